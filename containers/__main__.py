@@ -9,9 +9,10 @@ import typer
 from rich.console import Console
 
 from containers.container_run import play
-from gradmarket.commands.edge import told
 from gradmarket.demo.children import STOPS
 from gradmarket.demo.command import interrupt
+from gradmarket.market.errors import MarketError
+from gradmarket.mistakes import tell
 
 
 def main(
@@ -22,8 +23,10 @@ def main(
     """The whole market in containers: honest workers, cheats, money. Ends with 0 only if everything held."""
     for number in STOPS:
         signal.signal(number, interrupt)
-    with told():
+    try:
         done = play(Console(), keep, build)
+    except MarketError as error:
+        raise typer.Exit(tell(error, "make demo-containers")) from error
     if report is not None:
         report.write_text(json.dumps(done, indent=2) + "\n")
     raise typer.Exit(0 if done["ok"] else 1)

@@ -9,7 +9,8 @@ from typing import Final
 import typer
 
 from containers.engine import ContainerEngine, found, ran
-from gradmarket.commands.edge import told
+from gradmarket.market.errors import MarketError
+from gradmarket.mistakes import tell
 
 TARGETS: Final = ("chain", "proxy", "requester", "stages", "worker-cpu")
 BUILD_S: Final = 1800.0
@@ -52,8 +53,10 @@ def _find_links() -> str:
 
 def main() -> None:
     """Builds all images, by whichever engine is there."""
-    with told():
+    try:
         build(found(), SOURCE)
+    except MarketError as error:
+        raise typer.Exit(tell(error, "make images")) from error
 
 
 if __name__ == "__main__":

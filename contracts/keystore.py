@@ -30,6 +30,8 @@ def passphrase_in(path: Path) -> str:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise Refused(f"the passphrase file {path} cannot be read: {error.strerror}") from error
+    except UnicodeError as error:
+        raise Refused(f"the passphrase file {path} is no text in UTF-8") from error
     if not lines or not lines[0]:
         raise Refused(f"the passphrase file {path} is empty")
     return lines[0]

@@ -32,9 +32,9 @@ START_S: Final = 20.0
 STOP_S: Final = 20.0
 _MNEMONIC: Final = "test test test test test test test test test test test junk"
 _LOCK, _PID, _LOG = "anvil.lock", "anvil.pid", "anvil.log"
-_STATE, _PREVIOUS = "anvil-state.json", "anvil-state.previous.json"
+STATE, _PREVIOUS = "anvil-state.json", "anvil-state.previous.json"
 
-_LAUNCH: Final = 'pid=$1 log=$2; shift 2; "$@" </dev/null >/dev/null 2>"$log" & echo $! | tee "$pid"'
+_LAUNCH: Final = 'pid=$1 log=$2; shift 2; "$@" </dev/null >/dev/null 2>"$log" & echo $! | tee -- "$pid"'
 _LAUNCH_LEASHED: Final = """exec 3<&0; "$@" </dev/null >/dev/null 2>&1 3<&- & pid=$!; echo $pid
 { cat <&3; kill $pid; } >/dev/null 2>&1 &"""
 """Anvil ends when the pipe on standard input closes, and the pipe closes when the process at its other end does."""
@@ -162,7 +162,7 @@ def _command(port: int, block_time: int | None, chain_id: int, history: bool) ->
 
 def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChain:
     _keep_previous(directory)
-    state = ["--state", str(directory / _STATE), "--state-interval", "1"]
+    state = ["--state", str(directory / STATE), "--state-interval", "1"]
     files = [str(directory / _PID), str(directory / _LOG)]
     launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
     pid = int(subprocess.check_output(launch, pass_fds=(lock,), start_new_session=True, stdin=subprocess.DEVNULL))
@@ -174,7 +174,7 @@ def _keep_previous(directory: Path) -> None:
 
     Anvil writes the state in place, so that killing it meanwhile leaves an incomplete one.
     """
-    state, previous = directory / _STATE, directory / _PREVIOUS
+    state, previous = directory / STATE, directory / _PREVIOUS
     if not state.is_file():
         return
     try:

@@ -1,7 +1,12 @@
-"""The command `gradmarket`. Each command group is imported only when called, so that help appears at once."""
+"""The command `gradmarket`. Each command group is imported only when called, so that help appears at once.
 
+Whatever a command raises is told here, by gradmarket.mistakes: in two lines, or as JSON where that was asked for.
+"""
+
+import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -29,12 +34,49 @@ COMMANDS: Final = {
 """Name -> module, attribute of the module, and the command's line in the help."""
 
 
+MISTAKES: Final = "gradmarket.mistakes"
+"""Imported when something went wrong: it knows the errors of everything that the commands use."""
+DEBUG: Final = "--debug"
+JSON: Final = "--json"
+
+
 class LazyGroup(TyperGroup):
-    """Lists the commands from the table, and imports a command when it is called."""
+    """Lists the commands from the table, imports a command when it is called, and tells what it raises."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
+    ) -> NoReturn:
+        """Runs the command and exits. `--debug` and `--json` are meant wherever they stand."""
+        words = list(sys.argv[1:] if args is None else args)
+        given = [word for word in words if word != DEBUG]
+        try:
+            _check_text(given)
+            code = super().main(given, prog_name, **{**options, "standalone_mode": False})
+        except Exception as error:  # noqa: BLE001
+            tell = import_module(MISTAKES).tell
+            code = tell(error, self._called(given), as_json=JSON in given, debug=given != words)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def _called(self, words: Sequence[str]) -> str:
+        """Returns the command that the words begin with, such as "gradmarket job show"."""
+        name, at = "gradmarket", self
+        for word in words:
+            found = getattr(at, "commands", {}).get(word)
+            if found is None:
+                break
+            name, at = f"{name} {word}", _loaded(word) if at is self else found
+        return name
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else _loaded(name), rest
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Refuses words of other bytes than UTF-8's, which no message could repeat."""
+    for word in words:
+        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise typer.BadParameter(f"{word.encode(errors='replace').decode()!r} is not text in UTF-8")
 
 
 def _loaded(name: str) -> Any:
@@ -57,5 +99,14 @@ app = typer.Typer(
     no_args_is_help=True,
     help="A marketplace for gradients: train a model on strangers' GPUs, pay for work.",
 )
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of what goes wrong; anywhere.")] = False,
+) -> None:
+    """A marketplace for gradients: train a model on strangers' GPUs, pay for work."""
+
+
 for _name, (_, _, _line) in COMMANDS.items():
     app.command(_name, help=_line)(_placeholder)

@@ -4,9 +4,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from gradmarket.client import RequesterClient
-from gradmarket.market.errors import NotFound
+from gradmarket.market.errors import NotFound, Refused
 
 URL: Final = "GRADMARKET_URL"
 TOKEN: Final = "GRADMARKET_TOKEN"
@@ -27,7 +28,7 @@ def data_folder(data: Path | None = None) -> Path:
 
 
 def find(url: str | None = None, token: str | None = None, data: Path | None = None) -> Endpoint:
-    """Returns the given values, else the environment's, else the data folder's. Raises NotFound and names the fix.
+    """Returns the given values, else the environment's, else the data folder's. Raises NotFound, or Refused.
 
     The folder's token belongs to the folder's service: it is sent to no other address.
     """
@@ -37,10 +38,23 @@ def find(url: str | None = None, token: str | None = None, data: Path | None = N
     if address is None:
         fix = f"start one with `gradmarket serve`, or name one with --market or {URL}"
         raise NotFound(f"no service: nothing is written in {folder / 'url'}; {fix}")
+    _check_address(address)
     credential = token or os.environ.get(TOKEN)
     if credential is None and here is not None and address.rstrip("/") == here.rstrip("/"):
         credential = _line(folder / "keys" / "token")
+    if not (credential or "").isprintable() or not (credential or "").isascii():
+        raise Refused("the token is no API token", "copy it again: letters, digits and dashes")
     return Endpoint(address, credential)
+
+
+def _check_address(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 0) >= 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise Refused(f"{address[:200]!r} is no service's address", "write it like http://127.0.0.1:8700")
 
 
 def _line(path: Path) -> str | None:

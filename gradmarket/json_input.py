@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.fields import place
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -19,8 +20,10 @@ def read(file: str) -> dict[str, Any]:
         value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {file}") from error
-    except (ValueError, OSError) as error:
-        raise Refused(f"{file} is not JSON: {error}") from error
+    except OSError as error:
+        raise Refused(f"{file} cannot be read: {error.strerror}", "name a file that you may read") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{file} is not JSON: {error}", "mend it there, or name another file") from error
     if not isinstance(value, dict):
         raise Refused(f"{file} is no JSON object")
     return value
@@ -31,5 +34,5 @@ def checked(kind: type[Model], given: Mapping[str, Any], name: str) -> Model:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
+        faults = ((place(fault["loc"], given), fault["msg"].removeprefix("Value error, ")) for fault in error.errors())
         raise Refused("; ".join(f"{field or name}: {message}" for field, message in faults)) from error

@@ -20,10 +20,14 @@ MarketError
 class MarketError(Exception):
     """Something went wrong in the market."""
 
-    def __init__(self, detail: str = "") -> None:
+    remedy = ""
+
+    def __init__(self, detail: str = "", remedy: str = "") -> None:
+        """`detail` is what is wrong, `remedy` what to do about it, each without a full stop."""
         summary = (type(self).__doc__ or "").strip().rstrip(".")
         super().__init__(f"{summary}: {detail}" if detail else summary)
         self.detail = detail
+        self.remedy = remedy
 
 
 class Refused(MarketError):

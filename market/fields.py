@@ -2,12 +2,26 @@
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address, Amount, Hash
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def _amount(value: Any) -> Amount:
@@ -97,10 +111,72 @@ def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     return ".".join((*within, *map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, ")
 
 
+def place(location: Sequence[int | str], given: Any) -> str:
+    """Returns the dotted path of a refused field in what was given.
+
+    It has none of the names by which pydantic tells a choice of models apart.
+    """
+    parts: list[str] = []
+    at = given
+    for index, part in enumerate(location):
+        listed = isinstance(at, list) and isinstance(part, int) and part < len(at)
+        if listed or (isinstance(at, Mapping) and part in at):
+            at = at[part]  # type: ignore[index]  # a whole number in a list, or a key that is there
+        elif not isinstance(at, Mapping) or index + 1 < len(location):
+            continue
+        parts.append(str(part))
+    return ".".join(parts)
+
+
+def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[str, str] | None = None) -> Model:
+    """Returns settings made from a command's options, which come before the environment; None is not given.
+
+    Raises Refused that names the option (those in `options` by the name there) or the variable.
+    """
+    said = {name: value for name, value in given.items() if value is not None}
+    try:
+        return kind(**said)
+    except ValidationError as error:
+        place, detail = first_fault(error)
+        field = place.partition(".")[0]
+        option = (options or {}).get(field, "--" + field.replace("_", "-"))
+        name = option if field in said else f"{kind.model_config.get('env_prefix', '')}{field}".upper()
+        raise Refused(f"{name}: {detail}", f"name another value for {name}, or leave it out") from error
+    except ValueError as error:  # the environment's value is no JSON where JSON is asked for
+        raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
+
+
 class Part(BaseModel):
-    """A frozen part of a specification that refuses unknown fields, NaN and infinity."""
+    """A frozen part of a specification that refuses NaN, infinity and unknown fields: these with the nearest known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _nearest(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            if not any(map(_unknown, details)):
+                raise
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            lines = [_in_words(detail, known) for detail in details]
+            raise ValidationError.from_exception_data(error.title, lines) from None
+
+
+def _unknown(detail: ErrorDetails) -> bool:
+    return detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
+
+
+def _in_words(detail: ErrorDetails, known: Sequence[str]) -> InitErrorDetails:
+    """Returns the same error; for a field that is not `known`, with what was meant, or all that are."""
+    said = detail["msg"]
+    if _unknown(detail):
+        near = get_close_matches(str(detail["loc"][0]), known, 1)
+        said = f"no such field; did you mean {near[0]!r}?" if near else f"no such field; there is {', '.join(known)}"
+    kind = PydanticCustomError(detail["type"], "{said}", {"said": said})
+    return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
 
 
 class Chosen(BaseModel):

@@ -18,14 +18,12 @@ from gradmarket.market.job_parts import (
     AuditSpec,
     Deadlines,
     DigestField,
-    DocumentModel,
     Evaluation,
+    JobData,
+    JobModel,
     Link,
-    LinkedData,
     OnFailure,
     Precision,
-    ReadyData,
-    ReadyModel,
     Replication,
     Sampling,
     Separation,
@@ -57,8 +55,8 @@ class JobSpec(Part):
     """A training job. Workers see the model and the data."""
 
     name: str = Field(min_length=1, max_length=200)
-    model: ReadyModel | DocumentModel
-    data: ReadyData | LinkedData
+    model: JobModel
+    data: JobData
     evaluation: Evaluation | None = None
     step: Step
     precision: Precision = "fp32"

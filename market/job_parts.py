@@ -47,6 +47,23 @@ class LinkedData(Part):
     manifest: DigestField
 
 
+def _model(value: Any) -> str:
+    asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
+    return "document" if {"document", "parameters"} & asked.keys() else "ready"
+
+
+def _data(value: Any) -> str:
+    asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
+    return "linked" if "manifest" in asked else "ready"
+
+
+JobModel = Annotated[
+    Annotated[ReadyModel, Tag("ready")] | Annotated[DocumentModel, Tag("document")], Discriminator(_model)
+]
+JobData = Annotated[Annotated[ReadyData, Tag("ready")] | Annotated[LinkedData, Tag("linked")], Discriminator(_data)]
+"""Told apart by a field, so that a mistake is told of the one that was meant."""
+
+
 class Evaluation(Part):
     """Held-out rows, which are never used for training."""
 

@@ -7,15 +7,16 @@ Every signed struct of the market has only 32-byte members, so `hashStruct` is o
 from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Final, Protocol
+from typing import Annotated, Any, ClassVar, Final, Protocol
 
 from eth_keys.datatypes import PrivateKey, Signature
 from eth_keys.exceptions import BadSignature
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from eth_utils.exceptions import ValidationError
+from pydantic import AfterValidator
 
-from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.errors import Refused, SignatureRefused
 from gradmarket.market.terms import Address, Hash
 
 NAME: Final = "GradMarket"
@@ -115,6 +116,24 @@ def checksum(address: str) -> Address:
     except ValueError as error:
         raise SignatureRefused(f"no address: {address[:50]}") from error
 
+
+def named(address: str) -> Address:
+    """Returns the EIP-55 form of an address that somebody typed. Raises Refused where it is none."""
+    try:
+        return checksum(address)
+    except SignatureRefused as error:
+        raise Refused(f"{address[:50]!r} is no address", "write 0x and 40 hex digits") from error
+
+
+def _field(address: str) -> Address:
+    try:
+        return named(address)
+    except Refused as error:
+        raise ValueError(f"{error.detail}: {error.remedy}") from error
+
+
+NamedAddress = Annotated[Address, AfterValidator(_field)]
+"""A field in which people name an address, in any spelling of EIP-55."""
 
 Signer = Callable[[Hash], bytes]
 """Signs a 32-byte digest without exposing the key."""

@@ -1,18 +1,15 @@
 """What workers may put at risk in a job, and who decides a contested accusation (the contract's IStake)."""
 
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gradmarket.market.fields import AmountField, Part
-from gradmarket.market.signing import checksum
-from gradmarket.market.terms import Address
+from gradmarket.market.signing import NamedAddress
 
 DAY_S: Final = 86_400
 LONGEST_S: Final = 2**31
 """The contract counts windows in 32 bits."""
-
-Validator = Annotated[Address, AfterValidator(checksum)]
 
 
 class Stakes(Part):
@@ -21,7 +18,7 @@ class Stakes(Part):
     Windows are in seconds; each is at least the contract's minimum.
     """
 
-    validators: tuple[Validator, ...] = Field(min_length=1, max_length=16)
+    validators: tuple[NamedAddress, ...] = Field(min_length=1, max_length=16)
     threshold: int = Field(default=1, ge=1)
     """How many of the validators decide a contested case."""
     bond: AmountField

@@ -3,6 +3,9 @@
 Rows name blobs, and blobs are deleted when no row needs them any more. So nobody may write rows while the blobs are
 linked: then all blobs that the copied rows name are among the copied blobs. A link takes microseconds, so the service
 waits for milliseconds; the bytes are copied afterwards.
+
+A local chain of the service's own is copied last: what the copied rows say of it has happened there, and what happened
+since is found by comparing the books with it, as after any restart.
 """
 
 import os
@@ -17,12 +20,14 @@ from typing import Final
 
 from blake3 import blake3
 
+from gradmarket.contracts import local_copy
 from gradmarket.market.errors import Refused
 
 DATABASE: Final = "gradmarket.sqlite"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
 DEPLOYMENT: Final = "deployment.json"
+CHAIN: Final = "chain"
 WAIT_S: Final = 60.0
 
 
@@ -38,10 +43,12 @@ class BackupEntry:
     blob_bytes: int
     keys: int
     database_bytes: int
+    chain: bool
+    """Whether the service's own local chain is in it."""
 
 
 def backup(data: Path, to: Path) -> BackupEntry:
-    """Copies the database, blobs, keys and deployment file of the folder `data` into the new folder `to`."""
+    """Copies the database, blobs, keys, deployment file and local chain of `data` into the new folder `to`."""
     if not (data / DATABASE).is_file():
         raise BackupRefused(f"no {DATABASE} in {data}")
     _new_folder(to)
@@ -56,6 +63,7 @@ def backup(data: Path, to: Path) -> BackupEntry:
                 reader.backup(copy)
         shutil.copytree(links, to / BLOBS)
     _copy_keys(data, to)
+    local_copy.copy_state(data / CHAIN, to / CHAIN)
     return kept(to)
 
 
@@ -66,7 +74,18 @@ def restore(kept_in: Path, data: Path) -> BackupEntry:
     shutil.copy2(kept_in / DATABASE, data / DATABASE)
     shutil.copytree(kept_in / BLOBS, data / BLOBS)
     _copy_keys(kept_in, data)
+    local_copy.copy_state(kept_in / CHAIN, data / CHAIN)
     return entry
+
+
+def lacks(kept_in: Path) -> str:
+    """Returns what a restore of this backup does not bring back; empty if it brings everything."""
+    if not (kept_in / DEPLOYMENT).is_file() or local_copy.resumable(kept_in / CHAIN):
+        return ""
+    return (
+        f"The backup has no chain. The money of its jobs is on the one that {kept_in / DEPLOYMENT} names: "
+        "serve what is restored with --rpc and that chain's node. On any other chain it is lost."
+    )
 
 
 def kept(folder: Path) -> BackupEntry:
@@ -77,7 +96,8 @@ def kept(folder: Path) -> BackupEntry:
     _check_database(database)
     sizes = [_checked(path) for path in _blobs(folder / BLOBS)]
     keys = len(list((folder / KEYS).glob("*")))
-    return BackupEntry(len(sizes), sum(sizes), keys, database.stat().st_size)
+    chain = local_copy.resumable(folder / CHAIN)
+    return BackupEntry(len(sizes), sum(sizes), keys, database.stat().st_size, chain)
 
 
 def _check_database(path: Path) -> None:

@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 import uvicorn
 
+from gradmarket.market.fields import settings_from
 from gradmarket.requester import logs
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config, listener
 from gradmarket.requester.engine import StageEngine
+from gradmarket.requester.folder_lock import serving
 from gradmarket.requester.notifier import Notifier
 from gradmarket.requester.queue import STAGES, BrokerNotifier, celery_of
 from gradmarket.requester.settings import RequesterSettings
@@ -31,9 +33,10 @@ def serve(
 ) -> None:
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
     options = {"data": data, "host": host, "port": port, "rpc": rpc}
-    settings = RequesterSettings(**{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]
+    settings = settings_from(RequesterSettings, options)
     logs.configure(json, settings.log)
-    with listener(settings.host, settings.port) as socket:
+    alone = settings.stages == "embedded"
+    with serving(settings.data, alone), listener(settings.host, settings.port) as socket:
         url = settings.url or f"http://{settings.host}:{socket.getsockname()[1]}"
         relay = BrokerNotifier(celery_of(settings)) if settings.stages == "celery" else None
         with wired(settings, url, relay) as context:

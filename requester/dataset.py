@@ -52,11 +52,8 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
-    """Checks that there are rows enough for a task, and that the partitions linked to this service are stored here.
-
-    The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
-    """
+def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
+    """Checks that every partition has rows enough for a task, and that the held-out one is there. Raises JobRefused."""
     partitions = training(manifest, spec)
     if not partitions:
         raise JobRefused("data.manifest.partitions", "none is left to train on beside the held-out one")
@@ -66,6 +63,17 @@ def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifes
         if spec.verifier.scored and (1 + OTHERS) * spec.step.moves * spec.step.rows > partition.rows:
             compared = f"{spec.verifier.name} holds a task's rows against {OTHERS} times as many others"
             raise JobRefused("step.rows", f"{compared}, and partition {partition.name!r} has only {partition.rows}")
+    if spec.evaluation is not None:
+        manifest.named(spec.evaluation.partition)
+
+
+def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
+    """Checks that there are rows enough for a task, and that the partitions linked to this service are stored here.
+
+    The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
+    """
+    check_rows_of_a_task(manifest, spec)
+    for partition in training(manifest, spec):
         if partition.link.startswith(OURS):
             _check_here(blobs, partition)
     if spec.evaluation is not None:

@@ -21,6 +21,7 @@ from celery import Celery, signals
 from celery.beat import Scheduler, SchedulingError
 from kombu.exceptions import OperationalError
 
+from gradmarket.market.fields import settings_from
 from gradmarket.requester import logs
 from gradmarket.requester.broker import PromptAMQP
 from gradmarket.requester.context import Context
@@ -189,7 +190,7 @@ def beat(json: Json = False) -> None:
 
 
 def _settings(json: bool) -> RequesterSettings:
-    settings = RequesterSettings()
+    settings = settings_from(RequesterSettings, {})
     if settings.stages != "celery":
         raise typer.BadParameter("the service runs the stages itself: set GRADMARKET_STAGES=celery for all of it")
     logs.configure(json, settings.log)

@@ -7,14 +7,13 @@ the folder GRADMARKET_SECRETS, if there is one: containers mount secrets as file
 import os
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
+from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
-from gradmarket.market.signing import checksum
-from gradmarket.market.terms import Address
+from gradmarket.market.signing import NamedAddress
 
 SECRETS = "GRADMARKET_SECRETS"
 
@@ -56,7 +55,7 @@ class RequesterSettings(BaseSettings):
     """Signs offers, waves, verdicts and vouchers; made in the data folder where none is given."""
     sender_key: SecretStr | None = None
     """Sends transactions, and owns the jobs on-chain where no other owner is named; made where none is given."""
-    owner: Annotated[Address, AfterValidator(checksum)] | None = None
+    owner: NamedAddress | None = None
     """Owns the jobs on-chain with a key that is not here: it signs deposits and withdrawals elsewhere."""
     passphrase: SecretStr | None = None
     """Keeps the keys in the data folder encrypted."""

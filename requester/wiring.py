@@ -11,12 +11,13 @@ from pathlib import Path
 from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
-from gradmarket.contracts import deployment, local
+from gradmarket.contracts import deployment, local, local_copy
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market import signing
+from gradmarket.market.errors import Refused
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
@@ -51,10 +52,19 @@ class Chain:
 
 
 def open_chain(settings: RequesterSettings) -> Chain:
-    """Returns the configured chain, or a local one of its own that is resumed when the service comes back."""
+    """Returns the configured chain, or a local one of its own that is resumed when the service comes back.
+
+    Raises Refused where that one's state is gone.
+    """
+    path = settings.data / "deployment.json"
+    if settings.rpc is None and path.exists() and not local_copy.resumable(settings.data / "chain"):
+        remedy = "name that chain's node with --rpc, bring the chain back with the rest by `gradmarket restore`"
+        raise Refused(
+            f"the chain that {path} names is not in {settings.data / 'chain'}",
+            f"{remedy}, or take a new folder with --data",
+        )
     process = None if settings.rpc else local.LocalChain.open(settings.data / "chain")
     web3 = connect(str(settings.rpc) if settings.rpc else process.url)  # type: ignore[union-attr]
-    path = settings.data / "deployment.json"
     if not path.exists():
         deployed = deployment.deploy(web3, local.DEVELOPMENT_KEYS[0], settings.min_claim_window_s)
         deployment.write(deployed, path)

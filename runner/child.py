@@ -16,6 +16,7 @@ import torch
 from pydantic import TypeAdapter
 from torch.utils import deterministic
 
+from gradmarket.market.errors import Refused
 from gradmarket.market.model import compute as steps
 from gradmarket.market.model.document.bound import admit, bound, dearest
 from gradmarket.market.model.document.interpret import Program
@@ -135,6 +136,8 @@ def determinism_class(configuration: Configuration) -> str:
     if configuration.device == "cpu":
         parts = ["cpu", _processor(), torch.backends.cpu.get_cpu_capability().lower()]
     else:
+        if not torch.cuda.is_available():
+            raise Refused(f"{configuration.device}: torch finds no CUDA device here; say --device cpu")
         parts = [torch.cuda.get_device_name(), f"cuda-{torch.version.cuda}"]
     parts += [f"torch-{torch.__version__}", f"threads-{configuration.threads}"]
     return "/".join(parts).replace(" ", "-")

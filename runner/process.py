@@ -70,6 +70,9 @@ class ChildProcess:
             return _GREETING.validate_python(self._receive(deadline))
         except ValidationError:
             raise self._crashed("its greeting makes no sense") from None
+        except MarketError:
+            self.end()
+            raise
 
     @property
     def pid(self) -> int:

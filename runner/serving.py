@@ -46,9 +46,9 @@ def serve(told: Configuration, greeting: Callable[[], str], answers: dict[str, C
     tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
     confined = confine(told.parent, told.follow_parent, told.device, told.memory_bytes)
     threading.Thread(target=_end_with, args=(told.requests,), daemon=True).start()
-    greeted = {"determinism_class": greeting(), "confined": confined}
+    greeted = _answer(lambda _request: {"determinism_class": greeting(), "confined": confined}, {})
     gc.freeze()
-    frames.send(told.answers, {"ok": greeted})
+    frames.send(told.answers, greeted)
     while True:
         request = frames.receive(told.requests)
         frames.send(told.answers, _answer(answers[request["do"]], request))

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+DEVICE: Final = r"^cpu$|^cuda(:[0-9]{1,3})?$"
+"""What may compute; cuda is the first card."""
 CARRIED: Final = ("LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT")
 HEAP: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(2**20),

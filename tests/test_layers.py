@@ -25,8 +25,21 @@ MAY_IMPORT: Final = {
 REQUESTER: Final = {
     **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
     **dict.fromkeys(
-        ("dataset", "model_runner", "ready_data", "backup", "logs", "meters", "event_logging", "tallies", "tracing"), 0
+        (
+            "folder_lock",
+            "dataset",
+            "model_runner",
+            "ready_data",
+            "backup",
+            "logs",
+            "meters",
+            "event_logging",
+            "tallies",
+            "tracing",
+        ),
+        0,
     ),
+    "folder_lock": 0,
     "context": 1,
     "moves": 2,
     **dict.fromkeys(("stages", "exchange"), 3),
@@ -69,6 +82,7 @@ PLUGINS: Final = (
     "gradmarket.market.gradient.codecs",
     "gradmarket.market.gradient.optimizers",
     "gradmarket.market.model.architectures",
+    "gradmarket.market.model.arguments",
     "gradmarket.market.model.document.operators",
     "gradmarket.market.model.steps",
     "gradmarket.market.rules.pricing",
@@ -99,6 +113,7 @@ BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket"}
 
 PURE_OTHERS: Final = {
     "numba", "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
+    "pydantic_core", "difflib",
     "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "enum", "fnmatch", "fractions",
     "functools", "hashlib", "importlib", "io", "itertools", "json", "math", "mmap", "operator", "pkgutil", "re",
     "statistics", "struct", "types", "typing", "weakref", "zipfile", "zlib",

@@ -14,13 +14,14 @@ from gradmarket.worker import durable, wallet
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.market_session import Shared, Wrap
 from gradmarket.worker.markets.scheduler import Scheduler
-from gradmarket.worker.money.account_store import AccountStore
+from gradmarket.worker.money import ownership
 from gradmarket.worker.money.accusation_watch import AccusationWatch
 from gradmarket.worker.money.session_summary import Summary, report, summary, totals
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.own_limits import runner_settings
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
+from gradmarket.worker.wallet import Wallet
 
 
 def run(
@@ -52,10 +53,24 @@ def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, si
         raise Refused("markets are discovered by a node of your own: name it (--rpc)")
     with ExitStack() as stack:
         stack.enter_context(durable.lock(settings.data))
-        key = wallet.load_or_create(settings.data, settings.secret, _plain_key(settings))
-        journal.say("wallet", key.backup(), address=key.address, path=str(key.path))
+        key = _key(settings, journal)
+        account_store = ownership.opened(settings.data, key.address)
+        account_store.keep()
         runner = stack.enter_context(Runner(runner_settings(settings)))
-        yield Shared(settings, key, AccountStore(settings.data / "book.json"), runner, journal, signals, stack, wrapper)
+        if settings.device != "cpu":
+            runner.start()  # a card that is not there is said now, not when the first market answers
+        yield Shared(settings, key, account_store, runner, journal, signals, stack, wrapper)
+
+
+def _key(settings: WorkerSettings, journal: Journal) -> Wallet:
+    """Returns the folder's key, a new one on the first start alone."""
+    ownership.check_a_key_may_be_made(settings.data)
+    new = wallet.find(settings.data) is None
+    key = wallet.load_or_create(settings.data, settings.secret, _plain_key(settings))
+    first = "This is the first start: a wallet was made. " if new else ""
+    backed_up = wallet.is_backed_up(settings.data)
+    journal.say("wallet", first + key.whereabouts(), address=key.address, path=str(key.path), backed_up=backed_up)
+    return key
 
 
 def _plain_key(settings: WorkerSettings) -> bool:

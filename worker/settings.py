@@ -1,16 +1,16 @@
 """The worker's settings, from GRADMARKET_WORKER_… in the environment or the command line; read once, frozen."""
 
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import AfterValidator, Field, HttpUrl, SecretStr
+from pydantic import Field, HttpUrl, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gradmarket.contracts import keystore
 from gradmarket.market.fields import AmountField
-from gradmarket.market.signing import checksum
-from gradmarket.market.terms import Address, Amount, JobId
+from gradmarket.market.signing import NamedAddress
+from gradmarket.market.terms import Amount, JobId
 from gradmarket.market.wire import MAX_WAIT_S
+from gradmarket.runner.settings import DEVICE
 
 GIB = 2**30
 
@@ -30,7 +30,7 @@ class WorkerSettings(BaseSettings):
     """The block from which on announcements are looked for; some 200,000 back where none is given."""
     rpc: HttpUrl | None = None
     """This worker's own JSON-RPC to the chain; the market's own is believed for a local chain only."""
-    payout: Annotated[Address, AfterValidator(checksum)] | None = None
+    payout: NamedAddress | None = None
     """Where earnings go; the worker's own address where none is given."""
     consents: tuple[Path, ...] = Field(default=(), max_length=16)
     """Files in which the payout's key says that it is this worker's operator (`gradmarket wallet consent give`)."""
@@ -62,7 +62,7 @@ class WorkerSettings(BaseSettings):
     """Floating-point operations that a step may take."""
     step_s: float = Field(default=3600.0, gt=0)
     """Seconds that a step may take."""
-    device: str = Field(default="cpu", pattern=r"^[a-z]+(:[0-9]+)?$")
+    device: str = Field(default="cpu", pattern=DEVICE)
     """What computes: cpu, or cuda:0 and the like."""
     threads: int = Field(default=1, ge=1, le=256)
     """Threads of a step; part of the determinism class."""

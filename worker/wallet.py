@@ -1,5 +1,6 @@
 """The worker's key: one file, encrypted if a passphrase is given, and in any case readable by its owner alone."""
 
+import hashlib
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from gradmarket.worker import durable
 
 PLAIN: Final = "wallet.key"
 ENCRYPTED: Final = "wallet.json"
+BACKED_UP: Final = "wallet.backed-up"
+"""Has the digest of the key's file that was backed up last."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,14 @@ class Wallet:
     def encrypted(self) -> bool:
         return self.path.name == ENCRYPTED
 
-    def backup(self) -> str:
-        """Returns where the key is and how to back it up, in words."""
+    def whereabouts(self) -> str:
+        """Returns where the key is, and how to back it up unless it is, in words."""
         how = "encrypted with your passphrase, which is needed too" if self.encrypted else "NOT encrypted"
+        place = f"The key of {self.address} is in {self.path} ({how})."
+        if is_backed_up(self.path.parent):
+            return f"{place} It is backed up."
         return (
-            f"The key of {self.address} is in {self.path} ({how}). Back it up: cp -p {self.path} /somewhere/safe/. "
+            f"{place} It has NO backup: gradmarket wallet backup FOLDER --data {self.path.parent}. "
             "Who has it can redeem and release in your name; without it what is not yet redeemed is lost."
         )
 
@@ -48,7 +54,8 @@ def load(folder: Path, passphrase: str | None) -> Wallet:
     """Loads the key. Raises NotFound if there is none, Refused if the file or the passphrase is wrong."""
     path = find(folder)
     if path is None:
-        raise NotFound(f"no wallet in {folder}")
+        remedy = "name the worker's folder with --data, or make a key with `gradmarket wallet new`"
+        raise NotFound(f"no wallet in {folder}", remedy)
     try:
         return Wallet(_key(path, passphrase), path)
     except (ValueError, Refused) as error:
@@ -70,14 +77,47 @@ def create(folder: Path, passphrase: str | None) -> Wallet:
     return _write(folder, PrivateKey(secrets.token_bytes(32)), passphrase)
 
 
+def back_up(folder: Path, to: Path) -> Path:
+    """Copies the key's file to `to`, a folder or a new file; from then on nobody is reminded. Returns the copy's path.
+
+    Raises NotFound if there is no key, Refused if `to` is in the worker's own folder or in none, Conflict if another
+    file is there.
+    """
+    path = find(folder)
+    if path is None:
+        raise NotFound(f"no wallet in {folder}", "name the worker's folder with --data")
+    copy = to / path.name if to.is_dir() else to
+    if copy.resolve().is_relative_to(folder.resolve()):
+        raise Refused(f"{copy} is lost together with {folder}", "name a folder elsewhere, such as a USB stick's")
+    if not copy.absolute().parent.is_dir():
+        raise Refused(f"there is no folder {copy.absolute().parent}", "make it, or name another one")
+    data = path.read_bytes()
+    if copy.exists() and copy.read_bytes() != data:
+        raise Conflict(f"{copy} is there already, and is another file", "name another file")
+    durable.write(copy, data)
+    durable.write(folder / BACKED_UP, _digest(data))
+    return copy
+
+
+def is_backed_up(folder: Path) -> bool:
+    """Returns whether the key's file was backed up as it is now."""
+    path, note = find(folder), folder / BACKED_UP
+    return path is not None and note.is_file() and note.read_bytes() == _digest(path.read_bytes())
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode() + b"\n"
+
+
 def encrypt(folder: Path, passphrase: str) -> Wallet:
     """Encrypts a plain key. Deletes the plain file once the keystore is on disk and can be opened.
 
     Raises NotFound if there is no key, Conflict if it is already encrypted.
     """
+    path = find(folder)
+    if path is not None and path.name == ENCRYPTED:
+        raise Conflict(f"{path} is encrypted already")
     plain = load(folder, passphrase)
-    if plain.encrypted:
-        raise Conflict(f"{plain.path} is encrypted already")
     encrypted = _write(folder, plain.key, passphrase)
     if load(folder, passphrase) == encrypted:
         plain.path.unlink()
@@ -86,6 +126,7 @@ def encrypt(folder: Path, passphrase: str) -> Wallet:
 
 def _write(folder: Path, key: PrivateKey, passphrase: str | None) -> Wallet:
     path = folder / (ENCRYPTED if passphrase else PLAIN)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = keystore.encrypted(key, passphrase) if passphrase else key.to_bytes().hex()
     durable.write(path, (text + "\n").encode())
     return Wallet(key, path)

@@ -1,5 +1,6 @@
 """`gradmarket auditor run`: the requester's own machine runs accepted tasks again."""
 
+import re
 import signal
 import socket
 import threading
@@ -10,9 +11,10 @@ from typing import Annotated
 import typer
 
 from gradmarket.auditor import Done, Machine, opened, watch
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import data_folder, find
-from gradmarket.market.errors import MarketError
+from gradmarket.market.errors import MarketError, Refused
+from gradmarket.runner.settings import DEVICE
 
 PAUSE_S = 0.5
 
@@ -44,13 +46,14 @@ def run(
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: ending.set())
-    with told():
-        endpoint = find(market, token, data)
-        machine = Machine(cache or data_folder(data) / "auditor", device, threads, max_memory, max_disk)
-        name = f"{socket.gethostname()} {device}"
-        with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
-            typer.echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
-            watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), lambda done: _say(done, as_json))
+    if not re.fullmatch(DEVICE, device):
+        raise Refused(f"--device {device}: there is cpu, cuda, and cuda:1 and the like", "name one of them")
+    endpoint = find(market, token, data)
+    machine = Machine(cache or data_folder(data) / "auditor", device, threads, max_memory, max_disk)
+    name = f"{socket.gethostname()} {device}"
+    with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
+        typer.echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
+        watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), lambda done: _say(done, as_json))
 
 
 def _say(done: Done | MarketError, as_json: bool) -> None:

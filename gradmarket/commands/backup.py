@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gradmarket.commands.edge import DataOption, JsonOption, say_json, told
+from gradmarket.commands.edge import DataOption, JsonOption, say_json
 from gradmarket.endpoint import data_folder
-from gradmarket.requester.backup import BackupEntry
+from gradmarket.requester.backup import BackupEntry, lacks
 from gradmarket.requester.backup import backup as copy
 from gradmarket.requester.backup import restore as bring_back
 
@@ -19,8 +19,7 @@ def backup(
     as_json: JsonOption = False,
 ) -> None:
     """Copy database, blobs and keys into a new folder, while the service goes on."""
-    with told():
-        _say(copy(data_folder(data), to), as_json, f"kept in {to}")
+    _say(copy(data_folder(data), to), as_json, f"kept in {to}")
 
 
 def restore(
@@ -29,9 +28,10 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Check a backup, and copy it into a new data folder."""
-    with told():
-        folder = data_folder(data)
-        _say(bring_back(kept, folder), as_json, f"restored; go on with: gradmarket serve --data {folder}")
+    folder = data_folder(data)
+    if missing := lacks(kept):
+        typer.echo(missing, err=True)
+    _say(bring_back(kept, folder), as_json, f"restored; go on with: gradmarket serve --data {folder}")
 
 
 def _say(kept: BackupEntry, as_json: bool, then: str) -> None:
@@ -39,4 +39,5 @@ def _say(kept: BackupEntry, as_json: bool, then: str) -> None:
         say_json(asdict(kept))
         return
     typer.echo(f"{kept.blobs} blobs ({kept.blob_bytes} bytes), {kept.keys} keys, {kept.database_bytes} bytes of rows")
+    typer.echo("the local chain too" if kept.chain else "no chain: its node keeps it")
     typer.echo(then)

@@ -5,7 +5,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Column, Table
 
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.views.calibration_views import PairView
@@ -18,7 +18,7 @@ def calibration(
     job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """A job's thresholds: each pair of classes, how many trusted runs it has, and each tensor's largest deviation."""
-    with told(), find(market, None, data).market() as client:
+    with find(market, None, data).market() as client:
         report = client.calibration(job)
     if as_json:
         say_json(report)

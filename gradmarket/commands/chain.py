@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json, told
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
 from gradmarket.contracts import deployment
 from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
+from gradmarket.contracts.transactions import chain_id
 from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import NotFound, Refused
 
@@ -24,31 +25,29 @@ app = typer.Typer(no_args_is_help=True)
 @app.command()
 def show(market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Where the service's money is: chain, contract, token, and the signer of its vouchers."""
-    with told(), find(market, None, data).market() as client:
+    with find(market, None, data).market() as client:
         _say(client.chain().model_dump(mode="json"), as_json)
 
 
 @app.command()
 def up(
     data: DataOption = None,
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Start the data folder's local Anvil, or find the one that runs. It stays until `gradmarket chain down`."""
-    with told():
-        chain = LocalChain.open(_folder(data), port)
-        _say({"url": chain.url, "pid": chain.pid, "folder": str(chain.directory)}, as_json)
+    chain = LocalChain.open(_folder(data), port)
+    _say({"url": chain.url, "pid": chain.pid, "folder": str(chain.directory)}, as_json)
 
 
 @app.command()
 def down(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Stop the data folder's local Anvil; its state is kept."""
-    with told():
-        chain = LocalChain.reattach(_folder(data))
-        if chain is None:
-            raise NotFound(f"no Anvil runs on {_folder(data)}")
-        chain.stop()
-        _say({"stopped": chain.pid}, as_json)
+    chain = LocalChain.reattach(_folder(data))
+    if chain is None:
+        raise NotFound(f"no Anvil runs on {_folder(data)}")
+    chain.stop()
+    _say({"stopped": chain.pid}, as_json)
 
 
 @app.command()
@@ -57,23 +56,22 @@ def deploy(rpc: RpcOption, data: DataOption = None, as_json: JsonOption = False)
 
     The key is GRADMARKET_SENDER_KEY's; on a local chain one that everybody knows, where none is given.
     """
-    with told():
-        book = data_folder(data) / "deployment.json"
-        if book.exists():
-            raise Refused(f"{book} names a deployment already")
-        web3 = connect(rpc)
-        deployed = deployment.deploy(web3, _key(web3.eth.chain_id))
-        deployment.write(deployed, book)
-        fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployed).items()}
-        _say({**fields, "book": str(book)}, as_json)
+    book = data_folder(data) / "deployment.json"
+    if book.exists():
+        raise Refused(f"{book} names a deployment already")
+    web3 = connect(rpc)
+    deployed = deployment.deploy(web3, _key(chain_id(web3)))
+    deployment.write(deployed, book)
+    fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployed).items()}
+    _say({**fields, "book": str(book)}, as_json)
 
 
-def _key(chain_id: int) -> PrivateKey:
+def _key(chain: int) -> PrivateKey:
     key = os.environ.get(KEY)
     if key:
         return PrivateKey(bytes.fromhex(key.removeprefix("0x")))
-    if chain_id not in LOCAL_CHAIN_IDS:
-        raise Refused(f"chain {chain_id} is no local one: give the key that pays in {KEY}")
+    if chain not in LOCAL_CHAIN_IDS:
+        raise Refused(f"chain {chain} is no local one: give the key that pays in {KEY}")
     return DEVELOPMENT_KEYS[0]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from pydantic import ValidationError
 
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.data import sources
 from gradmarket.data.inputs import Arrays, chosen
 from gradmarket.data.pack import MANIFEST, Cut, Packed, file_name, pack, write
@@ -44,10 +44,9 @@ def packing(
     as_json: JsonOption = False,
 ) -> None:
     """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
-    with told():
-        arrays = chosen(sources.read(source), _columns(inputs or []), target)
-        packed = _packed(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes))
-        write(packed, output)
+    arrays = chosen(sources.read(source), _columns(inputs or []), target)
+    packed = _packed(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes))
+    write(packed, output)
     partitions = packed.manifest.partitions
     facts = {
         "manifest": packed.digest,
@@ -84,14 +83,13 @@ def upload(
     as_json: JsonOption = False,
 ) -> None:
     """Upload partitions and manifest as blobs, those that are not there yet; prints the manifest's digest."""
-    with told():
-        body, manifest = _manifest(folder / MANIFEST)
-        with find(market, token, data).market() as client:
-            for partition in manifest.partitions:
-                path = folder / file_name(partition)
-                if path.is_file():
-                    client.upload(_checked(path, partition.digest))
-            digest = client.upload(body)
+    body, manifest = _manifest(folder / MANIFEST)
+    with find(market, token, data).market() as client:
+        for partition in manifest.partitions:
+            path = folder / file_name(partition)
+            if path.is_file():
+                client.upload(_checked(path, partition.digest))
+        digest = client.upload(body)
     say_json({"manifest": digest}) if as_json else typer.echo(digest)
 
 

@@ -1,16 +1,13 @@
-"""Shared by the commands: common options, and how answers and errors are printed."""
+"""Shared by the commands: common options, and how answers are printed."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
-from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.errors import MarketError
+from gradmarket.market.errors import Refused
 
 MarketOption = Annotated[
     str | None, typer.Option("--market", help="Address of the service; else GRADMARKET_URL, else this machine's own.")
@@ -26,16 +23,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """Prints a MarketError in a few lines on standard error and exits with 1."""
-    try:
-        yield
-    except MarketError as error:
-        typer.echo(f"error: {error}", err=True)
-        for field in error.fields if isinstance(error, ServiceProblem) else ():
-            typer.echo(f"  {field.name or 'the job'}: {field.detail}", err=True)
-        raise typer.Exit(1) from error
+def writable(path: Path) -> Path:
+    """Returns the path if a file can be written there. Raises Refused, so that no work is done in vain."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise Refused(f"{path} cannot be written: there is no folder {folder}", "make the folder, or name another file")
+    if path.is_dir():
+        raise Refused(f"{path} is a folder", "name a file")
+    return path
 
 
 def say_json(value: Any) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from gradmarket.commands import calibration, ledger, plan, progress
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, writable
 from gradmarket.endpoint import find
 from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
@@ -41,14 +41,13 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Post a job, after saying what it will cost at most and who will see what; prints its id."""
-    with told():
-        posted = read(file)
-        spec = checked(JobSpec, posted, THE_JOB)
-        with find(market, token, data).market() as client:
-            typer.echo(_warning(spec, TokenUnit.of(client.chain())), err=True)
-            if not yes and not _agreed(file):
-                raise typer.Exit(1)
-            job = client.submit(posted)
+    posted = read(file)
+    spec = checked(JobSpec, posted, THE_JOB)
+    with find(market, token, data).market() as client:
+        typer.echo(_warning(spec, TokenUnit.of(client.chain())), err=True)
+        if not yes and not _agreed(file):
+            raise typer.Exit(1)
+        job = client.submit(posted)
     say_json(job) if as_json else typer.echo(job.id)
 
 
@@ -103,7 +102,7 @@ def listed(
     as_json: JsonOption = False,
 ) -> None:
     """All jobs, oldest first."""
-    with told(), find(market, None, data).market() as client:
+    with find(market, None, data).market() as client:
         jobs = list(client.jobs(state))
         if as_json:
             say_json(jobs)
@@ -119,7 +118,7 @@ def listed(
 @app.command()
 def show(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """One job: how it stands, what it cost, and why it does not get on."""
-    with told(), find(market, None, data).market() as client:
+    with find(market, None, data).market() as client:
         view = client.job(job)
         say_json(view) if as_json else _print(view, TokenUnit.of(client.chain()))
 
@@ -127,7 +126,7 @@ def show(job: JobArgument, market: MarketOption = None, data: DataOption = None,
 @app.command()
 def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Follow a job until it ends; with --json one object a change. Ends with 0 if the job finished."""
-    with told(), find(market, None, data).market() as client:
+    with find(market, None, data).market() as client:
         token = TokenUnit.of(client.chain())
         shown = nullcontext(say_json) if as_json else progress.display(Console(), token)
         with shown as show:
@@ -150,7 +149,7 @@ def fund(
 
     Where the money has an owner elsewhere, prints the transactions that it is to sign; without an amount, those alone.
     """
-    with told(), find(market, token, data).market() as client:
+    with find(market, token, data).market() as client:
         unit = TokenUnit.of(client.chain())
         changed = client.fund(job, None if amount is None else unit.parse(amount))
         if as_json:
@@ -177,7 +176,7 @@ def _steering(action: str, purpose: str) -> None:
         data: DataOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        with told(), find(market, token, data).market() as client:
+        with find(market, token, data).market() as client:
             changed = client.steer(job, action)
             say_json(changed) if as_json else _print(changed, TokenUnit.of(client.chain()))
 
@@ -197,8 +196,8 @@ def download(
     as_json: JsonOption = False,
 ) -> None:
     """Write the parameters (safetensors) to a file and check their digest."""
-    path = output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors")
-    with told(), find(market, token, data).market() as client:
+    path = writable(output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors"))
+    with find(market, token, data).market() as client:
         digest = client.download(job, path, after_round)
     told_json = {"path": str(path), "digest": digest}
     say_json(told_json) if as_json else typer.echo(f"{path}  {digest}")

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
@@ -25,7 +25,7 @@ def ledger(
     as_csv: Annotated[bool, typer.Option("--csv", help="The entries as CSV, amounts in smallest units.")] = False,
 ) -> None:
     """A job's books at a named block. Ends with 1 where they do not add up to the contract's figures."""
-    with told(), find(market, None, data).market() as client:
+    with find(market, None, data).market() as client:
         report, token = client.ledger(job), TokenUnit.of(client.chain())
         books = report.books
         if books is None:

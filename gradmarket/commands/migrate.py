@@ -7,7 +7,8 @@ import typer
 from sqlalchemy.exc import OperationalError
 
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.market.fields import settings_from
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
@@ -16,12 +17,13 @@ PAUSE_S: Final = 0.5
 
 
 def migrate(
-    wait_s: Annotated[float, typer.Option("--wait-s", help="How long a database that is not up yet is tried.")] = 60.0,
+    wait_s: Annotated[
+        float, typer.Option("--wait-s", min=0, max=86_400, help="How long a database that is not up yet is tried.")
+    ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Bring the database that the settings name to this version's tables; several at once do no harm."""
-    with told():
-        _upgrade(RequesterSettings().database_url, wait_s)
+    _upgrade(settings_from(RequesterSettings, {}).database_url, wait_s)
     if as_json:
         say_json({"migrated": True})
     else:

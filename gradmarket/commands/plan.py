@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, writable
 from gradmarket.commands.resources import Speed, lines, resources
 from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
@@ -53,17 +53,18 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
 
         Posts nothing. What was uploaded is asked of the service; a ready model is made here.
         """
-        with told():
-            spec = read(file)
-            price = spec.price.most
-            shares = _shares(colluders or DEFAULT_SHARES)
-            own = price if saved is None else saved
-            assumed = Assumed(shares, workers, audit, stake / price, own / price, benefit / price)
-            outlook = _forecast(spec, assumed) if trust or picture else None
-            if picture and outlook:
-                picture.write_text(svg(outlook, workers))
-            speed = Speed(tflops, mbit, workers or spec.tasks_per_round * spec.replication.replicas)
-            taken = None if outlook else resources(spec, lambda: find(market, token, data).market(), speed)
+        spec = read(file)
+        if picture:
+            writable(picture)
+        price = spec.price.most
+        shares = _shares(colluders or DEFAULT_SHARES)
+        own = price if saved is None else saved
+        assumed = Assumed(shares, workers, audit, stake / price, own / price, benefit / price)
+        outlook = _forecast(spec, assumed) if trust or picture else None
+        if picture and outlook:
+            picture.write_text(svg(outlook, workers))
+        speed = Speed(tflops, mbit, workers or spec.tasks_per_round * spec.replication.replicas)
+        taken = None if outlook else resources(spec, lambda: find(market, token, data).market(), speed)
         if as_json:
             more = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
             say_json(_costs(spec) | more | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.commands.edge import JsonOption, say_json, writable
 from gradmarket.commands.skewed import play_skewed
 from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
@@ -42,17 +42,18 @@ def simulate(
     With --skew: rounds by this market's rules, by dropping the slowest tasks, and by waiting for all.
     """
     options = {"workers": workers, "tasks": tasks, "policy": policy, "stake": stake, "history": history, "seed": seed}
-    with told():
-        chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        if picture is not None and not skew:
-            raise Refused("a picture is drawn with --skew only: add it")
-        if skew:
-            play_skewed((read(file) if file else {}) | chosen, picture, as_json)
-            return
-        if mix:
-            chosen["mix"] = _mix(mix)
-        scenario = checked(Scenario, (read(file) if file else {}) | chosen, "the scenario")
-        outcome = Play(scenario).run()
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if picture is not None and not skew:
+        raise Refused("a picture is drawn with --skew only: add it")
+    if picture is not None:
+        writable(picture)
+    if skew:
+        play_skewed((read(file) if file else {}) | chosen, picture, as_json)
+        return
+    if mix:
+        chosen["mix"] = _mix(mix)
+    scenario = checked(Scenario, (read(file) if file else {}) | chosen, "the scenario")
+    outcome = Play(scenario).run()
     if as_json:
         say_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})
         return

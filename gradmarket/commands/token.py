@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Role
@@ -35,7 +35,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print its secret, which nobody can tell again."""
-    with told(), find(market, token, data).market() as client:
+    with find(market, token, data).market() as client:
         info = client.create_token(_named(name), role, seconds(expires))
     if as_json:
         say_json(info)
@@ -49,7 +49,7 @@ def listed(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """Every token by its name, without its secret."""
-    with told(), find(market, token, data).market() as client:
+    with find(market, token, data).market() as client:
         tokens = list(client.tokens())
     if as_json:
         say_json(tokens)
@@ -69,7 +69,7 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """End a token at once."""
-    with told(), find(market, token, data).market() as client:
+    with find(market, token, data).market() as client:
         client.revoke_token(_named(name))
     if as_json:
         say_json({"revoked": name})

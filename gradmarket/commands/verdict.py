@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find
 from gradmarket.market.rules.task_proof import VerdictCase, faults
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import named
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -30,9 +30,8 @@ def check_command(
     as_json: JsonOption = False,
 ) -> None:
     """Replay a task's verdicts: signatures, seals, secrets, votes, and the draw of audits; ends with 1 at a fault."""
-    with told():
-        case = _case(job, task, market, signer, data)
-        problems = list(map(str, faults(case)))
+    case = _case(job, task, market, signer, data)
+    problems = list(map(str, faults(case)))
     if as_json:
         say_json({"task": task, "proven": not problems, "faults": problems})
     else:
@@ -43,10 +42,11 @@ def check_command(
 
 
 def _case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> VerdictCase:
+    given = named(signer) if signer else None
     with find(market, None, data).market() as client:
         facts, publication = client.chain(), client.publication(job)
         evidence = client.task(job, task)
-    return VerdictCase(facts.domain, checksum(signer) if signer else facts.signer, publication, evidence)
+    return VerdictCase(facts.domain, given or facts.signer, publication, evidence)
 
 
 def _sum(case: VerdictCase, found: list[str]) -> str:

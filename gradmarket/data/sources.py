@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 from pyarrow import json as json_lines
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from gradmarket.data.tables import arrays_of
@@ -31,7 +32,7 @@ def read(path: Path) -> Arrays:
         raise Refused(f"{path} is none of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
     try:
         return reader(path)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (pa.ArrowException, SafetensorError, OSError, ValueError, KeyError) as error:
         raise Refused(f"{path} cannot be read: {str(error)[:300]}") from error
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.commands.edge import JsonOption, say_json, writable
 from gradmarket.demo.children import STOPS
 from gradmarket.demo.demo_run import play
 
@@ -22,8 +22,9 @@ def demo(
     """The whole market on this machine: honest workers, cheats, money. Ends with 0 only if everything held."""
     for number in STOPS:
         signal.signal(number, interrupt)
-    with told():
-        done = play(Console(stderr=as_json), keep)
+    if report is not None:
+        writable(report)
+    done = play(Console(stderr=as_json), keep)
     if report is not None:
         report.write_text(json.dumps(done, indent=2) + "\n")
     if as_json:

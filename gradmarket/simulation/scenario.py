@@ -42,7 +42,7 @@ class Scenario(BaseModel):
     open_tasks: int | None = Field(default=None, ge=1)
     """Tasks open at once; without a limit every worker that asks gets one."""
     max_strikes: int = Field(default=5, ge=1)
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
 
     @model_validator(mode="after")
     def _known(self) -> "Scenario":

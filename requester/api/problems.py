@@ -1,7 +1,7 @@
 """Turns errors into RFC 9457 problem details that say what to do."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +14,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 
 from gradmarket.market.errors import Conflict, IllegalTransition, JobRefused, MarketError, NotFound, Refused
+from gradmarket.market.fields import place
 from gradmarket.requester.exchange.commitments import TooEarly, TooLate
 
 log = structlog.get_logger("gradmarket.problems")
@@ -76,12 +77,15 @@ async def _market(_request: Request, error: Exception) -> JSONResponse:
 
 async def _validation(_request: Request, error: Exception) -> JSONResponse:
     entries = error.errors() if isinstance(error, RequestValidationError) else []
-    errors = [{"field": _field(entry["loc"]), "detail": str(entry["msg"])} for entry in entries]
+    body = error.body if isinstance(error, RequestValidationError) else None
+    errors = [{"field": _field(entry["loc"], body), "detail": str(entry["msg"])} for entry in entries]
     detail = "; ".join(f"{entry['field']}: {entry['detail']}" for entry in errors)
     return response(HTTPStatus.UNPROCESSABLE_ENTITY, detail[:2000], errors=errors)
 
 
-def _field(location: Sequence[Any]) -> str:
+def _field(location: Sequence[Any], body: Any) -> str:
+    if location[:1] == ("body",) and isinstance(body, Mapping):
+        return place(location[1:], body)
     return ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))
 
 

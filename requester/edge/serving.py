@@ -5,6 +5,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from gradmarket.market.errors import Refused
 from gradmarket.market.wire import KEPT_ALIVE
 from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, protocol
 from gradmarket.requester.settings import RequesterSettings
@@ -14,7 +15,7 @@ KEEP_ALIVE_S = 8
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """Returns a socket bound to host and port (0: any free one). Raises OSError if that fails.
+    """Returns a socket bound to host and port (0: any free one). Raises Refused if that fails.
 
     The protocol is named as TCP, since asyncio sets TCP_NODELAY only then: an answer's headers and body are two writes,
     and the second would wait for the client's delayed acknowledgement of the first, 40 ms on Linux. TCP keep-alive
@@ -28,9 +29,10 @@ def listener(host: str, port: int) -> socket.socket:
             if hasattr(socket, name):
                 listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         listening.bind((host, port))
-    except OSError:
+    except OSError as error:
         listening.close()
-        raise
+        remedy = "name another port with --port, or another address with --host"
+        raise Refused(f"{host}:{port}: cannot listen there: {error.strerror or error}", remedy) from error
     return listening
 
 

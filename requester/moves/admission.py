@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configured
@@ -12,13 +11,14 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.round_update import OptimizerStep
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import Deadlines, ReadyModel
+from gradmarket.market.job_parts import Deadlines, LinkedData, ReadyModel
+from gradmarket.market.model import arguments
 from gradmarket.market.rules import payment
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Amount, Units
+from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
 
-ARCHITECTURES = "gradmarket.market.model.architectures"
 LEAST_S = 5
 """The shortest deadline of a job: two polls may be 3 s apart (workers.HERE_S), and an answer has to travel.
 
@@ -44,16 +44,25 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     move_of(spec)
     if isinstance(spec.step, LocalStep):
         chosen("step.optimizer", spec.step.optimizer)
-    if isinstance(spec.model, ReadyModel) and spec.model.architecture not in plugins.names(ARCHITECTURES):
-        known = ", ".join(plugins.names(ARCHITECTURES))
-        raise JobRefused("model.architecture", f"no {spec.model.architecture!r}; there is {known}")
+    if isinstance(spec.model, ReadyModel):
+        arguments.parsed(spec.model.architecture, spec.model.arguments)
+    if isinstance(spec.data, LinkedData):
+        dataset.check_rows_of_a_task(dataset.manifest_of(context.blobs, spec, context.public_url), spec)
     unit = Amount(int(context.chain_facts.unit))
     for field, amount in spec.price.prices.items():
         payment.in_units(field, amount, unit, payment.MAX_PRICE)
     _can_be_met(spec.deadlines)
     _takes_stakes(context, spec, unit)
     most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
+    _pays_a_round(spec)
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
+
+
+def _pays_a_round(spec: JobSpec) -> None:
+    """Refuses a budget that pays no round even if every task takes its quorum alone, at the rule's least price."""
+    least = spec.tasks_needed * spec.plan().quorum * spec.price.least()
+    if spec.deposit < least:
+        raise JobRefused("budget", f"it pays for no round: name {least} or more")
 
 
 def _can_be_met(deadlines: Deadlines) -> None:

@@ -9,11 +9,11 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from typer.testing import CliRunner
 
+from gradmarket.cli import app
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.terms import Address
 from gradmarket.worker import wallet
-from gradmarket.worker.cli.worker_commands import app
 from gradmarket.worker.money import consents
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.signin import Credentials
@@ -113,6 +113,6 @@ def test_what_nobody_signed_is_neither_printed_nor_sent(service: Any, tmp_path: 
     for command in ("give", "withdraw"):
         for signature in ("0x" + "00" * 65, "0x12", "words"):
             told = say(service, cold.path.parent, command, cold.address, *place, signature)
-            assert told.exit_code == 1, told.output
+            assert told.exit_code == 2, told.output
             assert "error: " in told.output
             assert "Traceback" not in told.output

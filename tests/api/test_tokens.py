@@ -129,5 +129,5 @@ def test_the_commands_make_list_and_end_a_token(service: Service) -> None:
 )
 def test_a_wrong_argument_is_said_in_a_sentence(service: Service, arguments: list[str], said: str) -> None:
     found = CliRunner().invoke(command, ["token", *arguments, "--market", service.url, "--token", service.token])
-    assert (found.exit_code, said in found.output) == (1, True), found.output
+    assert (found.exit_code, said in found.output) == (2, True), found.output
     assert "Traceback" not in found.output

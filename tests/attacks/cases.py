@@ -60,7 +60,7 @@ def examined(scene: Scene, job: Posted, judge: PrivateKey, case: str) -> str:
     with TemporaryDirectory() as folder:
         durable.write(Path(folder) / wallet.PLAIN, judge.to_bytes().hex().encode())
         words = ["wallet", "case", "examine", job.id, case, "--rule", "--market", scene.url, "--data", folder, "--json"]
-        command = [sys.executable, "-c", "from gradmarket.worker.cli.worker_commands import app; app()", *words]
+        command = [sys.executable, "-c", "from gradmarket.cli import app; app()", *words]
         done = subprocess.run(command, capture_output=True, text=True)  # others print beside it
         if done.returncode:
             return f"cannot tell: {done.stderr}"

@@ -202,7 +202,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
         done = CliRunner().invoke(
             app, ["data", "pack", str(source), "--rows-per-partition", "4", "-o", str(tmp_path / "o"), *options]
         )
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert why in done.stderr
     assert not (tmp_path / "o").exists()
 
@@ -214,7 +214,7 @@ def test_a_number_that_is_not_finite_is_refused_by_file_and_row(tmp_path: Path, 
     np.savez(tmp_path / "rows.npz", x=x, y=Y)
     answer = CliRunner().invoke(app, ["data", "pack", str(tmp_path / "rows.npz"), "--rows-per-partition", "5",
                                       "-o", str(tmp_path / "packed")])  # fmt: skip
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "rows.npz: row 6 of x has a number that is not finite" in " ".join(answer.output.split())
     assert not (tmp_path / "packed").exists()
 
@@ -225,7 +225,7 @@ def test_labels_beyond_the_classes_are_refused_by_file_and_row(tmp_path: Path) -
     np.savez(tmp_path / "rows.npz", x=X, y=y)
     command = ["data", "pack", str(tmp_path / "rows.npz"), "--rows-per-partition", "5", "-o", str(tmp_path / "packed")]
     answer = CliRunner().invoke(app, [*command, "--classes", "4"])
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "rows.npz: row 7 of y has 7; the model takes 0 to 3" in " ".join(answer.output.split())
     assert not (tmp_path / "packed").exists()
     assert CliRunner().invoke(app, [*command, "--classes", "8"]).exit_code == 0

@@ -80,26 +80,26 @@ def test_a_budget_is_what_it_costs_at_most(run: Run, file: Callable[..., str]) -
 def test_nothing_is_posted_that_nobody_agreed_to(run: Run, file: Callable[..., str]) -> None:
     before = run("job", "list", "--json").stdout
     done = run("job", "submit", file())
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "say --yes" in done.stderr
     assert run("job", "list", "--json").stdout == before
 
 
 def test_a_job_comes_by_standard_input_too(run: Run) -> None:
     assert run("job", "submit", "-", "--yes", "--json", input=json.dumps(JOB)).exit_code == 0
-    assert run("job", "submit", "-", "--yes", input="[]").exit_code == 1
-    assert run("job", "submit", "-", "--yes", input="{").exit_code == 1
+    assert run("job", "submit", "-", "--yes", input="[]").exit_code == 2
+    assert run("job", "submit", "-", "--yes", input="{").exit_code == 2
 
 
 def test_a_wrong_field_is_named_before_anything_is_sent(run: Run, file: Callable[..., str]) -> None:
     done = run("job", "submit", file(roundz=4), "--yes")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "roundz" in done.stderr
 
 
 def test_what_the_service_refuses_is_shown_with_its_field(run: Run, file: Callable[..., str]) -> None:
     done = run("job", "submit", file(model={"architecture": "perceptron"}), "--yes")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "model.architecture" in done.stderr
     assert "mlp" in done.stderr
 
@@ -109,7 +109,7 @@ def test_a_budget_is_raised_by_whole_units(run: Run, posted: str) -> None:
     done = run("job", "fund", posted, "5000000000", "--json")
     assert int(json.loads(done.stdout)["costs"]["budget"]) == int(before) + 5_000_000_000
     odd = run("job", "fund", posted, "1")
-    assert odd.exit_code == 1
+    assert odd.exit_code == 2
     assert "amount" in odd.stderr
 
 
@@ -133,7 +133,7 @@ def test_a_job_is_steered(run: Run, posted: str) -> None:
     done = run("job", "cancel", posted, "--json")
     assert json.loads(done.stdout)["state"] == "cancelled"
     again = run("job", "resume", posted)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "409" in again.stderr
 
 
@@ -161,21 +161,21 @@ def test_parameters_are_downloaded_and_checked(run: Run, served: Service, posted
     done = run("job", "download", posted, "--output", str(path), "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["digest"] == f"blake3:{blake3(path.read_bytes()).hexdigest()}"
-    assert run("job", "download", posted, "--round", "2", "--output", str(path)).exit_code == 1
+    assert run("job", "download", posted, "--round", "2", "--output", str(path)).exit_code == 2
 
 
 def test_without_the_token_nothing_is_steered(run: Run, served: Service, posted: str, tmp_path: Path) -> None:
     done = run("job", "cancel", posted, "--market", served.place.url, "--data", str(tmp_path))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "401" in done.stderr
 
 
 def test_an_unknown_job_and_an_absent_service_are_said_in_a_line(run: Run, tmp_path: Path) -> None:
     assert "no job 12345" in run("job", "show", "12345").stderr
     away = run("job", "list", "--market", "http://127.0.0.1:9")
-    assert (away.exit_code, "does not answer" in away.stderr) == (1, True)
+    assert (away.exit_code, "does not answer" in away.stderr) == (2, True)
     none = run("job", "list", "--data", str(tmp_path))
-    assert (none.exit_code, "gradmarket serve" in none.stderr) == (1, True)
+    assert (none.exit_code, "gradmarket serve" in none.stderr) == (2, True)
 
 
 def test_an_uploaded_document_is_taken_from_the_service(served: Service, tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_a_local_chain_comes_up_takes_a_contract_and_goes_down(run: Run, tmp_pat
         assert json.loads(run("chain", "up", *here).stdout)["pid"] == up["pid"]
         made = json.loads(run("chain", "deploy", "--rpc", up["url"], *here).stdout)
         assert json.loads((tmp_path / "deployment.json").read_text())["contract"] == made["contract"]
-        assert run("chain", "deploy", "--rpc", up["url"], *here).exit_code == 1
+        assert run("chain", "deploy", "--rpc", up["url"], *here).exit_code == 2
     finally:
         assert json.loads(run("chain", "down", *here).stdout)["stopped"] == up["pid"]
-    assert run("chain", "down", *here).exit_code == 1
+    assert run("chain", "down", *here).exit_code == 2
 
 
 def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run) -> None:

@@ -76,7 +76,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_either(stop: signal.Signals, tmp_
 
 
 def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
-    """An Anvil that ends at once: the demo says so, with the end of the log, and ends with 1."""
+    """An Anvil that ends at once: the demo says so, with the end of the log, and ends with 2."""
     hollow = tmp_path / "bin"
     hollow.mkdir()
     (hollow / "anvil").write_text("#!/bin/sh\nexit 3\n")
@@ -84,7 +84,7 @@ def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "PATH": f"{hollow}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "gradmarket", "demo", "--report", str(tmp_path / "report.json")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "serve ended with" in done.stderr
     assert "Anvil does not start" in done.stderr
     assert not (tmp_path / "report.json").exists()

@@ -64,7 +64,7 @@ def test_a_plain_amount_means_fixed_and_stays_plain() -> None:
         ({}, "there is controller, cost, fixed"),
         ({"name": "auction"}, "there is controller, cost, fixed"),
         ({"name": "cost", "per_tflop": "1"}, "ceiling: Field required"),
-        ({**SPELT["cost"], "floor": "1"}, "floor: Extra inputs"),
+        ({**SPELT["cost"], "floor": "1"}, "floor: no such field; there is per_tflop"),
         ({**SPELT["controller"], "start": "999"}, "start: not from floor to ceiling"),
         ({**SPELT["controller"], "target_ms": 0}, "target_ms"),
         ({**SPELT["controller"], "floor": "0"}, "floor: a gradient costs more than nothing"),

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from gradmarket.contracts import deployment
+from gradmarket.contracts.errors import LocalChainFailed
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
-from gradmarket.requester.backup import BackupRefused, backup, kept, restore
+from gradmarket.requester.backup import BackupRefused, backup, kept, lacks, restore
 from tests.ops.served import Served, served, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -182,3 +183,46 @@ def test_a_damaged_copy_is_refused_before_anything_is_brought_back(data: Path, t
     database.write_bytes(b"\xff" * database.stat().st_size)
     with pytest.raises(BackupRefused, match="not a database"):
         kept(tmp_path / "copy")
+
+
+def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
+    """backup, restore and serve on the default chain: the money of a running job is there, and its deposit counts."""
+    children = []
+    try:
+        with served(tmp_path / "data", None, SLOWLY) as service:
+            children.append(tmp_path / "data" / "chain")
+            job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]
+            until(lambda: told(service, job)["state"] == "running", 60, 0.2)
+            deposited = told(service, job)["costs"]["deposited"]
+            assert "the local chain too" in run("backup", tmp_path)
+        stop(children.pop())
+        shutil.rmtree(tmp_path / "data")
+        run("restore", tmp_path)
+        with served(tmp_path / "restored", None, SOON) as service, worker(service, tmp_path / "worker"):
+            children.append(tmp_path / "restored" / "chain")
+            until(lambda: rounds(service, job) > 0, 60, 0.2)
+            assert told(service, job)["costs"]["deposited"] == deposited
+    finally:
+        for chain in children:
+            stop(chain)
+
+
+def stop(chain: Path) -> None:
+    running = LocalChain.reattach(chain)
+    if running is not None:
+        running.stop()
+
+
+def test_what_will_not_come_back_is_said_before_anything_is_written(data: Path, tmp_path: Path) -> None:
+    backup(data, tmp_path / "copy")
+    assert "--rpc" in lacks(tmp_path / "copy")
+    (tmp_path / "copy" / "chain").mkdir()
+    (tmp_path / "copy" / "chain" / "anvil-state.json").write_text("{}")
+    assert lacks(tmp_path / "copy") == ""
+
+
+def test_a_chain_that_was_left_half_written_is_not_brought_back(data: Path, tmp_path: Path) -> None:
+    (data / "chain").mkdir()
+    (data / "chain" / "anvil-state.json").write_text("{")
+    with pytest.raises(LocalChainFailed, match="half written"):
+        backup(data, tmp_path / "copy")

@@ -419,7 +419,7 @@ BASE = {
         ({"replication": {"replicas": 1, "max_replicas": 1}}, "to 2 or more"),
         ({"replication": {"name": "audited", "audit": 0.1}}, "to 2 or more"),
         ({"verifier": {"name": "nearly"}}, "'exact', 'loss_change' or 'tolerance'"),
-        ({"verifier": {"name": "tolerance", "tau": 0.1}}, "Extra inputs"),
+        ({"verifier": {"name": "tolerance", "tau": 0.1}}, "no such field"),
     ],
 )
 def test_a_job_that_cannot_be_voted_on_by_sketches_is_refused(changes: dict[str, Any], why: str) -> None:

@@ -115,5 +115,5 @@ def test_what_an_auditor_may_take_is_its_owner_s_to_say(tmp_path: Path, monkeypa
     monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)
     words = ["auditor", "run", "--market", "http://127.0.0.1:9", "--cache", str(tmp_path)]
     for more in ([], ["--max-memory", str(2**30), "--max-disk", str(2**25)]):
-        assert CliRunner().invoke(app, [*words, *more]).exit_code == 1
+        assert CliRunner().invoke(app, [*words, *more]).exit_code == 2
     assert given == [Machine(tmp_path), Machine(tmp_path, memory=2**30, disk=2**25)]

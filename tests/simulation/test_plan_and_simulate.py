@@ -22,7 +22,7 @@ def said(*words: str) -> Any:
 
 def refused(*words: str) -> str:
     result = RUNNER.invoke(app, list(words))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     return result.output
 
 

@@ -20,7 +20,7 @@ from gradmarket.market.wire import WaveOpened
 from tests.onchain import NewKey
 from tests.worker.fake_market import FakeMarket, Row, Server
 
-COMMAND = "from gradmarket.worker.cli.worker_commands import app; app()"
+COMMAND = "from gradmarket.cli import app; app()"
 
 
 @dataclass
@@ -55,7 +55,7 @@ def start(server: Server, fake_market: FakeMarket, folder: Path, worker_key: Pri
 
     def begin(*options: str) -> Process:
         log = folder / f"log-{len(started)}"
-        arguments = ["run", "--market", server.url, "--data", str(folder), "--json", *options]
+        arguments = ["worker", "run", "--market", server.url, "--data", str(folder), "--json", *options]
         environment = {**os.environ, "GRADMARKET_WORKER_LEAVE_S": "20", "GRADMARKET_WORKER_MAX_MEMORY": str(2**31)}
         environment |= {"GRADMARKET_WORKER_UPKEEP_S": "0.5", "GRADMARKET_WORKER_LEAVE_MARKET_S": "1"}
         with log.open("w") as out:

@@ -14,6 +14,7 @@ from eth_keys.datatypes import PrivateKey
 from fastapi import HTTPException
 from typer.testing import CliRunner
 
+from gradmarket.cli import app
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import Patience
 from gradmarket.market.digests import blob_digest
@@ -21,7 +22,6 @@ from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import Reveal, SignedVerdict, UploadAnswer
 from gradmarket.market.wire_sign_in import Session
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.cli.worker_commands import app
 from gradmarket.worker.markets.leasing import Leasing
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.worker_context import WorkerContext

@@ -9,6 +9,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
+from gradmarket.cli import app
 from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
@@ -19,7 +20,6 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.cli.worker_commands import app
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
 
@@ -106,7 +106,7 @@ def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(
     assert (risk["at_risk"], exposed.at_risk) == (str(AMOUNT), AMOUNT)
     assert exposed.quorum == calls.quorum_of(named, 2)
     again = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "already" in again.stderr
     left = run(tmp_path, "unstake")
     assert left.exit_code == 0, left.output
@@ -139,16 +139,16 @@ def test_a_contested_case_is_decided_by_the_validators_that_agree(
     for folder, key in zip(folders, judges, strict=True):
         durable.write(folder / wallet.PLAIN, key.to_bytes().hex().encode())
     early = run(folders[0], "case", "rule", JOB, case, "--not-guilty", "--market", market)
-    assert (early.exit_code, "is open" in early.stderr) == (1, True)
+    assert (early.exit_code, "is open" in early.stderr) == (2, True)
     assert run(tmp_path / "worker", "case", "contest").exit_code == 0
-    assert run(tmp_path / "worker", "case", "contest", case).exit_code == 1
+    assert run(tmp_path / "worker", "case", "contest", case).exit_code == 2
     own = run(tmp_path / "worker", "case", "rule", JOB, case, "--not-guilty", "--market", market)
-    assert (own.exit_code, "none of the job's validators" in own.stderr) == (1, True)
+    assert (own.exit_code, "none of the job's validators" in own.stderr) == (2, True)
     first = json.loads(run(folders[0], "case", "rule", JOB, case, "--not-guilty", "--market", market).stdout)
     assert first["event"] == "ruled"
     words = ("case", "rule", JOB, case, "--market", market, "--ruling", first["ruling"])
     other = run(folders[1], *words, "--guilty")
-    assert (other.exit_code, "not a validator's ruling" in other.stderr) == (1, True)
+    assert (other.exit_code, "not a validator's ruling" in other.stderr) == (2, True)
     done = json.loads(run(folders[1], *words, "--not-guilty").stdout)
     assert done["event"] == "decided"
     assert stakes.staker(chain_job.ledger, wallet.load(tmp_path / "worker", None).address).amount == AMOUNT
@@ -166,7 +166,7 @@ def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(line["event"], line.get("guilty")) for line in told] == [("examined", False), ("ruled", None)]
     unknown = run(folder, "case", "examine", JOB, "0x" + "11" * 32, "--market", market)
-    assert (unknown.exit_code, "is no case of job" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, "is no case of job" in unknown.stderr) == (2, True)
 
 
 def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
@@ -177,7 +177,7 @@ def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
     fake_market.publication = published(blobs, stake=friends, audit={"probability": 0.5})
     with Server(app_of(fake_market, anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "other terms" in refused.stderr
     assert stakes.staker(ledger, me).amount == 0
 
@@ -195,7 +195,7 @@ def test_terms_unlike_the_chain_s_get_no_stake(tmp_path: Path, market: str, ledg
     """Published is one thing, and the contract would do another: no transaction leaves."""
     me = wallet.create(tmp_path, None).address
     refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
-    assert (refused.exit_code, name in refused.stderr) == (1, True), refused.stderr
+    assert (refused.exit_code, name in refused.stderr) == (2, True), refused.stderr
     assert (stakes.staker(ledger, me).amount, ledger.balance(me), ledger.nonce(me)) == (0, 0, 0)
 
 
@@ -217,7 +217,7 @@ def test_windows_beyond_what_the_owner_set_get_no_stake_until_it_agrees(
     me = wallet.create(tmp_path, None).address
     with Server(app_of(FakeMarket(job, publication, blobs), anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
-        assert (refused.exit_code, setting in refused.stderr) == (1, True), refused.stderr
+        assert (refused.exit_code, setting in refused.stderr) == (2, True), refused.stderr
         assert stakes.staker(ledger, me).amount == 0
         monkeypatch.setenv(f"GRADMARKET_WORKER_{setting}", enough)
         assert run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url).exit_code == 0
@@ -231,4 +231,4 @@ def test_a_job_without_stakes_takes_none(
     fake_market.publication = published(blobs)
     with Server(app_of(fake_market, anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
-    assert (refused.exit_code, "takes no stakes" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "takes no stakes" in refused.stderr) == (2, True)

@@ -11,6 +11,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
+from gradmarket.cli import app
 from gradmarket.contracts import calls
 from gradmarket.contracts.packing import PackedGroup
 from gradmarket.market.messages import Commitment, Outcome, Verdict
@@ -22,7 +23,6 @@ from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskS
 from gradmarket.market.wire import SignedVerdict, WaveOpened, hash_of
 from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.cli.worker_commands import app
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money import known_chains, self_check

@@ -16,7 +16,6 @@ from gradmarket.worker.cli.options import (
     PassphraseOption,
     RpcOption,
     settings_of,
-    told,
     unlocked,
 )
 from gradmarket.worker.journal import Journal
@@ -39,17 +38,14 @@ def list_command(
     as_json: JsonOption = False,
 ) -> None:
     """Every accusation against this wallet, and until when it can be contested or decided."""
-    with told():
-        settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-        me = wallet.load(settings.data, settings.secret).address
-        for facts in known_chains.kept(settings.data):
-            money = TokenUnit.of(facts)
-            for case in cases.against(ledger_of(settings.node, facts), me):
-                until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
-                text = (
-                    f"{case.case}: {money.text(int(case.amount))} of job {case.chain_job}, {case.stage} until {until}"
-                )
-                Journal(as_json).say("case", text, **asdict(case))
+    settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    me = wallet.load(settings.data, settings.secret).address
+    for facts in known_chains.kept(settings.data):
+        money = TokenUnit.of(facts)
+        for case in cases.against(ledger_of(settings.node, facts), me):
+            until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
+            text = f"{case.case}: {money.text(int(case.amount))} of job {case.chain_job}, {case.stage} until {until}"
+            Journal(as_json).say("case", text, **asdict(case))
 
 
 @app.command()
@@ -61,12 +57,11 @@ def contest(
     as_json: JsonOption = False,
 ) -> None:
     """Contest: then the job's validators decide, not the requester alone. Who does not contest in time is slashed."""
-    with told():
-        settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-        key = wallet.load(settings.data, settings.secret)
-        for facts in known_chains.kept(settings.data):
-            for name in cases.contest(ledger_of(settings.node, facts), key.key, case):
-                Journal(as_json).say("contested", f"{name} is contested; the validators decide.", case=name)
+    settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    key = wallet.load(settings.data, settings.secret)
+    for facts in known_chains.kept(settings.data):
+        for name in cases.contest(ledger_of(settings.node, facts), key.key, case):
+            Journal(as_json).say("contested", f"{name} is contested; the validators decide.", case=name)
 
 
 @app.command("examine")
@@ -86,16 +81,15 @@ def examine_command(
     Ends with 1, and rules nothing, where this machine cannot tell.
     """
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
-    with told():
-        settings = unlocked(settings)
-        key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-        ledger = ledger_of(settings.node, listed.facts)
-        confirmed(ledger, key.address, listed)
-        result = examine(settings, key, ledger, JobId(job), listed, case)
-        word = "GUILTY" if result.guilty else "Not guilty"
-        Journal(as_json).say("examined", f"{word}: {result.why}.", case=case, **asdict(result))
-        if rule:
-            _rule(ledger, key, listed, case, result.guilty, ruling or [], as_json)
+    settings = unlocked(settings)
+    key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+    ledger = ledger_of(settings.node, listed.facts)
+    confirmed(ledger, key.address, listed)
+    result = examine(settings, key, ledger, JobId(job), listed, case)
+    word = "GUILTY" if result.guilty else "Not guilty"
+    Journal(as_json).say("examined", f"{word}: {result.why}.", case=case, **asdict(result))
+    if rule:
+        _rule(ledger, key, listed, case, result.guilty, ruling or [], as_json)
 
 
 @app.command()
@@ -111,12 +105,11 @@ def rule(
     as_json: JsonOption = False,
 ) -> None:
     """As a validator of the job: sign a ruling, and send it once as many agree as the job asks for."""
-    with told():
-        settings = unlocked(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
-        key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-        ledger = ledger_of(settings.node, listed.facts)
-        confirmed(ledger, key.address, listed)
-        _rule(ledger, key, listed, case, guilty, ruling or [], as_json)
+    settings = unlocked(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
+    key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+    ledger = ledger_of(settings.node, listed.facts)
+    confirmed(ledger, key.address, listed)
+    _rule(ledger, key, listed, case, guilty, ruling or [], as_json)
 
 
 def _rule(ledger: Ledger, key: Wallet, job: Offered, case: str, guilty: bool, others: list[str], as_json: bool) -> None:

@@ -14,10 +14,11 @@ import typer
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
-from gradmarket.market.signing import check, checksum
+from gradmarket.market.signing import check, named
+from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker import wallet
-from gradmarket.worker.cli.options import DataOption, PassphraseOption, settings_of, told, unlocked
+from gradmarket.worker.cli.options import DataOption, PassphraseOption, settings_of, unlocked
 from gradmarket.worker.money import consents
 from gradmarket.worker.money.consents import Message
 from gradmarket.worker.money.stake import MARKET_S
@@ -48,9 +49,9 @@ def give(
 
     A payout address that is a contract has no key and cannot consent; its workers stay operators of their own.
     """
-    with told(), _market(market, data, passphrase_file) as (settings, service):
-        facts, to = service.facts(), checksum(payout) if payout else _own(settings).address
-        consent = SignedConsent(checksum(worker), to, nonce or int(time.time()))
+    with _market(market, data, passphrase_file) as (settings, service):
+        consent = SignedConsent(named(worker), _payout(settings, payout), nonce or int(time.time()))
+        facts = service.facts()
         signed = _signature(settings, facts, consent, payout, signature)
         if signed is not None:
             typer.echo(consents.made(facts, consent, signed).model_dump_json())
@@ -70,9 +71,10 @@ def withdraw(
 
     This wallet signs in to bring it, whoever's key has signed.
     """
-    with told(), _market(market, data, passphrase_file) as (settings, service):
-        facts, own = service.facts(), _own(settings)
-        message = Withdrawal(checksum(worker), checksum(payout) if payout else own.address, nonce or int(time.time()))
+    with _market(market, data, passphrase_file) as (settings, service):
+        own = _own(settings)
+        message = Withdrawal(named(worker), _payout(settings, payout), nonce or int(time.time()))
+        facts = service.facts()
         signed = _signature(settings, facts, message, payout, signature)
         if signed is not None:
             check(facts.domain, message, signed, message.payout)
@@ -95,6 +97,10 @@ def _market(
 
 def _own(settings: WorkerSettings) -> wallet.Wallet:
     return wallet.load(settings.data, settings.secret)
+
+
+def _payout(settings: WorkerSettings, payout: str | None) -> Address:
+    return named(payout) if payout else _own(settings).address
 
 
 def _signature(

@@ -1,19 +1,15 @@
-"""Shared by the worker's commands: options, the settings made from them, and how errors are printed."""
+"""Shared by the worker's commands: options, the settings made from them, and how an encrypted wallet is opened."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from gradmarket.contracts import keystore
-from gradmarket.market.errors import MarketError
-from gradmarket.market.fields import first_fault
+from gradmarket.market.fields import settings_from
 from gradmarket.worker import wallet
 from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import LeaveNow
 
 RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the key, the vouchers and the cache.")]
@@ -26,22 +22,7 @@ PlainOption = Annotated[bool, typer.Option("--plain-key", help="Let the key lie 
 
 def settings_of(**given: Any) -> WorkerSettings:
     """Builds the settings; options take precedence over the environment, which takes precedence over defaults."""
-    try:
-        return WorkerSettings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        raise typer.BadParameter(": ".join(first_fault(error))) from error
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """Prints a MarketError as one line and exits with 1."""
-    try:
-        yield
-    except MarketError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
-    except LeaveNow as left:
-        raise typer.Exit(1) from left
+    return settings_from(WorkerSettings, given, {"markets": "--market", "consents": "--consent", "jobs": "--job"})
 
 
 def unlocked(settings: WorkerSettings) -> WorkerSettings:

@@ -12,12 +12,12 @@ from gradmarket.worker.cli.options import (
     PlainOption,
     RpcOption,
     settings_of,
-    told,
     unlocked,
 )
 from gradmarket.worker.cli.wallet_commands import app as wallet_app
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run
+from gradmarket.worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")
@@ -72,6 +72,8 @@ def run_command(
     options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)
-    with told():
+    try:
         done = run(unlocked(settings), journal=Journal(as_json))
+    except LeaveNow as left:
+        raise typer.Exit(1) from left
     raise typer.Exit(0 if done.finished else 1)

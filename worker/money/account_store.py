@@ -76,6 +76,9 @@ class Dealings(Stored):
 
 
 class AccountsFile(Stored):
+    """`wallet` is whose accounts these are; files of earlier versions do not name it."""
+
+    wallet: AddressField | None = None
     accounts: tuple[JobAccount, ...] = ()
     dealings: dict[AddressField, Dealings] = {}
 
@@ -88,6 +91,16 @@ class AccountStore:
         text = path.read_bytes() if path.is_file() else None
         self._pages = AccountsFile.model_validate_json(text) if text else AccountsFile()
         self._kept = self._pages
+
+    @property
+    def wallet(self) -> Address | None:
+        """Returns whose accounts these are; None if that was not written down yet."""
+        return self._pages.wallet
+
+    def belongs_to(self, wallet: Address) -> None:
+        """Writes down whose accounts these are."""
+        if self.wallet is None:
+            self._pages = self._pages.model_copy(update={"wallet": wallet})
 
     @property
     def accounts(self) -> tuple[JobAccount, ...]:
@@ -192,7 +205,7 @@ class AccountStore:
         known = self._pages.dealings
         if signer is not None and dealings is not None:
             known = {**known, signer: dealings}
-        self._pages = AccountsFile(accounts=accounts, dealings=known)
+        self._pages = AccountsFile(wallet=self.wallet, accounts=accounts, dealings=known)
 
 
 def _same(one: JobAccount, other: JobAccount) -> bool:

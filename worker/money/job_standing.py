@@ -10,8 +10,9 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
 from gradmarket.worker.money import cases, known_chains
-from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
+from gradmarket.worker.money.account_store import JobAccount, value
 from gradmarket.worker.money.chain_view import ledger_of
+from gradmarket.worker.money.ownership import opened
 from gradmarket.worker.money.stake import Pledge
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.records import ReplicaRecord
@@ -64,7 +65,7 @@ def _text(money: TokenUnit, amount: str | None) -> str:
 
 
 def standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, TokenUnit]]:
-    for account in AccountStore(settings.data / "book.json").accounts:
+    for account in opened(settings.data, me).accounts:
         kept = list(records.read(settings.data, account.domain, account.chain_job))
         yield _standing(settings, me, account, kept)
 

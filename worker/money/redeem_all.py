@@ -9,6 +9,7 @@ from gradmarket.worker.journal import Journal
 from gradmarket.worker.money import known_chains
 from gradmarket.worker.money.account_store import AccountStore
 from gradmarket.worker.money.chain_view import ChainView, ledger_of
+from gradmarket.worker.money.ownership import opened
 from gradmarket.worker.money.redeemer import Redeemer
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
@@ -18,7 +19,7 @@ def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
     """Redeems every voucher in the folder's accounts; returns False if one failed. No worker may run in the folder."""
     with durable.lock(settings.data):
         key = wallet.load(settings.data, settings.secret)
-        account_store = AccountStore(settings.data / "book.json")
+        account_store = opened(settings.data, key.address)
         instances = {account.instance for account in account_store.accounts if account.redeemable}
         if not instances:
             journal.say("redeemed", "There is nothing to redeem.")

@@ -17,8 +17,9 @@ from gradmarket.market.wire import NO_ROOT, hash_of
 from gradmarket.worker import wallet
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.money import known_chains, proofs
-from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
+from gradmarket.worker.money.account_store import JobAccount, value
 from gradmarket.worker.money.chain_view import ChainView, ledger_of
+from gradmarket.worker.money.ownership import opened
 from gradmarket.worker.money.proofs import ChainHistory
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.client import MarketClient
@@ -46,10 +47,10 @@ class SelfCheck:
     def run(self) -> bool:
         """Verifies every job in the folder's accounts and logs each finding; returns whether all is read and right.
 
-        Raises NotFound if there is no wallet.
+        Raises NotFound if there is no wallet, Conflict if the accounts are another wallet's.
         """
         me = wallet.load(self.settings.data, self.settings.secret).address
-        account_store = AccountStore(self.settings.data / "book.json")
+        account_store = opened(self.settings.data, me)
         done = [self._job(account, me) for account in account_store.accounts]
         for signer, known in account_store.grievances():
             self.journal.say("grievance", f"Written down while working: {known} by {signer}.", signer=signer)

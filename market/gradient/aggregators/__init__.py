@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.fields import first_fault
+from gradmarket.market.fields import Part, first_fault
 from gradmarket.market.gradient.arrays import Vector
 
 
@@ -49,10 +49,8 @@ SIDE_BY_SIDE: Final = 1024
 """The most answers that an aggregator compares with each other."""
 
 
-class Settings(BaseModel):
+class Settings(Part):
     """What a job specifies for its aggregator besides the name. Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     most: ClassVar[int] = SIDE_BY_SIDE
     """The most answers that the aggregator can merge."""

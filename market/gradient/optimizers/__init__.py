@@ -13,30 +13,25 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.fields import Part
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector, chunks
 
 Memory = dict[str, NDArray[Any]]
 Kernel = Callable[..., tuple[Vector, ...]]
 
 
-class ParameterPart(BaseModel):
-    """A frozen model that refuses unknown fields, NaN and infinity."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ParameterGroup(ParameterPart):
+class ParameterGroup(Part):
     """A weight decay for the parameters whose names match the pattern (fnmatch: `*.bias`)."""
 
     pattern: str = Field(min_length=1, max_length=200)
     weight_decay: float = Field(ge=0.0, le=1.0)
 
 
-class Settings(ParameterPart):
+class Settings(Part):
     """The settings of every optimizer besides name, rate, schedule and clip."""
 
     weight_decay: float = Field(default=0.0, ge=0.0, le=1.0)

@@ -1,32 +1,17 @@
 """A convolutional network: 3 x 3 convolutions with BatchNorm, each followed by pooling while both sides are >= 2."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final, cast
 
-from pydantic import Field
 from torch import nn
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.model.architectures._arguments import (
-    ACTIVATIONS,
-    Activation,
-    Arguments,
-    Probability,
-    Width,
-    parsed,
-)
+from gradmarket.market.model.architectures._activations import ACTIVATIONS
+from gradmarket.market.model.arguments import parsed
+from gradmarket.market.model.arguments.cnn import Settings
 from gradmarket.market.model.document.publish import classification
 
 OBJECTIVE: Final = classification
-
-
-class CnnArguments(Arguments):
-    """`channels` has the width of each convolution."""
-
-    channels: Annotated[list[Width], Field(min_length=1, max_length=64)] = [16, 32]
-    activation: Activation = "relu"
-    batch_norm: bool = True
-    dropout: Probability = 0.0
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
@@ -34,7 +19,7 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
 
     An input of two dimensions is one channel. Raises JobRefused, naming the field.
     """
-    settings = parsed(CnnArguments, arguments)
+    settings = cast(Settings, parsed("cnn", arguments))
     if len(input_shape) not in (2, 3):
         raise JobRefused("model.architecture", f"cnn takes images, and the data has the shape {tuple(input_shape)}")
     before, height, width = (1, *input_shape) if len(input_shape) == 2 else input_shape
@@ -48,13 +33,13 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
     return nn.Sequential(*layers, *_head(settings, before * height * width, classes))
 
 
-def _block(settings: CnnArguments, before: int, channels: int) -> list[nn.Module]:
+def _block(settings: Settings, before: int, channels: int) -> list[nn.Module]:
     activation = ACTIVATIONS[settings.activation]()
     if settings.batch_norm:
         return [nn.Conv2d(before, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), activation]
     return [nn.Conv2d(before, channels, 3, padding=1), activation]
 
 
-def _head(settings: CnnArguments, features: int, classes: int) -> list[nn.Module]:
+def _head(settings: Settings, features: int, classes: int) -> list[nn.Module]:
     dropout: list[nn.Module] = [nn.Dropout(settings.dropout)] if settings.dropout else []
     return [nn.Flatten(), *dropout, nn.Linear(features, classes)]

@@ -1,27 +1,18 @@
 """A decoder-only transformer over tokens (Radford et al. 2019): each position predicts the next token."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.model.architectures._arguments import Arguments, Probability, Width, parsed
+from gradmarket.market.model.arguments import parsed
+from gradmarket.market.model.arguments.gpt import Settings
 from gradmarket.market.model.document.publish import next_token
 
 OBJECTIVE: Final = next_token
 INITIAL_DEVIATION: Final = 0.02
-
-
-class GptArguments(Arguments):
-    """A transformer of `depth` blocks of `width`, with `heads` attention heads each."""
-
-    depth: Annotated[int, Field(ge=1, le=128)] = 2
-    width: Width = 64
-    heads: Annotated[int, Field(ge=1, le=256)] = 4
-    dropout: Probability = 0.0
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
@@ -29,16 +20,14 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
 
     Raises JobRefused, naming the field.
     """
-    settings = parsed(GptArguments, arguments)
+    settings = cast(Settings, parsed("gpt", arguments))
     if len(input_shape) != 1:
         raise JobRefused("model.architecture", f"gpt takes rows of tokens, and the data has {tuple(input_shape)}")
-    if settings.width % settings.heads:
-        raise JobRefused("model.arguments.heads", f"a width of {settings.width} is no multiple of {settings.heads}")
     return _Gpt(settings, input_shape[0], classes)
 
 
 class _Gpt(nn.Module):
-    def __init__(self, settings: GptArguments, length: int, classes: int) -> None:
+    def __init__(self, settings: Settings, length: int, classes: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(classes, settings.width)
         self.places = nn.Parameter(torch.zeros(length, settings.width))
@@ -57,7 +46,7 @@ class _Gpt(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, settings: GptArguments) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.heads = settings.heads
         self.before_attention, self.before_mixing = nn.LayerNorm(settings.width), nn.LayerNorm(settings.width)

@@ -2,30 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final, cast
 
-from pydantic import Field
 from torch import nn
 
-from gradmarket.market.model.architectures._arguments import (
-    ACTIVATIONS,
-    Activation,
-    Arguments,
-    Probability,
-    Width,
-    parsed,
-)
+from gradmarket.market.model.architectures._activations import ACTIVATIONS
+from gradmarket.market.model.arguments import parsed
+from gradmarket.market.model.arguments.mlp import Settings
 from gradmarket.market.model.document.publish import classification
 
 OBJECTIVE: Final = classification
-
-
-class MlpArguments(Arguments):
-    """`hidden` has the width of each hidden layer."""
-
-    hidden: Annotated[list[Width], Field(max_length=64)] = [128]
-    activation: Activation = "relu"
-    dropout: Probability = 0.0
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
@@ -33,7 +19,7 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
 
     Raises JobRefused, naming the field.
     """
-    settings = parsed(MlpArguments, arguments)
+    settings = cast(Settings, parsed("mlp", arguments))
     layers: list[nn.Module] = [nn.Flatten()]
     width = math.prod(input_shape)
     for hidden in settings.hidden:

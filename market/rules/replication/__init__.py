@@ -8,9 +8,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from gradmarket.market import plugins
+from gradmarket.market.fields import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,9 @@ class ChosenPolicy(Protocol):
         """The most that a wrong gradient gains, in prices, where the policy compares stakes with it; else None."""
 
 
-class Votes(BaseModel):
+class Votes(Part):
     """Starts with `replicas`, and adds more only on disagreement, up to `max_replicas`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     replicas: int = Field(default=3, ge=1, le=15)
     max_replicas: int = Field(default=5, ge=1, le=31)
 

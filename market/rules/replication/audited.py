@@ -6,17 +6,17 @@ one wrong answer and leaves is caught only with this probability.
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from gradmarket.market.fields import Part
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan
 
 ALONE: Final = True
 
 
-class Settings(BaseModel):
+class Settings(Part):
     """One replica, checked by audits only."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     audit: float = Field(gt=0.0, le=1.0)
     """The probability p that an accepted task is audited."""
 

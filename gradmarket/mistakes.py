@@ -1,0 +1,143 @@
+"""What went wrong, and what to do about it: the one place where the commands turn an exception into sentences."""
+
+import errno
+import json
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import typer
+from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
+from typer import TyperException
+
+from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
+from gradmarket.contracts.errors import (
+    ChainUnreachable,
+    ContractRefused,
+    ForeignChain,
+    LocalChainFailed,
+    NodeRefused,
+)
+from gradmarket.market.errors import Conflict, MarketError, NotFound, OutOfMemory, Refused, RunnerFailed
+from gradmarket.market.fields import first_fault
+
+CODE: Final = 2
+"""The exit code of a mistake; 1 is a command's own "no"."""
+BUG: Final = 70
+"""The exit code of a fault of this program (EX_SOFTWARE of sysexits.h)."""
+
+STATUSES: Final = {
+    401: "give the requester's token with --token or GRADMARKET_TOKEN",
+    403: "give a token that may do this with --token or GRADMARKET_TOKEN",
+    404: "look for it with `gradmarket job list`",
+    409: "look how it stands with `gradmarket job show`",
+    429: "wait a little and try again",
+    503: "try again later, or run `gradmarket doctor` where the service runs",
+}
+KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
+    (ServiceUnreachable, "start it with `gradmarket serve`, or name the right address with --market"),
+    (Damaged, "try again, or ask the service's operator"),
+    (ChainUnreachable, "start the chain's node, or name another one with --rpc"),
+    (ForeignChain, "name the node of the chain that deployment.json names with --rpc"),
+    (NodeRefused, "look whether the sender has money for gas, and the node is one of this chain"),
+    (ContractRefused, "look how it stands with `gradmarket job show` or `gradmarket wallet show`"),
+    (LocalChainFailed, "run `gradmarket doctor`, or name a node with --rpc"),
+    (OutOfMemory, "free some memory, or raise --max-memory"),
+    (RunnerFailed, "run `gradmarket doctor`, and try again"),
+    (SQLAlchemyError, "start the database, or set GRADMARKET_DATABASE anew"),
+)
+"""What to do about an error that does not say so itself: the first kind that it is of."""
+PLAIN: Final = (Refused, NotFound, Conflict)
+"""Errors whose detail says it all; the others' names say what it is about."""
+NUMBERS: Final = {
+    errno.ENOENT: "make it first, or name another place",
+    errno.ENOTDIR: "name another place",
+    errno.EISDIR: "name a file",
+    errno.EEXIST: "name another place",
+    errno.EACCES: "name another place, or get the right to use this one",
+    errno.EPERM: "name another place, or get the right to use this one",
+    errno.EROFS: "name a place that can be written",
+    errno.ENOSPC: "free some space on the disk",
+    errno.EDQUOT: "free some space on the disk",
+    errno.EADDRINUSE: "name another port with --port, or stop what listens there",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+@dataclass(frozen=True)
+class WrongField:
+    """One field of what was given, and what is wrong with it."""
+
+    field: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """`what` is wrong, and what to do about it: `fix`; `code` is the process' exit code."""
+
+    what: str
+    fix: str
+    kind: str
+    code: int = CODE
+    fields: tuple[WrongField, ...] = ()
+
+    def lines(self) -> list[str]:
+        if not self.what:
+            return []  # the help was shown in its place
+        faults = [f"  {fault.field or 'the job'}: {fault.detail}" for fault in self.fields]
+        return [f"error: {self.what}", *faults, f"fix: {self.fix}"]
+
+    def as_json(self) -> dict[str, object]:
+        return {"error": {name: value for name, value in asdict(self).items() if name != "code"}}
+
+
+def of(error: BaseException, command: str) -> Mistake:
+    """Returns the error in sentences; `command` is the one that was given, such as "gradmarket job show"."""
+    kind, usage = type(error).__name__, f"see `{command} --help`"
+    if isinstance(error, TyperException):
+        return Mistake(_one_line(getattr(error, "format_message", error.__str__)()), usage, kind)
+    if isinstance(error, MarketError):
+        said = error.detail if type(error) in PLAIN and error.detail else error
+        return Mistake(_one_line(said), error.remedy or _known(error) or usage, kind, fields=_fields(error))
+    if isinstance(error, ValidationError):
+        return Mistake(": ".join(first_fault(error)), usage, kind)
+    if isinstance(error, SQLAlchemyError):
+        return Mistake(f"the database: {_one_line(getattr(error, 'orig', None) or error)}", _known(error), kind)
+    if isinstance(error, OSError):
+        return Mistake(_os_error(error), NUMBERS.get(error.errno or 0, usage), kind)
+    said = f"gradmarket itself is at fault: {kind}: {_one_line(error)}"
+    return Mistake(said, "say the same with --debug and report what it prints", kind, BUG)
+
+
+def tell(error: Exception, command: str, as_json: bool = False, debug: bool = False) -> int:
+    """Prints the error on standard error; returns the exit code."""
+    mistake = of(error, command)
+    if debug:
+        typer.echo("".join(traceback.format_exception(error)), err=True)
+    for line in (json.dumps(mistake.as_json()),) if as_json else mistake.lines():
+        typer.echo(line.encode(errors="replace").decode(), err=True)
+    return mistake.code
+
+
+def _known(error: Exception) -> str:
+    if isinstance(error, ServiceProblem):
+        return STATUSES.get(error.status, "")
+    return next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
+
+
+def _fields(error: MarketError) -> tuple[WrongField, ...]:
+    """Returns the fields of a service's problem, unless its detail says the same."""
+    fields = error.fields if isinstance(error, ServiceProblem) else ()
+    return tuple(WrongField(field.name, field.detail) for field in fields if field.detail not in str(error))
+
+
+def _os_error(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename is not None else ""
+    return place + (error.strerror or _one_line(error) or type(error).__name__)
+
+
+def _one_line(said: object) -> str:
+    return " ".join(str(said).split())

@@ -1,0 +1,14 @@
+"""The activations that the ready architectures share."""
+
+from typing import Final
+
+from torch import nn
+
+from gradmarket.market.model.arguments import Activation
+
+ACTIVATIONS: Final[dict[Activation, type[nn.Module]]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+}

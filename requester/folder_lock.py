@@ -1,0 +1,40 @@
+"""Keeps a data folder to one service: a second one would take over its address and its stages."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gradmarket.market.errors import Conflict, Refused
+
+LOCK: Final = "serve.lock"
+"""Has the process id of the service that locked it last."""
+
+
+@contextmanager
+def serving(folder: Path, alone: bool) -> Iterator[None]:
+    """Locks the folder for this process, which makes it if needed; it ends with the process, however that ends.
+
+    Not `alone`, it is shared with others that are not either. Raises Conflict if the folder is taken, Refused if
+    nothing can be written there.
+    """
+    path = folder / LOCK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError as error:
+        remedy = "name another one with --data or GRADMARKET_DATA"
+        raise Refused(f"the data folder {folder} cannot be written: {error.strerror}", remedy) from error
+    with file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = path.read_text().strip() or "unknown"
+            remedy = f"stop it with `kill {holder}`, or give this one a folder of its own with --data"
+            raise Conflict(f"process {holder} serves {folder} already", remedy) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield

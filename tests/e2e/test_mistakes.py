@@ -1,0 +1,127 @@
+"""Every command with every kind of wrong argument: two sentences, exit code 2, and no traceback."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from gradmarket import mistakes
+from gradmarket.cli import app
+from gradmarket.worker import wallet
+
+DEAD: Final = "http://127.0.0.1:1"
+"""Where nothing listens."""
+ANSWERS: Final = (0, 1, mistakes.CODE)
+"""Done, the command's own no, a mistake."""
+SOUND: Final[dict[str, str | None]] = {
+    "--market": DEAD,
+    "--rpc": DEAD,
+    "--data": "folder",
+    "--wait-s": "0",
+    "--tasks": "5",
+    "--workers": "5",
+    "--passphrase-file": "passphrase",
+    "--token": "none",
+    "--port": "0",
+    "--role": "read",
+    "--output": "out",
+    "--from": "folder",
+    "--to": "new",
+    "--rows-per-partition": "5",
+    "--guilty": None,
+    "--cache": "junk/below",
+}
+"""What an option gets that is not the one tried, so that no command finds a service, a chain or much to do."""
+WORDS: Final = ("", "nobody", "-1", "1e400", "http://[", "\udcff")
+JUNK: Final = tuple(f"junk{suffix}" for suffix in ("", ".npz", ".npy", ".parquet", ".csv", ".jsonl", ".safetensors"))
+TEXTS: Final = {"array.json": "[1]", "deep.json": "[" * 100_000, "empty.json": ""}
+PLACES: Final = ("/proc/nope", "junk/below", "x" * 300, "\udcff/nope", *JUNK, *TEXTS)
+"""Neither a folder that can be used or made, nor a file with anything in it that makes sense."""
+
+
+def leaves(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in sorted(group.commands.items()):
+        loaded = command if path else group.resolve_command(typer.Context(group), [name])[1]
+        if getattr(loaded, "commands", None):
+            yield from leaves(loaded, *path, name)
+        else:
+            yield (*path, name), loaded
+
+
+TREE: Final = {path: command for path, command in leaves(get_command(app)) if path[:2] != ("worker", "wallet")}
+"""Every command once: `worker wallet` has those of `wallet`."""
+
+
+def required(command: Any, but: Any = None) -> list[str]:
+    """Sound arguments for everything that the command cannot do without, and for what keeps it from real effects."""
+    words: list[str] = []
+    options = {option for parameter in command.params for option in parameter.opts}
+    asks = {"--market", "--passphrase-file"} <= options  # a market that is silent is asked for seconds: no wallet here
+    for parameter in command.params:
+        if parameter is but:
+            continue
+        if parameter.param_type_name == "argument":
+            words += ["nobody"] if parameter.required else []
+        elif (name := parameter.opts[0]) in SOUND:
+            value = "nothing" if asks and name == "--data" else SOUND[name]
+            words += [name] if value is None else [name, value]
+    return words
+
+
+def wrong(parameter: Any) -> tuple[str, ...]:
+    return PLACES if holds_a_path(parameter) else WORDS
+
+
+def holds_a_path(parameter: Any) -> bool:
+    return "FILE" in (parameter.metavar or "") or parameter.type_descriptor.annotation in (Path, Path | None)
+
+
+def tries(command: Any) -> Iterator[list[str]]:
+    yield [*required(command), "--no-such-option"]
+    yield [*required(command), "too", "many", "words"]
+    for parameter in command.params:
+        if parameter.name in ("help", "as_json") or getattr(parameter, "is_flag", False):
+            continue
+        for word in wrong(parameter):
+            given = [word] if parameter.param_type_name == "argument" else [parameter.opts[0], word]
+            yield [*required(command, parameter), *given]
+        if parameter.param_type_name == "option":
+            yield [*required(command, parameter), parameter.opts[0]]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that can be named wrongly, on a machine where no child process starts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    for name in [name for name in os.environ if name.startswith("GRADMARKET_")]:
+        monkeypatch.delenv(name)
+    wallet.create(tmp_path / "folder", None)
+    for name in JUNK:
+        (tmp_path / name).write_bytes(b"\x93\xff\x00 junk \n" * 20)
+    for name, text in {"passphrase": "secret\n", **TEXTS}.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def call(words: list[str]) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+@pytest.mark.parametrize("path", TREE, ids=" ".join)
+def test_no_wrong_argument_ends_in_a_traceback(path: tuple[str, ...], place: Path) -> None:
+    for words in tries(TREE[path]):
+        done = call([*path, *words])
+        said = (path, words, done.output[-800:])
+        assert done.exception is None or isinstance(done.exception, SystemExit), said
+        assert "Traceback" not in done.output, said
+        assert done.exit_code in ANSWERS, said
+        if done.exit_code == mistakes.CODE:
+            assert "error: " in done.stderr, said
+            assert "fix: " in done.stderr, said
