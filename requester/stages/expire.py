@@ -11,7 +11,7 @@ from gradmarket.requester.moves import backups, faults, judging
 from gradmarket.requester.moves.ending import strike
 from gradmarket.requester.moves.faults import reopen
 from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import ready_rows
+from gradmarket.requester.store import late_tasks, ready_rows
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand, claimed
 from gradmarket.requester.store.work import RowReader, Work
@@ -20,7 +20,7 @@ TOPIC = "expire"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return list(dict.fromkeys([*ready_rows.lapsed(reader, now), *backups.late(reader, now)]))
+    return list(dict.fromkeys([*ready_rows.lapsed(reader, now), *late_tasks.without_backup(reader, now)]))
 
 
 def _in_vain(hand: TaskInHand, now: float) -> bool:
