@@ -65,7 +65,7 @@ def _counted() -> Iterator[Figure]:
         for leases, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
             tasks = 3 * (TASKS + CROWD * leases)
             here.post(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, tasks_per_round=tasks)
-            shared = [Worker(here, leases) for _ in range(CROWD)]
+            shared = [Worker(here, leases, alone=True) for _ in range(CROWD)]
             work(shared, TASKS // 2)
             here.counts()
             done, counts = work(shared, TASKS), here.counts()
@@ -79,7 +79,8 @@ def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:
     tasks = (TASKS + CROWD * case.leases) * (SAMPLES + 2)
     replication = {"name": "fixed", "replicas": case.replicas, "max_replicas": case.replicas}
     here.post(replication=replication, tasks_per_round=tasks)
-    shared = [Worker(here, case.leases, ahead=case.ahead) for _ in range(case.workers)]
+    alone = case.replicas == 1
+    shared = [Worker(here, case.leases, ahead=case.ahead, alone=alone) for _ in range(case.workers)]
     work(shared, TASKS * case.replicas)
     costs, rates = [], []
     for _ in range(SAMPLES):

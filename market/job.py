@@ -174,6 +174,11 @@ class JobSpec(Part):
         return replication.lies_between(plan, self.plan(), self.plan(BEST))
 
     @property
+    def decided_alone(self) -> bool:
+        """Whether each task has one answer, whichever worker is drawn, that is not compared under a later seed."""
+        return self.plan().maximum == self.plan(BEST).maximum == 1 and not self.verifier.sketched
+
+    @property
     def gain(self) -> float | None:
         """The most that a wrong gradient gains, in prices, where the policy compares stakes with it; else None."""
         return self.replication.gain

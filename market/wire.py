@@ -1,8 +1,10 @@
 """The JSON requests and responses between worker and requester. Hashes and signatures are `0x…`, money is in units.
 
-In the steady state a task costs one request. A poll carries finished commitments and reveals, and its response carries
-leases, opened waves, requested uploads, verdicts and vouchers. The response is a function of the rows: whatever the
-worker does not report as known is sent again, so neither side loses anything by crashing.
+In the steady state a task that one replica decides costs one request: commitment, reveal and payload, answered by
+verdict, voucher and the next lease. A poll carries finished commitments and reveals, and its response carries leases,
+opened waves, requested uploads, verdicts and vouchers. With payloads it is framed: the length of the JSON in four
+bytes, big-endian, the JSON, and the payloads in the order in which it names them. The response is a function of the
+rows: whatever the worker does not report as known is sent again, so neither side loses anything by crashing.
 """
 
 from typing import Annotated, Final, Self
@@ -95,7 +97,7 @@ class WaveOpened(Wire):
 class UploadRequest(Wire):
     """The worker should upload its payload within `seconds`.
 
-    `door` is an address that takes the payload by a plain PUT; the worker then reports to the market that it is there.
+    `door` is an address that takes the payload by a plain PUT; the worker then says in a poll that it is there.
     """
 
     replica: ReplicaId
@@ -161,6 +163,33 @@ class Reveal(Wire):
     sketch: SketchRequest | None = None
 
 
+class Answer(Wire):
+    """A commitment and what opens it, for a task that one replica decides: nobody else votes, so nobody can copy."""
+
+    commitment: CommitmentRequest
+    salt: HashField
+    root: DigestField
+
+    @property
+    def replica(self) -> ReplicaId:
+        return self.commitment.replica
+
+    @property
+    def fence(self) -> int:
+        return self.commitment.fence
+
+    def reveal(self) -> Reveal:
+        return Reveal(replica=self.replica, fence=self.fence, salt=self.salt, root=self.root)
+
+
+class PayloadPart(Wire):
+    """A replica's payload. Its bytes follow the request, unless they were `put` at the address that a poll named."""
+
+    replica: ReplicaField
+    fence: int
+    put: bool = False
+
+
 class LeaseReturn(Wire):
     """A lease that the worker gives back: it declines the task, or its runner failed."""
 
@@ -173,13 +202,18 @@ class LeaseReturn(Wire):
 
 
 class PollRequest(Wire):
-    """`capacity`: further leases wanted. `known`: the replica states that the worker knows of."""
+    """`capacity`: further leases wanted once the payloads that come with the request are paid.
+
+    `known`: the replica states that the worker knows of.
+    """
 
     determinism_class: str = Field(default="", max_length=200, pattern=NO_NUL)
     capacity: int = Field(default=0, ge=0, le=64)
     commitments: tuple[CommitmentRequest, ...] = Field(default=(), max_length=256)
     reveals: tuple[Reveal, ...] = Field(default=(), max_length=256)
     given_up: tuple[LeaseReturn, ...] = Field(default=(), max_length=256)
+    answers: tuple[Answer, ...] = Field(default=(), max_length=64)
+    payloads: tuple[PayloadPart, ...] = Field(default=(), max_length=64)
     known: dict[ReplicaField, ReplicaState] = Field(default_factory=dict, max_length=1024)
     vouchers_for: tuple[JobField, ...] = Field(default=(), max_length=64)
     """Send the newest voucher of these jobs again."""
@@ -212,11 +246,14 @@ class PollAnswer(Wire):
     """Why the worker gets no lease."""
 
 
-class UploadAnswer(Wire):
-    """The payload was accepted: the replica's verdict, and the voucher that pays for it."""
+HEAD: Final = 4
+"""Bytes before a framed request: the length of its JSON, big-endian."""
 
-    verdict: SignedVerdict
-    voucher: SignedVoucher | None
+
+def framed(request: PollRequest) -> bytes:
+    """Returns what comes before the payloads of a request."""
+    json = request.model_dump_json(exclude_defaults=True).encode()
+    return len(json).to_bytes(HEAD, "big") + json
 
 
 Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]

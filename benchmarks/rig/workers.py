@@ -5,7 +5,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from http.client import HTTPConnection, RemoteDisconnected
 from itertools import pairwise
 from typing import Any
@@ -22,6 +21,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.wire import PayloadPart
 
 HIDDEN = (8,)
 """The job's hidden layers."""
@@ -41,11 +41,16 @@ class Worker:
     """Has up to `leases` replicas in flight.
 
     `ahead`: asks for further ones while the others are judged, as `gradmarket worker` does; else only when all are
-    over, so that what it says of them shares requests.
+    over, so that what it says of them shares requests. `alone`: nobody else votes, so it brings payloads unasked.
     """
 
     def __init__(
-        self, service: Service, leases: int = 1, payload: bytes = payload_of(*HIDDEN), ahead: bool = False
+        self,
+        service: Service,
+        leases: int = 1,
+        payload: bytes = payload_of(*HIDDEN),
+        ahead: bool = False,
+        alone: bool = False,
     ) -> None:
         self.answer_with(payload)
         self.uploads: list[float] = []
@@ -57,6 +62,7 @@ class Worker:
         self._domain = service.domain
         self._leases = leases
         self._ahead = ahead
+        self._alone = alone
         place = urlsplit(service.url)
         self._http = HTTPConnection(str(place.hostname), place.port, timeout=120)
         self._headers = {"Content-Type": "application/json"}
@@ -69,6 +75,8 @@ class Worker:
         """Of what is open, and of what has ended since the last poll."""
         self._waves: set[ReplicaId] = set()
         """Opened, and not revealed to."""
+        self._wanted: set[ReplicaId] = set()
+        """Whose payload is asked for, and not brought yet."""
         self.done = 0
 
     def answer_with(self, payload: bytes) -> None:
@@ -104,8 +112,13 @@ class Worker:
         said = json.dumps({"message": message, "signature": signature}).encode()
         return str(json.loads(self.ask("POST", "/v1/session", said))["token"])
 
-    def poll(self, **said: Any) -> wire.PollAnswer:
+    def poll(self, payload: bytes = b"", **said: Any) -> wire.PollAnswer:
+        """With as many payloads as are named, each of these bytes."""
         request = wire.PollRequest(determinism_class="bench", known=self._known, **said)
+        if request.payloads:
+            body = wire.framed(request) + payload * len(request.payloads)
+            self.sent += len(payload) * len(request.payloads)
+            return wire.PollAnswer.model_validate_json(self.ask("POST", "/v1/work/answers", body))
         return wire.PollAnswer.model_validate_json(
             self.ask("POST", "/v1/work/poll", request.model_dump_json().encode())
         )
@@ -125,19 +138,31 @@ class Worker:
         """One poll, and what follows from it."""
         sealed = [lease for replica, lease in self._open.items() if self._known[replica] == ReplicaState.LEASED]
         opened, self._waves = self._waves & self._open.keys(), set()
+        wanted, self._wanted = self._wanted & self._open.keys(), set()
+        brought = {*wanted, *(lease.replica for lease in sealed if self._alone)}
+        began = time.perf_counter()
         told = self.poll(
-            capacity=self._room() if asks else 0,
-            commitments=tuple(map(self._commitment, sealed)),
+            self.bytes_of(),
+            capacity=self._room(len(brought)) if asks else 0,
+            commitments=() if self._alone else tuple(map(self._commitment, sealed)),
+            answers=tuple(map(self._answer, sealed)) if self._alone else (),
+            payloads=tuple(PayloadPart(replica=r, fence=self._open[r].fence) for r in sorted(brought)),
             reveals=tuple(self._reveal(self._open[replica]) for replica in opened),
             wait_s=wait_s,
         )
+        self.uploads += [time.perf_counter() - began] * bool(brought)
         self._known = {replica: self._known[replica] for replica in self._open}
         self._known |= dict.fromkeys([lease.replica for lease in sealed], ReplicaState.COMMITTED)
         self._known |= dict.fromkeys(opened, ReplicaState.REVEALED)
         self._hear(told)
 
-    def _room(self) -> int:
-        return self._leases - len(self._open) if self._ahead or not self._open else 0
+    def bytes_of(self) -> bytes:
+        """What it brings as its payload."""
+        return self.payload
+
+    def _room(self, brought: int) -> int:
+        left = len(self._open) - brought
+        return self._leases - left if self._ahead or not left else 0
 
     def _hear(self, told: wire.PollAnswer) -> None:
         self._waves = {wave.replica for wave in told.waves if self._known.get(wave.replica) == ReplicaState.COMMITTED}
@@ -145,9 +170,9 @@ class Worker:
             self._known[verdict.replica] = verdict.state
             if verdict.state == ReplicaState.PAYABLE or lifecycle.over(verdict.state):
                 self._end(verdict.replica)
-        for replica in [wanted.replica for wanted in told.uploads if wanted.replica in self._open]:
-            self._known[replica] = self._upload(self._open[replica])
-            self._end(replica)
+        for item in told.refusals:
+            self._end(item.replica)
+        self._wanted = {wanted.replica for wanted in told.uploads if wanted.replica in self._open}
         for lease in told.leases:
             if lease.replica not in self._open:
                 self._open[lease.replica], self._known[lease.replica] = lease, ReplicaState.LEASED
@@ -155,22 +180,14 @@ class Worker:
     def _end(self, replica: ReplicaId) -> None:
         self.done += self._open.pop(replica, None) is not None
 
-    def _upload(self, lease: wire.Lease) -> ReplicaState:
-        """What the answer says that the replica is now."""
-        began = time.perf_counter()
-        self._put(lease, self.payload)
-        self.uploads.append(time.perf_counter() - began)
-        return ReplicaState.PAYABLE
-
-    def _put(self, lease: wire.Lease, data: bytes) -> None:
-        self.sent += len(data)
-        self.ask("PUT", f"/v1/work/payloads/{lease.replica}?fence={lease.fence}", data)
-
     def _commitment(self, lease: wire.Lease) -> wire.CommitmentRequest:
         offer = signing.digest(self._domain, lease.offer.struct())
         sealed = secrets.seal(offer, self._address, self._salt, wire.hash_of(self._root))
         signature = signing.sign(self._key, signing.digest(self._domain, Commitment(offer, self._address, sealed)))
         return wire.CommitmentRequest(replica=lease.replica, fence=lease.fence, sealed=sealed, signature=signature)
+
+    def _answer(self, lease: wire.Lease) -> wire.Answer:
+        return wire.Answer(commitment=self._commitment(lease), salt=self._salt, root=Digest(self._root))
 
     def _reveal(self, lease: wire.Lease) -> wire.Reveal:
         return wire.Reveal(replica=lease.replica, fence=lease.fence, salt=self._salt, root=Digest(self._root))
@@ -179,10 +196,8 @@ class Worker:
 class Spoiler(Worker):
     """Agrees, and brings other bytes than it agreed on: nothing else makes the market carry a payload in vain."""
 
-    def _upload(self, lease: wire.Lease) -> ReplicaState:
-        with suppress(Refused):
-            self._put(lease, self.payload[:-1] + b"\1")
-        return ReplicaState.AGREE
+    def bytes_of(self) -> bytes:
+        return self.payload[:-1] + b"\1"
 
 
 def work(workers: Iterable[Worker], replicas: int) -> int:

@@ -39,7 +39,7 @@ CUT_AFTER_S: Final = 5.0
 
 Answer = TypeVar("Answer", bound=BaseModel)
 AnyPage = TypeVar("AnyPage", bound=Page[Any] | LedgerView)
-Open = Callable[[], AbstractContextManager[BinaryIO]]
+Open = Callable[[], AbstractContextManager[BinaryIO | Iterator[bytes]]]
 """Opens the bytes to send, anew for each try."""
 
 

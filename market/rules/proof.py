@@ -70,6 +70,8 @@ class Fault(StrEnum):
     NOT_SHOWN = "no ballot is shown yet: evidence opens when the task is decided"
     BROKEN_PROMISE = "it promised pay under signature and paid nothing"
     """Take the bytes, or the vote of one among many, and give any reason for not paying."""
+    TAKEN_UNPAID = "it took the payload, which nobody else votes on, and paid nothing"
+    """Take the bytes that come with a commitment, and give any reason for not paying."""
     UNSIGNED_VOUCHER = "the voucher is not signed by the job's voucher signer"
     """A voucher on somebody else's deposit."""
     LESS_THAN_BEFORE = "the voucher is worth less than an earlier one"

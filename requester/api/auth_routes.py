@@ -23,7 +23,7 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.messages import SignedConsent
 from gradmarket.market.terms import Address, Role
 from gradmarket.market.wire_sign_in import STATEMENT, Session, SignIn, SignInNonce
-from gradmarket.requester.api.callers import caller, network_of
+from gradmarket.requester.api.callers import bearer, caller, network_of
 from gradmarket.requester.api.nonces import Nonces, named_in
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here, here
@@ -144,6 +144,17 @@ def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
         return identity
 
     return check
+
+
+async def worker_of(request: Request) -> Address:
+    """Returns the worker whose token the request has, as the dependency `Worker` does, for routes without any."""
+    token, context = bearer(request.scope), request.app.state.context
+    callers: Callers = request.app.state.callers
+    identity = None if token is None else await callers.identify(context, token)
+    if identity is None:
+        raise token_needed()
+    await _not_too_often(request, context, identity.subject)
+    return await _worker(identity)
 
 
 async def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:

@@ -10,9 +10,9 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.wire import PollAnswer, UploadAnswer
+from gradmarket.market.wire import PollAnswer
 from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import outbox, payload_upload, poll, upload_grant
+from gradmarket.requester.exchange import outbox, poll, upload_grant
 
 Question = TypeVar("Question")
 Result = TypeVar("Result")
@@ -84,12 +84,11 @@ class Batcher(Generic[Question, Result]):
 
 @dataclass(frozen=True)
 class WorkerBatchers:
-    """The batchers of polls, upload grants and deliveries."""
+    """The batchers of polls, of their answers after a wait, and of upload grants."""
 
     hear: Batcher[outbox.Poll, PollAnswer]
     answer: Batcher[outbox.Poll, PollAnswer]
     want: Batcher[upload_grant.UploadClaim, upload_grant.UploadGrant | MarketError]
-    book: Batcher[payload_upload.Delivery, UploadAnswer | MarketError]
 
 
 def crowd_of(context: Context) -> WorkerBatchers:
@@ -97,7 +96,6 @@ def crowd_of(context: Context) -> WorkerBatchers:
         Batcher(partial(poll.hear, context)),
         Batcher(partial(outbox.answers, context)),
         Batcher(partial(upload_grant.find, context)),
-        Batcher(partial(payload_upload.book, context)),
     )
 
 

@@ -101,7 +101,7 @@ def served(context: Context, request: Request, digest: Digest, name: str | None)
 async def put(context: Here, _who: Submitter, request: Request, digest: DigestPath) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
-        await streamed(request, limit, f"a blob has at most {limit} bytes", incoming.write)
+        await streamed(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
         try:
             await run_in_threadpool(context.blobs.keep, incoming, Digest(digest))
         except Conflict as error:

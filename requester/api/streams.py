@@ -1,7 +1,7 @@
 """Reads a streamed body in blocks; a thread processes a block while the next ones come."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from fastapi import HTTPException, Request
@@ -15,7 +15,43 @@ AT_ONCE: Final = 2
 """Blocks that are given to a thread at once."""
 
 
-async def streamed(request: Request, most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
+class Parts:
+    """A body that is read in parts, one after the other."""
+
+    def __init__(self, request: Request) -> None:
+        self._chunks = request.stream()
+        self._left = b""
+
+    async def exactly(self, length: int) -> bytes:
+        """Returns the next part as a whole; raises 400 where the body ends before."""
+        part = b"".join([chunk async for chunk in self.next(length)])
+        if len(part) != length:
+            raise HTTPException(400, f"{len(part)} bytes came of {length}: send them again")
+        return part
+
+    async def next(self, length: int) -> AsyncIterator[bytes]:
+        """Yields the next part, of `length` bytes or of fewer where the body ends."""
+        while length > 0 and await self._more():
+            chunk, self._left = self._left[:length], self._left[length:]
+            length -= len(chunk)
+            yield chunk
+
+    async def end(self) -> None:
+        """Raises 413 where more follows."""
+        if await self._more():
+            raise HTTPException(413, "more bytes came than the payloads that the request names have")
+
+    async def _more(self) -> bool:
+        """Returns whether there is a byte more."""
+        while not self._left:
+            try:
+                self._left = await anext(self._chunks)
+            except StopAsyncIteration:
+                return False
+        return True
+
+
+async def streamed(chunks: AsyncIterator[bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
     """Gives the body to `take` piece by piece, in order; returns its length.
 
     Raises 413 with `refusal` for a body of more than `most` bytes.
@@ -24,7 +60,7 @@ async def streamed(request: Request, most: int, refusal: str, take: Callable[[By
     blocks: list[Bytes] = []
     taking: asyncio.Task[None] | None = None
     try:
-        async for chunk in request.stream():
+        async for chunk in chunks:
             length += len(chunk)
             if length > most:
                 raise HTTPException(413, refusal)

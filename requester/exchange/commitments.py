@@ -6,12 +6,14 @@ from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import faults, secrets, sketch_packing
 from gradmarket.market.terms import Address, ReplicaState, TaskState
-from gradmarket.market.wire import CommitmentRequest, LeaseReturn, Reveal, hash_of
+from gradmarket.market.wire import Answer, CommitmentRequest, LeaseReturn, Reveal, hash_of
 from gradmarket.requester.context import Context
+from gradmarket.requester.moves import waves
 from gradmarket.requester.moves.ending import strike
 from gradmarket.requester.moves.faults import claimed, reopen
 from gradmarket.requester.store import ballots, jobs
 from gradmarket.requester.store.in_hand import OwnReplica, ReplicaInHand
+from gradmarket.requester.store.tables import Task
 from gradmarket.requester.store.work import Work
 
 
@@ -35,7 +37,26 @@ def held(own: Own | None, worker: Address, replica_id: str, fence: int) -> Own:
     return own
 
 
-def commit(context: Context, work: Work, own: ReplicaInHand, said: CommitmentRequest) -> bool:
+def answer(context: Context, work: Work, own: ReplicaInHand, said: Answer, signature_checked: bool = False) -> bool:
+    """Commits, closes the wave over this commitment alone, and reveals; the task may be judged now.
+
+    Returns False if the same was said before. Raises Refused where other workers vote on the task.
+    """
+    if not jobs.spec(own.hand.job).decided_alone:
+        raise Refused("several workers vote on this task: commit, and reveal once its wave is closed")
+    if commit(context, work, own, said.commitment, signature_checked):
+        waves.committed(context, work, [own.hand])
+    return reveal(context, work, own, said.reveal())
+
+
+def check_signature(context: Context, task: Task, worker: Address, said: CommitmentRequest) -> None:
+    """Raises SignatureRefused unless the worker signed the commitment."""
+    signing.check(context.domain, said.struct(task.offer_digest, worker), said.signature, worker)
+
+
+def commit(
+    context: Context, work: Work, own: ReplicaInHand, said: CommitmentRequest, signature_checked: bool = False
+) -> bool:
     """Moves the replica from LEASED to COMMITTED; the task's wave may close now.
 
     Returns False if the same commitment was made before; raises Conflict if another one was.
@@ -50,8 +71,8 @@ def commit(context: Context, work: Work, own: ReplicaInHand, said: CommitmentReq
         raise TooLate(f"the lease is over ({replica.state})")
     if _is_full(own):
         raise TooLate("others answered first, and as many as the task needs")
-    struct = said.struct(own.hand.task.offer_digest, worker)
-    signing.check(context.domain, struct, said.signature, worker)
+    if not signature_checked:
+        check_signature(context, own.hand.task, worker, said)
     work.move(
         replica,
         ReplicaState.COMMITTED,

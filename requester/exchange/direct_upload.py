@@ -1,10 +1,11 @@
 """Payloads uploaded directly to the blob store: gives out upload URLs, and checks the uploads by the same rules."""
 
+from contextlib import ExitStack
+
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
-from gradmarket.market.wire import UploadAnswer
 from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import payload_upload
+from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
 from gradmarket.requester.exchange.upload_grant import UploadGrant
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import layout_of
@@ -21,13 +22,15 @@ def door(context: Context, reader: RowReader, replica: Replica, task: Task, seco
     return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
 
 
-def fetch(context: Context, want: UploadGrant, fence: int) -> UploadAnswer:
-    """Takes what was uploaded to the replica's URL. Raises NotFound or Conflict if that is not the payload."""
+def fetch(context: Context, want: UploadGrant, fence: int, files: ExitStack) -> Delivery | None:
+    """Takes what was uploaded to the replica's URL; None if it was paid before.
+
+    Raises NotFound or Conflict if that is not the payload.
+    """
     if want.paid:
-        return payload_upload.paid_before(context, want)
-    with context.blobs.left(_name(want.replica, fence), want.length) as incoming:
-        arrival = payload_upload.arriving(want, incoming)
-        return payload_upload.take(context, want, arrival)
+        return None
+    arrival = arriving(want, files.enter_context(context.blobs.left(_name(want.replica, fence), want.length)))
+    return look(context, want, arrival)
 
 
 def _name(replica: str, fence: int) -> str:

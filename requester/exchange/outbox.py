@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, ReplicaState, TaskId, TaskState
 from gradmarket.market.wire import (
+    Answer,
     CommitmentRequest,
     Lease,
     LeaseReturn,
     OfferFields,
+    PayloadPart,
     PollAnswer,
     PollRequest,
+    RefusedItem,
     Reveal,
     SignedVoucher,
     UploadRequest,
@@ -20,6 +23,7 @@ from gradmarket.market.wire import (
 )
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import direct_upload, receipts
+from gradmarket.requester.exchange.payload_upload import Delivery
 from gradmarket.requester.store import progress, unheard
 from gradmarket.requester.store.tables import Replica, Task, Wave
 from gradmarket.requester.store.unheard import Held
@@ -30,14 +34,17 @@ Vouchers = dict[tuple[JobId, Address], SignedVoucher | None]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A worker and its poll request."""
+    """A worker and its poll request, with the payloads that came, and those that were refused before."""
 
     worker: Address
     said: PollRequest
+    deliveries: tuple[Delivery, ...] = ()
+    refused: tuple[RefusedItem, ...] = ()
 
     @property
-    def items(self) -> Sequence[CommitmentRequest | Reveal | LeaseReturn]:
-        return (*self.said.commitments, *self.said.reveals, *self.said.given_up)
+    def items(self) -> Sequence[CommitmentRequest | Reveal | LeaseReturn | Answer | PayloadPart]:
+        said = self.said
+        return (*said.commitments, *said.reveals, *said.given_up, *said.answers, *said.payloads)
 
 
 def answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:

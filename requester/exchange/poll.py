@@ -1,17 +1,19 @@
 """Handles polls: takes what workers send, and answers what they do not know yet. The route is in api.worker_routes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import Address, ReplicaId, ReplicaState
-from gradmarket.market.wire import CommitmentRequest, LeaseReturn, PollAnswer, PollRequest, RefusedItem, Reveal
+from gradmarket.market.terms import Address, Digest, ReplicaId, ReplicaState
+from gradmarket.market.wire import Answer, CommitmentRequest, LeaseReturn, PollAnswer, PollRequest, RefusedItem, Reveal
 from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import commitments, outbox
+from gradmarket.requester.exchange import acceptance, commitments, outbox
 from gradmarket.requester.exchange.outbox import Poll
-from gradmarket.requester.moves import judging, waves
+from gradmarket.requester.moves import blob_cleanup, judging, waves
+from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store import accounts, in_hand, unheard
 from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
 from gradmarket.requester.store.locks import locked_workers
@@ -25,36 +27,59 @@ SEEN_S: Final = 5.0
 """Seconds after which a poll that changes nothing else is recorded again; far less than a worker may be silent."""
 
 
-@patiently
 def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     """Handles the polls in one transaction; returns what is new to each worker, in the order of the polls.
 
     A refused item does not affect the others: each item is checked completely before any of it is written.
     """
+    answers, unused = _hear(context, polls)
+    for digest in unused:
+        blob_cleanup.payload(context, digest)
+    return answers
+
+
+@patiently
+def _hear(context: Context, polls: Sequence[Poll]) -> tuple[list[PollAnswer], list[Digest]]:
+    """Returns the answers, and stored payloads that nothing refers to."""
     now = context.clock()
+    deliveries = [delivery for poll in polls for delivery in poll.deliveries]
     with context.begin() as work:
         addresses = {poll.worker for poll in polls}
-        own = in_hand.of_replicas(work, addresses, [item.replica for poll in polls for item in poll.items])
-        workers = {worker.address: worker for worker in locked_workers(work, addresses)}
+        named = [item.replica for poll in polls for item in poll.items]
+        own = in_hand.of_replicas(work, addresses, named, to_pay=bool(deliveries))
+        payees = acceptance.payees(deliveries, own)
+        locked = locked_workers(work, addresses | acceptance.newcomers(payees, own))
+        intake = _Intake(context, work, own, {worker.address: worker for worker in locked})
+        locked_accounts = acceptance.locked(work, payees)
         held = unheard.held(work, addresses)
-        intake = _Intake(context, work, own)
-        refusals = [_take_in(intake, workers[poll.worker], held, poll, now) for poll in polls]
+        refusals = [_take_in(intake, held, poll, now) for poll in polls]
         waves.committed(context, work, intake.committed.values())
         judging.advance(context, work, intake.revealed.values())
+        late = acceptance.book(context, work, own, locked_accounts, deliveries) if deliveries else {}
+        for poll in polls:
+            _ask(intake, held[poll.worker], poll, now)
         _stay(work, intake)
         work.flush()
         answers = outbox.told(context, work, polls, held, now)
-    return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(answers, refusals, strict=True)]
+        work.topics.difference_update(map(worker_topic, addresses))  # their news is in the answers
+        unused = acceptance.unused(deliveries, own)
+    for poll, refused in zip(polls, refusals, strict=True):
+        brought = {delivery.want.replica for delivery in poll.deliveries} & late.keys()
+        refused += [refusal(ReplicaId(replica), late[replica]) for replica in sorted(brought)]
+    told = zip(answers, refusals, strict=True)
+    return [answer.model_copy(update={"refusals": tuple(no)}) if no else answer for answer, no in told], unused
 
 
-Item = TypeVar("Item", CommitmentRequest, Reveal, LeaseReturn)
+Item = TypeVar("Item", CommitmentRequest, Reveal, LeaseReturn, Answer)
 
 
 class _Intake:
     """What all polls bring, and the work left to do for them together: changed tasks by id, and who asks for work."""
 
-    def __init__(self, context: Context, work: Work, own: Mapping[str, ReplicaInHand]) -> None:
-        self.context, self.work, self.own = context, work, own
+    def __init__(
+        self, context: Context, work: Work, own: Mapping[str, ReplicaInHand], workers: Mapping[Address, Worker]
+    ) -> None:
+        self.context, self.work, self.own, self.workers = context, work, own, workers
         self.committed: dict[str, TaskInHand] = {}
         self.revealed: dict[str, TaskInHand] = {}
         self.asking: list[Address] = []
@@ -76,33 +101,46 @@ class _Intake:
                 if take(self.context, self.work, own, item):
                     changed[own.hand.task.id] = own.hand
             except MarketError as error:
-                refusals.append(RefusedItem(replica=item.replica, code=_code(error), detail=str(error)))
+                refusals.append(refusal(item.replica, error))
         return refusals
 
 
-def _take_in(
-    intake: _Intake, worker: Worker, held: defaultdict[Address, Held], poll: Poll, now: float
-) -> list[RefusedItem]:
+def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll, now: float) -> list[RefusedItem]:
     """Takes one poll; returns its refused items."""
     address, said, work = poll.worker, poll.said, intake.work
     held[address], lost = _with_forgotten(work, poll, held[address])
-    _write_down(worker, said, now)
+    _write_down(intake.workers[address], said, now)
+    checked = {delivery.want.replica for delivery in poll.deliveries if delivery.want.answer in said.answers}
+    answered = partial(_answered, checked)
     refusals = [
+        *poll.refused,
         *lost,
         *intake.each(address, said.commitments, commitments.commit, intake.committed),
         *intake.each(address, said.reveals, commitments.reveal, intake.revealed),
+        *intake.each(address, said.answers, answered, intake.revealed),
         *intake.each(address, said.given_up, commitments.give_up, {}),
     ]
     held[address] = _unheard(held[address], said)
-    worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
+    if said.leaving:
+        accounts.leave(work, address)
+    return refusals
+
+
+def _answered(checked: Collection[str], context: Context, work: Work, own: ReplicaInHand, said: Answer) -> bool:
+    return commitments.answer(context, work, own, said, signature_checked=said.replica in checked)
+
+
+def _ask(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
+    """Writes down how many leases the worker asks for; a payload that was not paid keeps its place."""
+    worker, said = intake.workers[poll.worker], poll.said
+    brought = (intake.own.get(part.replica) for part in said.payloads)
+    unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
+    worker.capacity = 0 if said.leaving else max(0, said.capacity - unpaid - _unheard_leases(held, said))
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
         until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         worker.asking_until = max(worker.asking_until, until)  # another poll of it may wait beside a short one
-        intake.asking.append(address)
-    if said.leaving:
-        accounts.leave(work, address)
-    return refusals
+        intake.asking.append(poll.worker)
 
 
 def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
@@ -113,14 +151,14 @@ def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
     worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
 
 
-def _code(error: MarketError) -> str:
+def refusal(replica: ReplicaId, error: MarketError) -> RefusedItem:
     codes = {
         commitments.TooLate: "too_late",
         commitments.TooEarly: "too_early",
         Conflict: "conflict",
         NotFound: "not_found",
     }
-    return codes.get(type(error), "refused")
+    return RefusedItem(replica=replica, code=codes.get(type(error), "refused"), detail=str(error))
 
 
 def _unheard(held: Held, said: PollRequest) -> Held:

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from gradmarket.market.errors import Conflict, MarketError
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
+from gradmarket.market.wire import Answer
 from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.commitments import TooLate, held
+from gradmarket.requester.exchange.commitments import TooLate, check_signature, held
 from gradmarket.requester.store import in_hand, jobs
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.in_hand import OwnReplica
-
-Granted = TypeVar("Granted")
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,8 @@ class UploadGrant:
     sketch: RevealedSketch | None
     paid: bool
     """Whether the payload was accepted before, so that the same bytes change nothing."""
+    answer: Answer | None = None
+    """What is said together with the payload; its signature is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +51,32 @@ class UploadClaim:
     worker: Address
     replica: str
     fence: int
-
-
-def granted(found: Granted | MarketError) -> Granted:
-    """Returns the result, or raises it if it is an error."""
-    if isinstance(found, MarketError):
-        raise found
-    return found
+    answer: Answer | None = None
+    """The commitment and reveal that come with the payload, where one replica decides."""
 
 
 def find(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
     """Returns a grant for each claim, in order; or NotFound, TooLate or Conflict if its payload is not wanted."""
     with context.reading() as reader:
         own = in_hand.own_replicas(reader, [claim.replica for claim in claims])
-        return [_wanted_or_why_not(own.get(claim.replica), claim) for claim in claims]
+        return [_wanted_or_why_not(context, own.get(claim.replica), claim) for claim in claims]
 
 
-def _wanted_or_why_not(own: OwnReplica | None, claim: UploadClaim) -> UploadGrant | MarketError:
+def _wanted_or_why_not(context: Context, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant | MarketError:
     try:
-        return _wanted(own, claim)
+        return _wanted(context, own, claim)
     except MarketError as error:
         return error
 
 
-def _wanted(own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
+def _wanted(context: Context, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
     known = held(own, claim.worker, claim.replica, claim.fence)
     replica, task, job = known.replica, known.task, known.job
-    paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
-    if replica.state != ReplicaState.AGREE and not paid:
+    paid = replica.state in lifecycle.PAID
+    early = claim.answer if _may_answer_now(context, known, claim) else None
+    if early is not None:
+        check_signature(context, task, claim.worker, early.commitment)
+    elif replica.state != ReplicaState.AGREE and not paid:
         raise TooLate(f"the replica is {replica.state}")
     if task.state == TaskState.UPLOADING and task.uploader != replica.id:
         raise Conflict("another replica was asked for this payload")
@@ -86,14 +85,21 @@ def _wanted(own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
         replica=replica.id,
         task=task.id,
         worker=claim.worker,
-        root=Digest(replica.root or ""),
+        root=Digest(replica.root or "") if early is None else early.root,
         length=payload_bytes(layout, codec(spec.uplink.codec)),
         seed=task.offer.seed,
         spec=spec,
         layout=layout,
         sketch=_revealed(known) if spec.verifier.sketched else None,
         paid=paid,
+        answer=early,
     )
+
+
+def _may_answer_now(context: Context, own: OwnReplica, claim: UploadClaim) -> bool:
+    """Returns whether the claim's answer is the whole vote on a task whose lease still runs."""
+    leased = own.replica.state == ReplicaState.LEASED and context.clock() <= own.replica.lease_until
+    return leased and claim.answer is not None and jobs.spec(own.job).decided_alone
 
 
 def _revealed(own: OwnReplica) -> RevealedSketch | None:

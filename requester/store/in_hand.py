@@ -22,9 +22,9 @@ class TaskInHand:
     wave: Wave | None
     replicas: list[Replica]
     workers: dict[str, Worker] = field(default_factory=dict)
-    """The replicas' workers, by address; loaded for uploads alone."""
+    """The replicas' workers, by address; loaded where payloads are paid for alone."""
     round: Round | None = None
-    """The round that merges the task, where it has been opened; loaded for uploads alone."""
+    """The round that merges the task, where it has been opened; loaded likewise."""
 
     def in_state(self, *states: ReplicaState) -> list[Replica]:
         return [replica for replica in self.replicas if replica.state in states]
@@ -69,19 +69,22 @@ def of_task(reader: RowReader, task: Task, job: Job) -> TaskInHand:
     return _in_hand(reader, [(task, job)])[task.id]
 
 
-def of_replicas(work: Work, workers: Iterable[str], replicas: Collection[str]) -> dict[str, ReplicaInHand]:
-    """Returns these replicas of the workers by their ids; locks their tasks, and their jobs as `locked_job` does."""
+def of_replicas(
+    work: Work, workers: Iterable[str], replicas: Collection[str], to_pay: bool = False
+) -> dict[str, ReplicaInHand]:
+    """Returns these replicas of the workers by their ids; locks their tasks, and their jobs as `locked_job` does.
+
+    `to_pay`: with the rounds and workers of their tasks.
+    """
     if not replicas:
         return {}
-    asked = set(replicas)
-    hands = _in_hand(work, _OF_REPLICAS(work, workers=workers, replicas=replicas))
+    asked, locked = set(replicas), _OF_REPLICAS(work, workers=workers, replicas=replicas)
+    hands = _to_pay(work, locked) if to_pay else _in_hand(work, locked)
     return {row.id: ReplicaInHand(row, hand) for hand in hands.values() for row in hand.replicas if row.id in asked}
 
 
-def of_uploads(work: Work, tasks: Iterable[str]) -> dict[str, TaskInHand]:
-    """Returns tasks by their ids, with round and workers; locks them, and their jobs as `locked_job` does."""
-    locked = _NAMED(work, tasks=tasks)
-    hands = {task.id: TaskInHand(task, job, None, []) for task, job in locked}
+def _to_pay(work: Work, tasks: Sequence[tuple[Task, Job]]) -> dict[str, TaskInHand]:
+    hands = {task.id: TaskInHand(task, job, None, []) for task, job in tasks}
     for replica, wave, worker, round_ in work.session.execute(_WITH_WORKERS, {"tasks": list(hands)}) if hands else ():
         hand = hands[replica.task_id]
         hand.replicas.append(replica)
@@ -106,7 +109,6 @@ def _in_hand(reader: RowReader, tasks: Sequence[tuple[Task, Job]]) -> dict[str, 
 
 _OWN: Final = select(Replica.task_id).where(among(Replica.id, "replicas"), among(Replica.worker, "workers"))
 _OF_REPLICAS: Final = LockedTasks(select(Task).where(Task.id.in_(_OWN)))
-_NAMED: Final = LockedTasks(select(Task).where(among(Task.id, "tasks")))
 
 
 @dataclass(slots=True, frozen=True)

@@ -10,6 +10,7 @@ from blake3 import blake3
 from eth_utils.crypto import keccak
 
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
+from gradmarket.market.wire import PollRequest, framed
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from tests.offers import ALONE, offer
@@ -62,7 +63,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/parameters"): (401, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
-    ("PUT", "/v1/work/payloads/{replica}"): (401, 403, 413, 404),  # its own is asked for, at another length
+    ("POST", "/v1/work/answers"): (401, 403, 200, 200),
     ("GET", "/v1/workers/{address}"): EVERYBODY,
     ("POST", "/v1/workers/{address}/withdrawal"): (401, 422, 422, 422),  # the payout key did not sign it
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
@@ -107,7 +108,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/workers/{address}/withdrawal"): {
         "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}
     },
-    ("PUT", "/v1/work/payloads/{replica}"): {"content": b"too short", "params": {"fence": 1}},
+    ("POST", "/v1/work/answers"): {"content": framed(PollRequest(wait_s=0))},
 }
 BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/assets"} | {path for _, path in PAGES}
 """What describes the routes, and the web page."""

@@ -32,7 +32,7 @@ def played(chunks: Sequence[bytes], take: Callable[[Bytes], None], most: int = 1
         return next(messages)
 
     request = Request({"type": "http", "method": "PUT", "headers": []}, receive)
-    return asyncio.run(streams.streamed(request, most, "too long", take))
+    return asyncio.run(streams.streamed(request.stream(), most, "too long", take))
 
 
 class Taking:

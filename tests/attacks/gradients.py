@@ -7,7 +7,7 @@ import numpy as np
 from gradmarket.market.terms import Address
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
-from tests.attacks.scripted_worker import HONEST, Answer, Behaviour
+from tests.attacks.scripted_worker import HONEST, Arrays, Behaviour
 
 Change = Callable[[np.ndarray], np.ndarray]
 OUTVOTED = "cheat rejected 0; honest payable 10; finished; books balanced; same model"
@@ -25,14 +25,14 @@ def outvoted(scene: Scene, cheat: Behaviour, rounds: int = 1) -> str:
 def changed(change: Change, *names: str) -> Behaviour:
     """Changes these tensors of the answer; none named: all but the loss."""
 
-    def spoil(answer: Answer, _address: Address) -> Answer:
+    def spoil(answer: Arrays, _address: Address) -> Arrays:
         wanted = names or tuple(name for name in answer if name != "loss")
         return answer | {name: change(answer[name]).astype(np.float32) for name in wanted}
 
     return Behaviour(spoil)
 
 
-def own_noise(answer: Answer, address: Address) -> Answer:
+def own_noise(answer: Arrays, address: Address) -> Arrays:
     """Every worker's own."""
     rng = np.random.default_rng(int(address, 16) % 2**63)
     return answer | {"w": rng.standard_normal((1, 3)).astype(np.float32)}

@@ -9,7 +9,7 @@ from gradmarket.market.terms import Address
 from tests.attacks.audits import ALWAYS, Auditor, finish
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene
-from tests.attacks.scripted_worker import HONEST, Answer, Behaviour, Held, ScriptedWorker
+from tests.attacks.scripted_worker import HONEST, Arrays, Behaviour, Held, ScriptedWorker
 from tests.attacks.seats import SHORT
 
 OTHER = "cpu, other kernels"
@@ -17,7 +17,7 @@ ROUNDING = np.float32(1 + 2**-21)
 TOLERANCE = {"name": "tolerance"}
 
 
-def rounded(answer: Answer, _address: Address) -> Answer:
+def rounded(answer: Arrays, _address: Address) -> Arrays:
     """What other kernels make of the honest answer."""
     return {name: (tensor * ROUNDING).astype(np.float32) for name, tensor in answer.items()}
 
@@ -64,7 +64,7 @@ def calibrated(scene: Scene) -> Mapping[str, float]:
 def apart(tau: Mapping[str, float], times: float) -> Behaviour:
     """So many thresholds from the honest answer, in every tensor."""
 
-    def spoil(answer: Answer, _address: Address) -> Answer:
+    def spoil(answer: Arrays, _address: Address) -> Arrays:
         return {
             name: (tensor * np.float32(1 + times * tau[name])).astype(np.float32) for name, tensor in answer.items()
         }

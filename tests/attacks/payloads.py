@@ -109,8 +109,7 @@ def more_bytes_than_a_payload_has(scene: Scene) -> str:
     asked = uploader(job, workers)
     held = asked.newest()
     declared = asked.upload(held, bytes(1 << 20))
-    path, fence = f"/v1/work/payloads/{held.lease.replica}", {"fence": held.lease.fence}
-    streamed = asked.http.put(path, params=fence, content=iter([bytes(1 << 16)] * 16))
+    streamed = asked.bring(held, iter([bytes(1 << 16)] * 16))
     job.play(*workers)
     told = f"declared too large {declared.status_code}, streamed too large {streamed.status_code}"
     return f"{told}; {job.seen(all=workers)}"

@@ -3,8 +3,9 @@
 import secrets as chance
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -20,9 +21,11 @@ from gradmarket.market.messages import SignedConsent, Voucher
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import (
+    Answer,
     CommitmentRequest,
     Lease,
     LeaseReturn,
+    PayloadPart,
     PollAnswer,
     RefusedItem,
     Reveal,
@@ -35,8 +38,10 @@ from tests.requester.market_sketches import sketched
 if TYPE_CHECKING:
     from tests.attacks.scene import Posted
 
-Answer = dict[str, np.ndarray]
-Spoil = Callable[[Answer, Address], Answer]
+Arrays = dict[str, np.ndarray]
+Spoil = Callable[[Arrays, Address], Arrays]
+STATUS = {"not_found": 404, "conflict": 409, "too_early": 409, "too_late": 410, "refused": 422}
+"""What refusals of a payload are in numbers, as of a whole request."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,13 @@ class Behaviour:
 
 
 HONEST = Behaviour()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a payload was answered: 200, or why it was refused."""
+
+    status_code: int
 
 
 @dataclass(frozen=True)
@@ -223,16 +235,29 @@ class ScriptedWorker:
         payload = self.job.compute(held.lease.offer, self.behaviour.spoil, self.address, self.behaviour.takes)
         return self._put(held, payload=payload, salt=Hash(chance.token_bytes(32)))
 
-    def upload(self, held: Held, data: bytes | None = None, fence: int | None = None) -> httpx.Response:
-        path = f"/v1/work/payloads/{held.lease.replica}"
-        fence = held.lease.fence if fence is None else fence
-        answer = self.http.put(path, params={"fence": fence}, content=held.payload if data is None else data)
-        if answer.status_code == 200:
-            told = wire.UploadAnswer.model_validate_json(answer.content)
-            self._judged(told.verdict)
-            if told.voucher is not None:
-                self.voucher = (told.voucher.struct(self.address), told.voucher.signature)
-        return answer
+    def upload(self, held: Held, data: bytes | None = None, fence: int | None = None) -> Reply:
+        return self.bring(held, held.payload if data is None else data, fence)
+
+    def answer(self, held: Held, data: bytes | None = None, **changes: Any) -> Reply:
+        """Commitment, reveal and payload in one request; `changes` are what a cheater commits instead."""
+        held = self.computed(held)
+        said = Answer(commitment=self.commitment(held, **changes), salt=held.salt, root=held.root)
+        return self.bring(held, held.payload if data is None else data, answers=(said,))
+
+    def bring(
+        self, held: Held, data: bytes | Iterator[bytes], fence: int | None = None, answers: tuple[Answer, ...] = ()
+    ) -> Reply:
+        """A request with one payload, or with what is sent instead."""
+        part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence if fence is None else fence)
+        said = wire.PollRequest(determinism_class=self.determinism_class, answers=answers, payloads=(part,), wait_s=0.0)
+        head = wire.framed(said)
+        content = head + data if isinstance(data, bytes) else chain([head], data)
+        answer = self.http.post("/v1/work/answers", content=content)
+        if answer.status_code != 200:
+            return Reply(answer.status_code)
+        told = PollAnswer.model_validate_json(answer.content)
+        self._hear(told)
+        return Reply(next((STATUS[item.code] for item in told.refusals), 200))
 
     def offer(self, held: Held) -> Hash:
         return signing.digest(self.job.domain, held.lease.offer.struct())

@@ -12,6 +12,7 @@ from eth_utils.crypto import keccak
 
 from gradmarket.market import signing
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
@@ -20,10 +21,12 @@ from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import (
     NO_ROOT,
+    Answer,
     CommitmentRequest,
     Lease,
     LeaseReturn,
     OfferFields,
+    PayloadPart,
     PollAnswer,
     PollRequest,
     RefusedItem,
@@ -42,14 +45,14 @@ from tests.requester.market_sketches import sketched
 if TYPE_CHECKING:
     from tests.requester.market_fixture import MarketFixture
 
-Answer = dict[str, Vector]
+Arrays = dict[str, Vector]
 
 
 def key_of(name: str) -> PrivateKey:
     return PrivateKey(keccak(text=name))
 
 
-def honest_answer(parameters: dict[str, np.ndarray], seed: bytes) -> Answer:
+def honest_answer(parameters: dict[str, np.ndarray], seed: bytes) -> Arrays:
     """What every honest worker computes: a function of the parameters and the task's seed alone."""
     noise = np.random.default_rng(int.from_bytes(seed[:8], "big")).standard_normal(4).astype(np.float32)
     return {
@@ -59,7 +62,7 @@ def honest_answer(parameters: dict[str, np.ndarray], seed: bytes) -> Answer:
     }
 
 
-def _same(answer: Answer, _address: Address) -> Answer:
+def _same(answer: Arrays, _address: Address) -> Arrays:
     return answer
 
 
@@ -67,7 +70,7 @@ def _same(answer: Answer, _address: Address) -> Answer:
 class Behaviour:
     """`spoil` makes of the honest answer and the worker's address what it commits to."""
 
-    spoil: Callable[[Answer, Address], Answer] = _same
+    spoil: Callable[[Arrays, Address], Arrays] = _same
     commits: bool = True
     reveals: bool = True
     uploads: bool = True
@@ -84,7 +87,7 @@ def filled(name: str, value: float) -> Behaviour:
     return Behaviour(lambda answer, _address: answer | {name: np.full_like(answer[name], value)})
 
 
-def _own_noise(answer: Answer, address: Address) -> Answer:
+def _own_noise(answer: Arrays, address: Address) -> Arrays:
     noise = np.random.default_rng(int(address, 16) % 2**63).standard_normal(4).astype(np.float32)
     return answer | {"w": noise}
 
@@ -250,7 +253,7 @@ class SimWorker:
         answer = self.behaviour.spoil(honest_answer(tensors.unpack(blob), offer.seed), self.address)
         return self.encode(answer, offer.seed)
 
-    def encode(self, answer: Answer, seed: bytes) -> bytes:
+    def encode(self, answer: Arrays, seed: bytes) -> bytes:
         return payload.encode(self.floor_layout, answer, codec("fp32"), seed)
 
     @property
@@ -263,15 +266,33 @@ class SimWorker:
             )
         )
 
-    def upload(self, held: Held, data: bytes | None = None) -> None:
-        """As the HTTP door takes it: what is wanted first, then the bytes with their root."""
-        context = self.market.context
+    def upload(self, held: Held, data: bytes | None = None) -> PollAnswer:
+        """As the HTTP door takes it: what is wanted first, then the bytes with their root.
+
+        Raises MarketError where that is not wanted.
+        """
         want = wants(self.market, self, held.lease.replica, held.lease.fence)
+        return self.bring(want, held.payload if data is None else data, payloads=(part_of(held),), capacity=0)
+
+    def answer(self, held: Held, data: bytes | None = None, **others: Any) -> PollAnswer:
+        """Commitment, reveal and payload in one request, as the HTTP door takes it."""
+        held = self.computed(held)
+        said = Answer(commitment=self.commitment(held), salt=held.salt, root=held.root)
+        want = wants(self.market, self, held.lease.replica, held.lease.fence, said)
         data = held.payload if data is None else data
+        return self.bring(want, data, answers=(said,), payloads=(part_of(held),), **others)
+
+    def bring(self, want: upload_grant.UploadGrant, data: bytes, **said: Any) -> PollAnswer:
+        """A poll with a payload; its answer reaches the worker."""
+        context = self.market.context
         with context.blobs.receive() as incoming:
             arrival = payload_upload.arriving(want, incoming)
             arrival.take(data)
-            payload_upload.take(context, want, arrival)
+            delivery = payload_upload.look(context, want, arrival)
+            (told,) = poll.hear(context, [replace(self.poll(**said), deliveries=(delivery,))])
+        for item in told.refusals:
+            raise NotFound(item.detail) if item.code == "not_found" else Refused(item.detail)
+        return told
 
     # what it is told
 
@@ -321,13 +342,21 @@ class SimWorker:
         self.voucher = voucher
 
 
+def part_of(held: Held) -> PayloadPart:
+    return PayloadPart(replica=held.lease.replica, fence=held.lease.fence)
+
+
 def answered(market: MarketFixture, worker: SimWorker, said: PollRequest) -> PollAnswer:
     """What a poll that has waited would be told."""
     (told,) = outbox.answers(market.context, [outbox.Poll(worker.address, said)])
     return told
 
 
-def wants(market: MarketFixture, worker: SimWorker, replica: ReplicaId, fence: int) -> upload_grant.UploadGrant:
+def wants(
+    market: MarketFixture, worker: SimWorker, replica: ReplicaId, fence: int, said: Answer | None = None
+) -> upload_grant.UploadGrant:
     """Raises MarketError where nothing is wanted."""
-    (found,) = upload_grant.find(market.context, [upload_grant.UploadClaim(worker.address, replica, fence)])
-    return upload_grant.granted(found)
+    (found,) = upload_grant.find(market.context, [upload_grant.UploadClaim(worker.address, replica, fence, said)])
+    if isinstance(found, MarketError):
+        raise found
+    return found

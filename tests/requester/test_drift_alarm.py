@@ -17,7 +17,7 @@ from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.tables import Job, Lean, Round, Task
 from tests.databases import BOTH
 from tests.requester.market_fixture import LAYOUT, MarketFixture
-from tests.requester.market_workers import HONEST, Answer, Behaviour, honest_answer
+from tests.requester.market_workers import HONEST, Arrays, Behaviour, honest_answer
 from tests.requester.test_tallies import measured
 
 NewFloor = Callable[..., MarketFixture]
@@ -25,7 +25,7 @@ OPERATORS = ("ann", "bea", "mallory")
 PUSH = np.array([0.5, -0.5, 0.5, 0.5], np.float32)
 
 
-def _leaning(answer: Answer, _address: Address) -> Answer:
+def _leaning(answer: Arrays, _address: Address) -> Arrays:
     return answer | {"w": answer["w"] + PUSH}
 
 

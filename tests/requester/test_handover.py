@@ -1,6 +1,7 @@
 """A payload that passes the service by is held to what one is that does not: its length, its root, its door."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import PollRequest
 from gradmarket.requester import blobs as stores
-from gradmarket.requester.exchange import direct_upload
+from gradmarket.requester.exchange import direct_upload, poll
 from gradmarket.requester.settings import RequesterSettings
 from tests.bucket import KEYS, s3_server
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import SimWorker, answered, wants
+from tests.requester.market_workers import SimWorker, answered, part_of, wants
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,10 @@ def door(market: MarketFixture, worker: SimWorker) -> str:
 def say_put(market: MarketFixture, worker: SimWorker) -> None:
     held = worker.newest()
     want = wants(market, worker, held.lease.replica, held.lease.fence)
-    direct_upload.fetch(market.context, want, held.lease.fence)
+    with ExitStack() as files:
+        delivery = direct_upload.fetch(market.context, want, held.lease.fence, files)
+        deliveries = () if delivery is None else (delivery,)
+        poll.hear(market.context, [replace(worker.poll(payloads=(part_of(held),)), deliveries=deliveries)])
 
 
 def test_what_was_put_at_the_door_is_paid(market: MarketFixture) -> None:

@@ -3,21 +3,22 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.exchange import payload_upload, poll
+from gradmarket.requester.exchange.outbox import Poll
 from gradmarket.requester.exchange.payload_upload import Delivery
 from gradmarket.requester.store.tables import Earned, Wave, Worker
 from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import SimWorker, wants
+from tests.requester.market_workers import SimWorker, part_of, wants
 
 pytestmark = BOTH
 
@@ -86,9 +87,10 @@ def bringing(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
 
 
 @contextmanager
-def brought(market: MarketFixture, workers: Sequence[SimWorker]) -> Iterator[list[Delivery]]:
+def brought(market: MarketFixture, workers: Sequence[SimWorker]) -> Iterator[list[Poll]]:
     with ExitStack() as stack:
-        yield [_brought(market, worker, stack) for worker in workers]
+        polls = ((worker, worker.poll(payloads=(part_of(worker.newest()),))) for worker in workers)
+        yield [replace(said, deliveries=(_brought(market, worker, stack),)) for worker, said in polls]
 
 
 def _brought(market: MarketFixture, worker: SimWorker, stack: ExitStack) -> Delivery:
@@ -102,21 +104,19 @@ def _brought(market: MarketFixture, worker: SimWorker, stack: ExitStack) -> Deli
 
 def test_payloads_are_booked_together_and_a_bad_one_is_its_own_affair(bringing: MarketFixture) -> None:
     _spoiler, honest = bringing.workers
-    with brought(bringing, bringing.workers) as deliveries:
-        refused, paid = payload_upload.book(bringing.context, deliveries)
-    assert not isinstance(refused, NotFound)
-    assert not isinstance(paid, NotFound)
-    assert (refused.verdict.state, paid.verdict.state) == (ReplicaState.REJECTED, ReplicaState.PAYABLE)
-    assert paid.voucher is not None
-    assert (refused.voucher, paid.voucher.cumulative) == (None, PRICE)
+    with brought(bringing, bringing.workers) as polls:
+        rejected, paid = poll.hear(bringing.context, polls)
+    states = [verdict.state for answer in (rejected, paid) for verdict in answer.verdicts]
+    assert states == [ReplicaState.REJECTED, ReplicaState.PAYABLE]
+    assert [voucher.cumulative for answer in (rejected, paid) for voucher in answer.vouchers] == [PRICE]
     assert bringing.earned() == {honest.address: PRICE}
     check_books(bringing)
 
 
 def test_a_payload_that_comes_twice_at_once_is_paid_once(bringing: MarketFixture) -> None:
     _spoiler, honest = bringing.workers
-    with brought(bringing, [honest, honest]) as deliveries:
-        first, second = payload_upload.book(bringing.context, deliveries)
+    with brought(bringing, [honest, honest]) as polls:
+        first, second = poll.hear(bringing.context, polls)
     assert first == second
     assert len(bringing.all(Earned)) == 1
     check_books(bringing)
@@ -148,8 +148,8 @@ def test_three_payloads_take_as_many_statements_as_one(new_floor) -> None:  # ty
         worker.hear()
     sent = []
     for share in (market.workers[:1], market.workers[1:]):
-        with brought(market, share) as deliveries, asking(market) as statements:
-            payload_upload.book(market.context, deliveries)
+        with brought(market, share) as polls, asking(market) as statements:
+            poll.hear(market.context, polls)
         sent.append(statements)
     assert sent[0] == sent[1]
 
@@ -172,8 +172,8 @@ def locking(market: MarketFixture) -> Iterator[list[str]]:
 
 @pytest.mark.databases("postgresql")
 def test_who_delivers_first_is_locked_before_its_account(bringing: MarketFixture) -> None:
-    with brought(bringing, bringing.workers) as deliveries, locking(bringing) as tables:
-        payload_upload.book(bringing.context, deliveries)
+    with brought(bringing, bringing.workers) as polls, locking(bringing) as tables:
+        poll.hear(bringing.context, polls)
     assert [table for table in tables if table in {"workers", "accounts"}] == ["workers", "accounts"]
     known, other = sorted(bringing.all(Worker), key=lambda worker: worker.address != bringing.workers[1].address)
     assert (known.accepted_at, other.accepted_at) == (bringing.clock(), None)

@@ -10,7 +10,6 @@ from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.exchange import payload_upload
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Wave
 from tests.databases import BOTH
@@ -321,11 +320,8 @@ def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(upl
     lease = late.newest().lease
     want = wants(uploading, late, lease.replica, lease.fence)
     uploading.lapse(11)
-    with uploading.context.blobs.receive() as incoming:
-        arrival = payload_upload.arriving(want, incoming)
-        arrival.take(late.newest().payload)
-        with pytest.raises(MarketError):
-            payload_upload.take(uploading.context, want, arrival)
+    with pytest.raises(MarketError):
+        late.bring(want, late.newest().payload)
     late.behaviour = WITHHOLDER
     uploading.play()
     assert late.address not in uploading.earned()

@@ -20,7 +20,7 @@ from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
-from tests.requester.market_workers import NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
+from tests.requester.market_workers import NOISE, WITHHOLDER, Arrays, Behaviour, SimWorker, filled, scaled
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
 NewFloor = Callable[..., MarketFixture]
@@ -73,7 +73,7 @@ def test_two_classes_agree_and_all_are_paid_for_one_payload(new_floor: NewFloor)
     check_books(market)
 
 
-def one_small_tensor(answer: Answer, _address: str) -> Answer:
+def one_small_tensor(answer: Arrays, _address: str) -> Arrays:
     return answer | {"m": (answer["m"] * np.float32(1.05)).astype(np.float32)}
 
 

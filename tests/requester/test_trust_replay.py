@@ -20,7 +20,7 @@ from gradmarket.requester.store.tables import Reputation
 from gradmarket.requester.store.tables import Task as TaskRow
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, MarketFixture, first_parameters
-from tests.requester.market_workers import Answer as Answered
+from tests.requester.market_workers import Arrays as Answered
 from tests.requester.market_workers import Behaviour, scaled
 
 ROUNDS, TASKS = 5, 3

@@ -8,8 +8,8 @@ from fastapi import HTTPException
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Digest, ReplicaState
-from gradmarket.market.wire import PollAnswer, PollRequest, SignedVerdict, UploadAnswer
-from tests.worker.fake_market import FakeMarket, Row
+from gradmarket.market.wire import PollAnswer, PollRequest, SignedVerdict
+from tests.worker.fake_market import FakeMarket, Row, Taken
 
 INVENTED: Final = Digest("blake3:" + "11" * 32)
 """A root that nobody has."""
@@ -37,7 +37,7 @@ class Breaker(FakeMarket):
         if self.end is not None:
             row.state = self.end
 
-    def take(self, replica: str, data: bytes) -> UploadAnswer:
+    def take(self, replica: str, data: bytes) -> Taken:
         self.roots.add(blob_digest(data))
         if self.reply is None:
             return super().take(replica, data)  # type: ignore[arg-type]

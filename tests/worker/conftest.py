@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blake3 import blake3
@@ -76,10 +77,14 @@ def blobs(published: Published) -> dict[Digest, bytes]:
 
 @pytest.fixture
 def publication(blobs: dict[Digest, bytes]) -> Publication:
+    return published_as(blobs, **SPEC)
+
+
+def published_as(blobs: dict[Digest, bytes], **spec: Any) -> Publication:
     document, parameters, _, manifest = blobs
     return Publication(
         job="0123456789abcdef",
-        spec=JobSpec.model_validate(SPEC),
+        spec=JobSpec.model_validate(spec),
         document=document,
         evaluation=None,
         parameters=parameters,

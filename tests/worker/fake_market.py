@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.wire import (
+    HEAD,
+    Answer,
     CommitmentRequest,
     Lease,
     OfferFields,
@@ -29,7 +32,6 @@ from gradmarket.market.wire import (
     Reveal,
     SignedVerdict,
     SignedVoucher,
-    UploadAnswer,
     UploadRequest,
     WaveOpened,
     hash_of,
@@ -41,6 +43,14 @@ from tests.onchain import OpenedJob
 PRICE = Units(7)
 FALSE_ROOT = Digest("blake3:" + "11" * 32)
 OTHER = Address("0x000000000000000000000000000000000000dEaD")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came of a payload."""
+
+    verdict: SignedVerdict
+    voucher: SignedVoucher | None
 
 
 @dataclass
@@ -181,12 +191,14 @@ class FakeMarket:
 
     # the service
 
-    def hear(self, worker: Address, said: PollRequest) -> None:
+    def hear(self, worker: Address, said: PollRequest, bring: Callable[[], object] = lambda: None) -> None:
+        """`bring` takes the payloads that come with it."""
         self.asked.append(said)
         self.left |= said.leaving
-        for made in said.commitments:
-            if made.replica in self.rows:
-                self._commit(made)
+        for made in (made for made in said.commitments if made.replica in self.rows):
+            self._commit(made)
+        for answer in (answer for answer in said.answers if answer.replica in self.rows):
+            self._answered(answer)
         for reveal in said.reveals:
             if reveal.replica in self.rows:
                 self._reveal(reveal)
@@ -195,13 +207,20 @@ class FakeMarket:
                 self.rows[given.replica].state = ReplicaState.ERROR if given.failed else ReplicaState.ABANDONED
         for row in self.rows.values():
             row.heard |= said.known.get(row.id) == row.state and row.state in ENDS
-        if said.capacity and len(self.rows) < self.most:
+        bring()
+        unpaid = sum(self.rows[part.replica].state not in PAID for part in said.payloads if part.replica in self.rows)
+        if said.capacity > unpaid and len(self.rows) < self.most:
             self._lease(worker)
 
     def _commit(self, made: CommitmentRequest) -> None:
         row = self.rows[made.replica]
         if row.state is ReplicaState.LEASED:
             row.sealed, row.state = made.sealed, ReplicaState.COMMITTED
+
+    def _answered(self, said: Answer) -> None:
+        if self.rows[said.replica].state is ReplicaState.LEASED:
+            self._commit(said.commitment)
+            self._reveal(said.reveal())
 
     def _reveal(self, said: Reveal) -> None:
         row = self.rows[said.replica]
@@ -242,7 +261,7 @@ class FakeMarket:
             signature=self.sign(offer, key),
         )
 
-    def take(self, replica: ReplicaId, data: bytes) -> UploadAnswer:
+    def take(self, replica: ReplicaId, data: bytes) -> Taken:
         row = self.rows[replica]
         if blob_digest(data) != row.root:
             raise HTTPException(409, "other bytes than committed")
@@ -250,9 +269,9 @@ class FakeMarket:
         self.uploaded(row)
         return self.told_again(row)
 
-    def told_again(self, row: Row) -> UploadAnswer:
+    def told_again(self, row: Row) -> Taken:
         """What came of a payload that is here."""
-        return UploadAnswer(verdict=self.verdict(row), voucher=self.voucher(row.worker))
+        return Taken(verdict=self.verdict(row), voucher=self.voucher(row.worker))
 
 
 EARLY = frozenset({ReplicaState.LEASED, ReplicaState.COMMITTED})
@@ -350,10 +369,27 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
             await asyncio.sleep(0.02)
         return told
 
-    @app.put("/v1/work/payloads/{replica}")
-    async def upload(request: Request, replica: str, fence: int) -> UploadAnswer:
-        desks.who(request)
-        return fake_market.take(ReplicaId(replica), await request.body())
+    @app.post("/v1/work/answers")
+    async def answers(request: Request) -> PollAnswer:
+        worker, body = desks.who(request), await request.body()
+        end = HEAD + int.from_bytes(body[:HEAD], "big")
+        said, data = PollRequest.model_validate_json(body[HEAD:end]), body[end:]
+        length, taken = len(data) // max(1, len(said.payloads)), list[Taken]()
+
+        def bring() -> None:
+            for number, part in enumerate(said.payloads):
+                row = fake_market.rows[part.replica]
+                bytes_of = data[number * length : (number + 1) * length]
+                again = row.state in PAID
+                taken.append(fake_market.told_again(row) if again else fake_market.take(part.replica, bytes_of))
+
+        fake_market.hear(worker, said, bring)
+        told = fake_market.answer(worker, said)
+        brought = {part.replica for part in said.payloads}
+        verdicts = [verdict for verdict in told.verdicts if verdict.replica not in brought]
+        vouchers = [one.voucher for one in taken if one.voucher is not None] or told.vouchers
+        verdicts += [one.verdict for one in taken]
+        return told.model_copy(update={"verdicts": tuple(verdicts), "vouchers": tuple(vouchers)})
 
 
 def _tell(app: FastAPI, fake_market: FakeMarket) -> None:

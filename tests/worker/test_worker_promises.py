@@ -19,11 +19,12 @@ from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import Patience
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import Reveal, SignedVerdict, UploadAnswer
+from gradmarket.market.wire import PollRequest, Reveal, SignedVerdict
 from gradmarket.market.wire_sign_in import Session
 from gradmarket.worker import durable, wallet
 from gradmarket.worker.markets.leasing import Leasing
 from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.sending import Sending
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money import known_chains, self_check
 from gradmarket.worker.protocol import records
@@ -33,7 +34,7 @@ from gradmarket.worker.protocol.outgoing import Payload
 from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.wallet import Wallet
 from tests.worker.breakers import ENDINGS, REPLIES, Breaker
-from tests.worker.fake_market import OTHER, FakeMarket, Row, other
+from tests.worker.fake_market import OTHER, FakeMarket, Row, Taken, other
 
 MakeDesk = Callable[..., WorkerContext]
 
@@ -99,7 +100,7 @@ def test_a_refusal_that_is_taken_back_is_no_breach(
     """The honest twin: it refused a first try, whatever for, and takes and pays the next one."""
     refused: list[str] = []
 
-    def take(replica: str, data: bytes) -> UploadAnswer:
+    def take(replica: str, data: bytes) -> Taken:
         if replica not in refused:
             refused.append(replica)
             raise HTTPException(reply, "not now")
@@ -172,7 +173,7 @@ def test_who_could_not_be_reached_for_its_payload_accuses_nobody(
     send = httpx.Client.send
 
     def cut(client: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
-        if request.method == "PUT":
+        if request.url.path == "/v1/work/answers":
             for row in market.rows.values():
                 row.state = ReplicaState.WITHHELD if row.state is ReplicaState.AGREE else row.state
             raise httpx.ConnectError("no way there")
@@ -192,7 +193,7 @@ def test_it_is_on_disk_that_bytes_left_before_any_of_them_is_there(
     seen, synced, sync = [], [], os.fsync
     take = fake_market.take
 
-    def look(replica: ReplicaId, data: bytes) -> UploadAnswer:
+    def look(replica: ReplicaId, data: bytes) -> Taken:
         seen.append([(held.sent, held.promise is not None) for held in replica_files(context).held.values()])
         return take(replica, data)
 
@@ -216,7 +217,7 @@ def test_nothing_is_noted_of_a_payload_that_found_no_connection(tmp_path: Path) 
     market._session = Session(token="t", address=OTHER, payout=OTHER, expires_at="")
     market._credentials = Credentials(Wallet(PrivateKey(b"\x01" * 32), tmp_path), OTHER, 1)
     with pytest.raises(ServiceUnreachable):
-        market.upload(ReplicaId("one"), 1, payload)
+        market.poll(PollRequest(), [payload])
     assert left == []
 
 
@@ -252,7 +253,7 @@ def test_a_requester_that_went_away_in_the_middle_and_came_back_is_not_blamed(
     lost: list[ReplicaId] = []
     take = fake_market.take
 
-    def lose(replica: ReplicaId, data: bytes) -> UploadAnswer:
+    def lose(replica: ReplicaId, data: bytes) -> Taken:
         if replica in lost:
             row = fake_market.rows[replica]
             return take(replica, data) if row.state is ReplicaState.AGREE else fake_market.told_again(row)
@@ -342,8 +343,8 @@ def test_that_it_was_asked_outlives_a_restart(
 ) -> None:
     fake_market.most = 1
     context = make_desk(fake_market)
-    monkeypatch.setattr(context, "hand_over", lambda *_: pytest.fail("blocked, and yet it sends"))
-    monkeypatch.setattr(Leasing, "blocked", lambda self: bool(self._replica_files.open()))
+    monkeypatch.setattr(Sending, "payloads", lambda *_: pytest.fail("blocked, and yet it sends"))
+    monkeypatch.setattr(Leasing, "may_send", lambda _self: 0)
     work(context)
     (held,) = replica_files(context).open()
     assert (held.promised, held.asked, held.sent) == (True, True, False)
@@ -353,7 +354,7 @@ def test_who_waits_for_the_pay_of_another_payload_accuses_nobody(fake_market: Fa
     """Two agreed. The first is stuck in flight, so the second is not sent while it may be unpaid, and ends withheld."""
 
     class Stuck(Breaker):
-        def take(self, replica: str, data: bytes) -> UploadAnswer:
+        def take(self, replica: str, data: bytes) -> Taken:
             self.roots.add(blob_digest(data))
             others = [row for row in self.rows.values() if row.id != replica]
             if any(row.state is ReplicaState.WITHHELD and row.heard for row in others):

@@ -256,8 +256,8 @@ def test_at_leaving_too_each_market_has_its_turn(street: Street, working: Workin
     early: list[CommitmentRequest] = []
     early_slow: list[CommitmentRequest] = []
 
-    def heard(worker: Address, said: PollRequest) -> None:
-        hear(worker, said)
+    def heard(worker: Address, said: PollRequest, *bring: Callable[[], object]) -> None:
+        hear(worker, said, *bring)
         while said.leaving and early:
             close(early.pop())
 

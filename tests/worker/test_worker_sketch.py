@@ -10,12 +10,12 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import check, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaId
-from gradmarket.market.wire import NO_ROOT, Reveal, SketchRequest, UploadAnswer
+from gradmarket.market.wire import NO_ROOT, Reveal, SketchRequest
 from gradmarket.runner import Runner
 from gradmarket.worker.markets.loop import Loop, _at_once
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol.in_flight import InFlightFolder
-from tests.worker.fake_market import FakeMarket
+from tests.worker.fake_market import FakeMarket, Taken
 
 MakeDesk = Callable[..., WorkerContext]
 TOLERANCE = {
@@ -41,7 +41,7 @@ def uploads(fake_market: FakeMarket, monkeypatch: pytest.MonkeyPatch) -> dict[Re
     """The payloads that it got."""
     taken: dict[ReplicaId, bytes] = {}
 
-    def take(replica: ReplicaId, data: bytes) -> UploadAnswer:
+    def take(replica: ReplicaId, data: bytes) -> Taken:
         taken[replica] = data
         return FakeMarket.take(fake_market, replica, data)
 

@@ -1,23 +1,27 @@
 """Payloads and downloads past the market: only on the market's word, and only where this worker's owner allows it."""
 
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import pytest
 from blake3 import blake3
 
-from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, ReplicaId
+from gradmarket.market.wire import Lease, PayloadPart, PollRequest, UploadRequest
 from gradmarket.worker.journal import Journal
+from gradmarket.worker.markets.leasing import Leasing
+from gradmarket.worker.markets.sending import Sending
 from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlight
+from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
 from gradmarket.worker.protocol.object_stores import ObjectStores
 from gradmarket.worker.protocol.outgoing import Payload
 
@@ -154,42 +158,40 @@ def test_a_store_may_not_send_it_on_to_another(places: tuple[str, str], tmp_path
         fetcher(tmp_path, places[0], frozenset({places[1]})).blob(NAME)
 
 
-class Market:
-    """Takes uploads, and believes in what was put elsewhere only where `finds` says so."""
-
-    def __init__(self, finds: bool = True) -> None:
-        self.finds = finds
-        self.heard: list[str] = []
-
-    def upload(self, *_about: Any) -> str:
-        self.heard.append("upload")
-        return "paid"
-
-    def said_put(self, *_about: Any) -> str:
-        self.heard.append("put")
-        if not self.finds:
-            raise ServiceProblem(404, "nothing was put there")
-        return "paid"
+def sending(allowed: frozenset[str], tmp_path: Path, payload: Payload) -> Sending:
+    """Of a worker that was asked for the payload of its one replica."""
+    context = SimpleNamespace(stores=ObjectStores(allowed), journal=Journal(as_json=True))
+    context.put = partial(WorkerContext.put, cast(WorkerContext, context))
+    replica_files = InFlightFolder(tmp_path / "held")
+    held = InFlight.model_construct(
+        lease=Lease.model_construct(replica=ReplicaId("r"), fence=1), prepared=True, promised=True, asked=True
+    )
+    replica_files.held[held.replica] = held
+    payload.path.rename(replica_files.payload(held.replica))
+    leasing = SimpleNamespace(may_send=lambda: 1, blocked=lambda: False)
+    return Sending(cast(WorkerContext, context), replica_files, cast(Leasing, leasing), time.time)
 
 
-def hand_over(market: Market, allowed: frozenset[str], payload: Payload, door: str | None) -> object:
-    context = SimpleNamespace(market=market, stores=ObjectStores(allowed), journal=Journal(as_json=True))
-    held = SimpleNamespace(replica="r", lease=SimpleNamespace(fence=1))
-    return WorkerContext.hand_over(cast(WorkerContext, context), cast(InFlight, held), payload, door)
+def brought(sent: Sending, door: str | None) -> str:
+    """How the next request brings the payload."""
+    sent.asked(UploadRequest(replica=ReplicaId("r"), seconds=30, door=door))
+    (part,) = sent.parts(sent.chosen())
+    return "put" if part.put else "beside"
 
 
-@pytest.mark.parametrize(
-    ("door", "allowed", "finds", "heard"),
-    [
-        (False, True, True, ["upload"]),
-        (True, True, True, ["put"]),
-        (True, False, True, ["upload"]),
-        (True, True, False, ["put", "upload"]),
-    ],
-)
+@pytest.mark.parametrize(("door", "allowed", "how"), [(0, 1, "beside"), (1, 1, "put"), (1, 0, "beside")])
 def test_what_cannot_pass_the_market_by_goes_through_it(
-    places: tuple[str, str], payload: Payload, door: bool, allowed: bool, finds: bool, heard: list[str]
+    places: tuple[str, str], payload: Payload, tmp_path: Path, door: int, allowed: int, how: str
 ) -> None:
-    market, stores = Market(finds), frozenset({places[1]} if allowed else ())
-    assert hand_over(market, stores, payload, f"{places[1]}/door" if door else None) == "paid"
-    assert market.heard == heard
+    sent = sending(frozenset({places[1]} if allowed else ()), tmp_path, payload)
+    assert brought(sent, f"{places[1]}/door" if door else None) == how
+
+
+def test_what_the_market_does_not_find_there_goes_through_it(
+    places: tuple[str, str], payload: Payload, tmp_path: Path
+) -> None:
+    sent = sending(frozenset({places[1]}), tmp_path, payload)
+    door = f"{places[1]}/door"
+    assert brought(sent, door) == "put"
+    sent.confirmed(PollRequest(payloads=(PayloadPart(replica=ReplicaId("r"), fence=1, put=True),)), {ReplicaId("r")})
+    assert brought(sent, door) == "beside"

@@ -53,6 +53,7 @@ class WaitingPoll(UnderWay[PollAnswer]):
 
 def _told(request: PollRequest) -> set[tuple[str, str]]:
     commitments = {("commit", made.replica) for made in request.commitments}
+    commitments |= {("commit", made.replica) for made in request.answers}
     reveals = {("reveal", made.replica) for made in request.reveals}
     return commitments | reveals | {("return", made.replica) for made in request.given_up}
 

@@ -1,7 +1,7 @@
 """Leases: accepted if policy allows, computed, sealed and put on disk; or given back with a reason."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -45,18 +45,28 @@ class Leasing:
     def resting(self) -> bool:
         return self._clock() < self._rest_until
 
-    def capacity(self) -> int:
-        """Returns how many further leases to ask for; 0 while the requester owes as much as this worker risks."""
+    def capacity(self, sending: Sequence[InFlight] = ()) -> int:
+        """Returns how many further leases to ask for once the replicas of `sending` are paid.
+
+        0 while the requester owes as much as this worker risks.
+        """
         if self.resting or self.blocked():
             return 0
         now = self._clock()
         waiting = sum(until > now for until in self._waiting.values())
-        return max(0, self._context.limits.leases - len(self._replica_files.open()) - waiting)
+        return max(0, self._context.limits.leases - len(self._replica_files.open()) + len(sending) - waiting)
+
+    def may_send(self) -> int:
+        """Returns how many further payloads may leave before one is paid."""
+        return max(0, self._context.limits.unpaid - self._owed())
+
+    def _owed(self) -> int:
+        """Counts unpaid gradients of the requester; payloads that were sent and are not paid count too."""
+        return self._context.account_store.unpaid(self._context.signer) + self._replica_files.handed_over()
 
     def blocked(self) -> bool:
-        """Returns whether the requester owes as much as this worker risks; sent but unpaid payloads count too."""
-        context = self._context
-        owed = context.account_store.unpaid(context.signer) + self._replica_files.handed_over()
+        """Returns whether the requester owes as much as this worker risks."""
+        context, owed = self._context, self._owed()
         if owed < context.limits.unpaid:
             return False
         grievances = "; ".join(context.account_store.dealings(context.signer).grievances)

@@ -15,13 +15,13 @@ from typing import Final
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, UploadRequest
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal
 from gradmarket.worker.markets.background import WaitingPoll, first_of, in_thread
 from gradmarket.worker.markets.leasing import FIRST_REST_S, Leasing
+from gradmarket.worker.markets.sending import Sending
 from gradmarket.worker.markets.verdict_log import VerdictLog
 from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.protocol.outgoing import Payload
+from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
 
 AT_ONCE: Final = 128
 """Items of each kind that are taken from one response; the market sends the others again."""
@@ -52,6 +52,7 @@ class Loop:
         self._leasing = Leasing(context, replica_files, clock)
         self._beside = beside
         self._waiting: WaitingPoll | None = None
+        self._sending = Sending(context, replica_files, self._leasing, clock)
         self._heard: dict[ReplicaId, ReplicaState] = {}
         self._remarked: set[ReplicaId] = set()
         self._breath = FIRST_BREATH_S
@@ -86,9 +87,10 @@ class Loop:
 
         What there is to say meanwhile goes into another poll, which does not wait.
         """
-        if self._leasing.step is None and self._waiting is None:
-            request = self._request(leaving, wait_s, room)
-            return self._answered(request, self._poll(request, leaving), leaving)
+        sending = self._sending.chosen()
+        if sending or (self._leasing.step is None and self._waiting is None):
+            request = self._request(leaving, wait_s if self._waiting is None else 0.0, room, sending)
+            return self._answered(*self._poll(request, leaving), leaving)
         waiting = self._waiting
         if waiting is None or not waiting.future.done():
             request = self._request(leaving, wait_s if waiting is None else 0.0, room)
@@ -134,12 +136,15 @@ class Loop:
         given_up = tuple(self._leasing.given_up.values())
         self._context.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
 
-    def _request(self, leaving: bool, wait_s: float, room: int | None) -> PollRequest:
-        held, capacity = self._replica_files.open(), self._leasing.capacity()
+    def _request(self, leaving: bool, wait_s: float, room: int | None, sending: Sequence[InFlight] = ()) -> PollRequest:
+        held, capacity = self._replica_files.open(), self._leasing.capacity(sending)
+        alone = [one for one in held if self._context.decided_alone(one.lease.job)]
         return PollRequest(
             determinism_class=self._context.determinism_class,
-            capacity=capacity if room is None else min(room, capacity),
-            commitments=tuple(commitment for one in held if (commitment := one.commitment())),
+            capacity=capacity if room is None else min(room + len(sending), capacity),
+            commitments=tuple(commitment for one in held if one not in alone and (commitment := one.commitment())),
+            answers=tuple(answer for one in alone if (answer := one.answer()))[:AT_ONCE],
+            payloads=self._sending.parts(sending),
             reveals=_at_once([reveal for one in held if (reveal := one.reveal())]),
             given_up=tuple(self._leasing.given_up.values()),
             known={**{one.replica: one.state for one in self._replica_files.held.values()}, **self._heard},
@@ -162,9 +167,16 @@ class Loop:
         owed = any(account.redeemable or account.unpaid for account in self._context.accounts())
         return min(wait_s, BUSY_WAIT_S if leaving or owed or self._replica_files.open() else self._patience)
 
-    def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
+    def _poll(self, request: PollRequest, leaving: bool) -> tuple[PollRequest, PollAnswer]:
+        """Returns what was said, without the payloads if they cannot be sent, and the answer."""
+        if request.payloads:
+            try:
+                return request, self._context.market.poll(request, self._sending.payloads(request))
+            except (ServiceProblem, OSError) as problem:
+                self._sending.failed(request, problem)
+                request = request.model_copy(update={"payloads": (), "wait_s": 0.0, "capacity": 0})
         with self._context.signals.interruptible() if self._idle(request, leaving) else nullcontext():
-            return self._context.market.poll(request)
+            return request, self._context.market.poll(request)
 
     def _idle(self, request: PollRequest, leaving: bool) -> bool:
         return not (leaving or request.commitments or request.reveals or self._replica_files.open())
@@ -182,14 +194,17 @@ class Loop:
         leased, committed = ReplicaState.LEASED, ReplicaState.COMMITTED
         confirmed = [(commitment.replica, leased, committed) for commitment in request.commitments]
         confirmed += [(reveal.replica, committed, ReplicaState.REVEALED) for reveal in request.reveals]
+        confirmed += [(answer.replica, leased, ReplicaState.REVEALED) for answer in request.answers]
         for replica, before, after in confirmed:
             known = self._replica_files.held.get(replica)
             if replica not in refused and known is not None and known.state is before:
-                self._replica_files.put(known, state=after)
+                self._replica_files.put(known, state=after, opened=known.opened or after is ReplicaState.REVEALED)
+        self._sending.confirmed(request, refused)
         for refusal in answer.refusals[:AT_ONCE]:
             if refusal.replica in self._replica_files.held:
                 self._refused(refusal.replica, refusal.code, refusal.detail)
-        return bool(request.commitments or request.reveals or request.given_up) and not refused
+        said = request.commitments or request.reveals or request.answers or request.payloads or request.given_up
+        return bool(said) and not refused
 
     def _refused(self, replica: ReplicaId, code: str, detail: str) -> None:
         """Forgets a replica whose commitment was refused; after a refused reveal, waits for the verdict.
@@ -201,7 +216,7 @@ class Loop:
         held = self._replica_files.held[replica]
         if not held.promised and (held.state is ReplicaState.LEASED or code == "not_found"):
             self._replica_files.forget(replica)
-        else:
+        elif not held.promised:
             self._replica_files.put(held, opened=False)
 
     def _hear(self, answer: PollAnswer, leaving: bool) -> bool:
@@ -212,32 +227,11 @@ class Loop:
             if message.replica not in self._replica_files.held:
                 self._heard[message.replica] = message.state
         changed += [self._verdict_log.voucher(message) for message in answer.vouchers[:AT_ONCE]]
-        changed += [self._upload(request) for request in answer.uploads[:AT_ONCE]]
+        changed += [self._sending.asked(request) for request in answer.uploads[:AT_ONCE]]
         changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
         if answer.waiting:
             self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
         return any(changed)
-
-    def _upload(self, wanted: UploadRequest) -> bool:
-        held = self._replica_files.held.get(wanted.replica)
-        if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:
-            return False
-        if not held.asked:
-            held = self._replica_files.save(held, asked=True)
-        if not held.sent and self._leasing.blocked():
-            return False
-        payload = Payload(self._replica_files.payload(held.replica), lambda: self._replica_files.sent(wanted.replica))
-        try:
-            answer = self._context.hand_over(held, payload, wanted.door)
-        except (ServiceProblem, OSError) as problem:
-            text = f"Could not upload {held.replica}: {problem}"
-            self._context.journal.once("upload_refused", text, replica=held.replica)
-            return False
-        self._replica_files.put(self._replica_files.held[held.replica], uploaded=True)
-        self._verdict_log.verdict(answer.verdict)
-        if answer.voucher is not None:
-            self._verdict_log.voucher(answer.voucher)
-        return True
 
 
 def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:

@@ -57,8 +57,8 @@ class VerdictLog:
         breach = proof.of_verdict(self._scope(held.offer), told, self._context.address)
         if breach is not None:
             return self._aggrieved(breach, held.replica)
-        if held.promised and proof.breaks_promise(told.state, held.asked, held.sent):
-            breach = Fault.BROKEN_PROMISE
+        if (held.promised or held.sent) and proof.breaks_promise(told.state, held.asked, held.sent):
+            breach = Fault.BROKEN_PROMISE if held.promised else Fault.TAKEN_UNPAID
         elif held.prepared is not None:
             breach = proof.of_answer(held.offer, told, hash_of(held.prepared.root), held.opened)
         if breach is not None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
@@ -15,7 +14,7 @@ from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
 from gradmarket.market.views.job_views import ListedJob
-from gradmarket.market.wire import Lease, SketchRequest, UploadAnswer, WaveOpened
+from gradmarket.market.wire import Lease, SketchRequest, WaveOpened
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.money.account_store import AccountStore, JobAccount
@@ -196,19 +195,20 @@ class WorkerContext:
         if publication is not None:
             self.bench.expect(publication, lease.offer.struct())
 
-    def hand_over(self, held: InFlight, payload: Payload, door: str | None) -> UploadAnswer:
-        """Uploads to the object store if the market asks for that and it works, else to the market.
+    def decided_alone(self, job: JobId) -> bool:
+        """Returns whether nobody else votes on a task of the job, as far as it was read."""
+        publication = self._views[job].publication if job in self._views else None
+        return publication is not None and publication.spec.decided_alone
 
-        Raises ServiceProblem.
-        """
-        if door is not None:
-            try:
-                self.stores.put(door, payload)
-                return self.market.said_put(held.replica, held.lease.fence)
-            except (DownloadRefused, DownloadFailed, ServiceProblem) as problem:
-                text = f"Could not put a payload past the market: {problem}"
-                self.journal.once("store", text, why=str(problem))
-        return self.market.upload(held.replica, held.lease.fence, payload)
+    def put(self, payload: Payload, door: str) -> bool:
+        """Uploads to the object store; returns False if that does not work, so that the market gets the payload."""
+        try:
+            self.stores.put(door, payload)
+        except (DownloadRefused, DownloadFailed) as problem:
+            text = f"Could not put a payload past the market: {problem}"
+            self.journal.once("store", text, why=str(problem))
+            return False
+        return True
 
     def accounts(self) -> list[JobAccount]:
         """Returns this market's accounts that are not closed."""

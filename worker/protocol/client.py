@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -15,14 +15,14 @@ from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.market.errors import Refused
-from gradmarket.market.terms import JobId, JobState, ReplicaId
+from gradmarket.market.terms import JobId, JobState
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.views.page_view import Page
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, UploadAnswer
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, framed
 from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.worker.journal import Journal
-from gradmarket.worker.protocol.outgoing import Payload
+from gradmarket.worker.protocol.outgoing import FramedPayloads, Payload
 from gradmarket.worker.protocol.signin import Credentials, sign_in
 
 MAX_PAGES: Final = 10
@@ -99,11 +99,14 @@ class MarketClient:
         """Returns the URL at which the evidence of a verdict is published."""
         return f"{self.origin}{_task(job, task)}"
 
-    def poll(self, request: PollRequest) -> PollAnswer:
-        """Long-polls the market.
+    def poll(self, request: PollRequest, payloads: Sequence[Payload] = ()) -> PollAnswer:
+        """Long-polls the market, with the payloads that the request names; those go without waiting for more.
 
-        If something on the path cuts long waits off, waits less during the next SHORT_FOR_S seconds.
+        If something on the path cuts long waits off, waits less during the next SHORT_FOR_S seconds. Raises
+        ServiceProblem, or OSError if a payload's file is gone.
         """
+        if payloads:
+            return self._bring(FramedPayloads(framed(request), payloads))
         while True:
             began = time.monotonic()
             longest = self._longest_wait if began < self._short_until else MAX_WAIT_S
@@ -115,19 +118,9 @@ class MarketClient:
                 self._short_until = began + SHORT_FOR_S
                 self._longest_wait = max(transport.SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
-    def upload(self, replica: ReplicaId, fence: int, payload: Payload) -> UploadAnswer:
-        """Uploads a payload.
-
-        Raises ServiceProblem: 409 for bytes other than committed, 410 if too late, 413 if too large.
-        """
-        path = f"/v1/work/payloads/{quote(replica, safe='')}"
-        headers = {"content-type": "application/octet-stream"}
-        return self.signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, content=payload.open)
-
-    def said_put(self, replica: ReplicaId, fence: int) -> UploadAnswer:
-        """Reports that the payload was put into the market's object store. Raises ServiceProblem if it is not there."""
-        path = f"/v1/work/payloads/{quote(replica, safe='')}"
-        return self.signed_in(UploadAnswer, "PUT", path, params={"fence": fence, "put": True})
+    def _bring(self, framed: FramedPayloads) -> PollAnswer:
+        headers = {"content-type": "application/octet-stream", "content-length": str(framed.length)}
+        return self.signed_in(PollAnswer, "POST", "/v1/work/answers", headers=headers, content=framed.open)
 
     def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Sends a request with a session token; signs in again once if the session has expired."""

@@ -20,7 +20,16 @@ from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
 from gradmarket.market.signing import Domain, Signer, digest
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
-from gradmarket.market.wire import CommitmentRequest, Lease, Reveal, SignedVerdict, SketchRequest, WaveOpened, hash_of
+from gradmarket.market.wire import (
+    Answer,
+    CommitmentRequest,
+    Lease,
+    Reveal,
+    SignedVerdict,
+    SketchRequest,
+    WaveOpened,
+    hash_of,
+)
 from gradmarket.worker import durable
 
 
@@ -96,6 +105,18 @@ class InFlight(BaseModel):
             signature=prepared.signature,
             compute_seconds=prepared.compute_seconds,
         )
+
+    def answer(self) -> Answer | None:
+        """Returns commitment and reveal together, for a task that this replica decides alone."""
+        commitment = self.commitment()
+        if commitment is None or self.prepared is None:
+            return None
+        return Answer(commitment=commitment, salt=self.prepared.salt, root=self.prepared.root)
+
+    def in_time(self, now: float) -> bool:
+        """Returns whether the lease leaves time for an upload, so that the payload may come with the commitment."""
+        seconds = self.lease.seconds
+        return now <= self.taken_at + seconds - min(self.lease.offer.upload_seconds, seconds / 2)
 
     def reveal(self) -> Reveal | None:
         if self.prepared is None or not self.opened or self.state is not ReplicaState.COMMITTED:

@@ -1,10 +1,11 @@
-"""A payload being uploaded: a callback runs before its first byte leaves this process."""
+"""Payloads being uploaded: a callback runs before the first byte of each leaves this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Final, cast
 
 
 class _Outgoing(FileIO):
@@ -32,3 +33,30 @@ class Payload:
     def open(self) -> BinaryIO:
         """Raises OSError if the file is gone."""
         return cast(BinaryIO, _Outgoing(self.path, self.leaves))
+
+
+CHUNK: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class FramedPayloads:
+    """A request and the payloads that follow it, one after the other."""
+
+    head: bytes
+    payloads: Sequence[Payload]
+
+    @property
+    def length(self) -> int:
+        """Raises OSError if a file is gone."""
+        return len(self.head) + sum(payload.path.stat().st_size for payload in self.payloads)
+
+    @contextmanager
+    def open(self) -> Iterator[Iterator[bytes]]:
+        yield self._chunks()
+
+    def _chunks(self) -> Iterator[bytes]:
+        yield self.head
+        for payload in self.payloads:
+            with payload.open() as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk

@@ -50,8 +50,9 @@ class ReplicaRecord(BaseModel):
 
     @property
     def unkept(self) -> bool:
-        """Whether pay was promised under signature and nothing was paid, except by this worker's own silence."""
-        return self.promised and breaks_promise(self.verdict.state, self.asked, self.sent or self.uploaded)
+        """Whether pay was promised, or a payload sent, and nothing was paid, except by this worker's own silence."""
+        sent = self.sent or self.uploaded
+        return (self.promised or sent) and breaks_promise(self.verdict.state, self.asked, sent)
 
     @property
     def rejected(self) -> bool:

@@ -1,0 +1,109 @@
+"""Receives the payloads that follow a poll's request, each checked against what is wanted before a byte is read."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import HTTPException, Request
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import HEAD, PayloadPart, PollRequest, RefusedItem
+from gradmarket.requester.api.batching import WorkerBatchers
+from gradmarket.requester.api.hot_route import parsed
+from gradmarket.requester.api.streams import Parts, streamed
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import direct_upload
+from gradmarket.requester.exchange.outbox import Poll
+from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
+from gradmarket.requester.exchange.poll import refusal
+from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
+
+MOST_HEAD: Final = 1 << 16
+"""Bytes of the JSON before payloads: it costs as much as any request that is counted once. Sketches go by a poll."""
+LARGE: Final = 1 << 20
+"""Bytes of a payload that takes so long to come that its answer is taken before, in a transaction of its own."""
+
+
+class FramedBody:
+    """A body that begins with a poll's request and its length (market.wire), and goes on with payloads."""
+
+    def __init__(self, request: Request) -> None:
+        self.parts = Parts(request)
+        self._declared = request.headers.get("content-length")
+        self._read = HEAD
+
+    async def head(self, seconds: float) -> PollRequest:
+        """Raises 408 or 413, or RequestValidationError."""
+        try:
+            async with asyncio.timeout(seconds):
+                length = int.from_bytes(await self.parts.exactly(HEAD), "big")
+                if length > MOST_HEAD:
+                    raise HTTPException(413, f"the JSON has at most {MOST_HEAD} bytes here: poll with the rest")
+                self._read += length
+                return parsed(await self.parts.exactly(length))
+        except TimeoutError as error:
+            late = f"the JSON before the payloads did not come within {seconds:.0f} s"
+            raise HTTPException(408, late, {"Connection": "close"}) from error
+
+    def check(self, payloads: int) -> None:
+        """Raises 413 where the body is declared to be of another length than its JSON and these bytes of payloads."""
+        if self._declared is not None and int(self._declared) != self._read + payloads:
+            raise HTTPException(413, f"the payloads that the request names have {payloads} bytes together")
+
+
+@dataclass(frozen=True)
+class PayloadReceiver:
+    """Receives what comes with one request; `files` keeps the payloads until they are paid for."""
+
+    context: Context
+    crowd: WorkerBatchers
+    files: ExitStack
+
+    async def received(self, worker: Address, said: PollRequest, body: FramedBody | None) -> Poll:
+        """Returns the poll with its payloads. Where one of them is not wanted, none is read."""
+        answers = {answer.replica: answer for answer in said.answers}
+        claims = [UploadClaim(worker, part.replica, part.fence, answers.get(part.replica)) for part in said.payloads]
+        parts = list(zip(said.payloads, await asyncio.gather(*map(self.crowd.want.ask, claims)), strict=True))
+        refused = [refusal(part.replica, error) for part, error in parts if isinstance(error, MarketError)]
+        wants = [(part, want) for part, want in parts if isinstance(want, UploadGrant)]
+        refused = refused or await self._answered_first(worker, said, [want for _, want in wants])
+        if refused:
+            return Poll(worker, said, (), tuple(refused))
+        if body is not None:
+            body.check(sum(want.length for part, want in wants if not part.put))
+        deliveries: list[Delivery] = []
+        for part, want in wants:
+            try:
+                delivery = await self._taken(part, want, body)
+            except MarketError as error:
+                refused.append(refusal(part.replica, error))
+            else:
+                deliveries += [] if delivery is None else [delivery]
+        if body is not None:
+            await body.parts.end()
+        return Poll(worker, said, tuple(deliveries), tuple(refused))
+
+    async def _answered_first(
+        self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
+    ) -> list[RefusedItem]:
+        """Takes the answers before large payloads: what ends a lease meanwhile does not cost the worker its upload."""
+        large = [want.replica for want in wants if want.answer is not None and want.length > LARGE]
+        if not large:
+            return []
+        first = PollRequest(determinism_class=said.determinism_class, answers=said.answers, wait_s=0.0)
+        answer = await self.crowd.hear.ask(Poll(worker, first))
+        return [item for item in answer.refusals if item.replica in large]
+
+    async def _taken(self, part: PayloadPart, want: UploadGrant, body: FramedBody | None) -> Delivery | None:
+        """Takes one payload; None if it was paid before. Raises NotFound, or Conflict for other bytes."""
+        if part.put or body is None:
+            return await run_in_threadpool(direct_upload.fetch, self.context, want, part.fence, self.files)
+        arrival = arriving(want, self.files.enter_context(self.context.blobs.receive()))
+        length = await streamed(body.parts.next(want.length), want.length, "", arrival.take)
+        if length != want.length:
+            raise HTTPException(400, f"{length} bytes came of {want.length}: send them again")
+        return await run_in_threadpool(look, self.context, want, arrival)

@@ -1,0 +1,183 @@
+"""Accepts or rejects delivered payloads, and pays for them, in the transaction that takes them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+from gradmarket.market.errors import NotFound, PayloadRefused
+from gradmarket.market.gradient.inspection import Diverged
+from gradmarket.market.messages import Outcome
+from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange.payload_upload import Delivery, Unlike
+from gradmarket.requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
+from gradmarket.requester.moves.ending import delivered, strike, work_off
+from gradmarket.requester.store import earned_rows, jobs
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
+from gradmarket.requester.store.tables import Account, Replica, Task
+from gradmarket.requester.store.work import Work
+
+DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
+NEARLY: Final = 16
+"""If fewer tasks than this are missing, the merge is notified: others may be accepting the last ones right now."""
+
+
+Accounts = Mapping[tuple[str, str], Account]
+"""Locked, by job and worker."""
+
+
+def payees(deliveries: Sequence[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Replica]:
+    """Returns the replicas that these payloads may pay: those that agree, and those that answer with the payload."""
+    found = {r.id: r for d in deliveries if d.want.replica in own for r in _paid_by(d, own[d.want.replica])}
+    return list(found.values())
+
+
+def _paid_by(delivery: Delivery, own: ReplicaInHand) -> list[Replica]:
+    alone = [own.replica] if delivery.want.answer is not None else []
+    return [*own.hand.in_state(ReplicaState.AGREE), *alone]
+
+
+def newcomers(replicas: Iterable[Replica], own: Mapping[str, ReplicaInHand]) -> set[Address]:
+    """Returns the replicas' workers that delivered nothing before; their rows change when they are paid."""
+    workers = {address: worker for one in own.values() for address, worker in one.hand.workers.items()}
+    return {replica.worker for replica in replicas if workers[replica.worker].accepted_at is None}
+
+
+def locked(work: Work, replicas: Sequence[Replica]) -> Accounts:
+    """Locks the accounts that change when these replicas are paid. The caller has locked tasks and workers before."""
+    return earned_rows.lock(work, [(replica.job_id, replica.worker) for replica in replicas])
+
+
+def book(
+    context: Context,
+    work: Work,
+    own: Mapping[str, ReplicaInHand],
+    accounts: Accounts,
+    deliveries: Sequence[Delivery],
+) -> dict[str, NotFound]:
+    """Accepts or rejects the payloads. Returns an error for each replica that is no longer asked.
+
+    A malformed payload is rejected for its whole quorum.
+    """
+    kept = {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries if d.found is not None}
+    if kept:
+        blob_cleanup.keep_still(context, work, kept)
+    hands = {own[d.want.replica].hand.task.id: own[d.want.replica].hand for d in deliveries if d.want.replica in own}
+    outvoted = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.REJECTED)]
+    refused = {d.want.replica: error for d in deliveries if (error := _book_one(context, work, own, accounts, d))}
+    for replica in outvoted:  # its rejection waited for the payload (outbox)
+        verdicts.wake(work, replica)
+    _ring_for_merges(work, [hand for hand in hands.values() if hand.task.state in DELIVERED])
+    return refused
+
+
+def unused(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:
+    """Returns the stored payloads that nothing refers to: they came too late, or were not asked for."""
+    tasks = {replica: known.hand.task for replica, known in own.items()}
+    stored = [d for d in deliveries if d.found is not None]
+    return [d.digest for d in stored if not _is_used(tasks.get(d.want.replica), d.digest)]
+
+
+def _is_used(task: Task | None, digest: Digest) -> bool:
+    return task is not None and task.payload == digest and task.state != TaskState.FINAL
+
+
+def _book_one(
+    context: Context, work: Work, own: Mapping[str, ReplicaInHand], accounts: Accounts, delivery: Delivery
+) -> NotFound | None:
+    known, finding, now = own.get(delivery.want.replica), delivery.found, context.clock()
+    if known is None:
+        return NotFound("the replica is no longer asked")
+    hand, replica = known.hand, known.replica
+    if finding is None or hand.task.state != TaskState.UPLOADING:
+        return None
+    if replica.state != ReplicaState.AGREE:
+        return NotFound("the replica is no longer asked")
+    if isinstance(finding, PayloadRefused):
+        _reject(context, work, hand, str(finding), now)
+    elif isinstance(finding, Unlike):
+        _reject_one(context, work, hand, replica, finding.reason, now)
+    else:
+        reason = str(finding) if isinstance(finding, Diverged) else ""
+        kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
+        _accept(context, work, hand, accounts, kept, reason, now)
+    return None
+
+
+def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
+    rounds = {(hand.job.id, hand.task.merge_round): hand.job for hand in hands}
+    for (_, number), job in sorted(rounds.items(), key=itemgetter(0)):
+        if jobs.lacks(work, job, number, NEARLY) < NEARLY:
+            work.notify("aggregate")
+
+
+def _accept(
+    context: Context,
+    work: Work,
+    hand: TaskInHand,
+    accounts: Accounts,
+    kept: dict[str, Any],
+    diverged: str,
+    now: float,
+) -> None:
+    """Marks the task ACCEPTED or DIVERGED and pays every agreeing replica, with vouchers, in this one transaction."""
+    task, job, agreeing = hand.task, hand.job, hand.in_state(ReplicaState.AGREE)
+    state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
+    work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
+    for replica in agreeing:
+        _pay(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
+    if not diverged:
+        work_off(context, work, task, agreeing)
+        theirs = ((hand.workers[replica.worker], accounts[job.id, replica.worker]) for replica in agreeing)
+        delivered(theirs, now)
+    paid = [replica.worker for replica in agreeing]
+    tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
+    if diverged and audit_draws.may_be_a_lie(job):
+        audit_draws.suspect(work, task, now)
+    elif not diverged and jobs.spec(job).audited:
+        audit_draws.draw(work, hand, now)
+    elif not diverged and not jobs.may_merge(job, task, hand.round):
+        work.move(task, TaskState.FINAL)
+    if diverged and job.state == JobState.RUNNING:
+        work.move_now(job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
+        tell(work, job.id, "paused", now, reason=job.reason)
+
+
+def _pay(
+    context: Context, work: Work, hand: TaskInHand, account: Account, replica: Replica, diverged: str, now: float
+) -> None:
+    task = hand.task
+    if diverged:
+        own = replica.root
+        verdicts.sign(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
+    else:
+        work.move(replica, ReplicaState.PAYABLE)
+    earned_rows.earn(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
+    account.voucher_signature = context.voucher(hand.job, account)
+    if account.reserved - account.earned <= 2 * task.offer.price:
+        work.notify("settle")
+    verdicts.wake(work, replica)
+
+
+def _reject(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
+    task = hand.task
+    for replica in hand.in_state(ReplicaState.AGREE):
+        verdicts.sign(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
+    judging.fail(context, work, hand, reason, now)
+
+
+def _reject_one(context: Context, work: Work, hand: TaskInHand, liar: Replica, reason: str, now: float) -> None:
+    """Rejects the uploader, whose ballot was not made from its payload, and asks the next agreeing replica.
+
+    The others' ballots are their own. The verdict names the uploader's own root, so that a worker that is rejected
+    wrongly holds a signed promise and its breach.
+    """
+    task = hand.task
+    verdicts.sign(context, work, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
+    strike(context, work, task, [liar], withheld=True)
+    tell(work, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
+    left = hand.in_state(ReplicaState.AGREE)
+    judging.ask_next(context, work, hand, left, "no agreeing worker brought the payload of its ballot", now)

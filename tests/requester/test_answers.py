@@ -1,0 +1,143 @@
+"""Commitment, reveal and payload in one request where one replica decides; where several vote, none comes early."""
+
+import pytest
+
+from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
+from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.market.wire import Answer
+from gradmarket.requester.exchange import payload_upload, poll
+from gradmarket.requester.exchange.commitments import TooLate
+from gradmarket.requester.store.tables import Earned, Wave
+from tests.databases import BOTH
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker, part_of, wants
+
+pytestmark = BOTH
+
+ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "tasks_per_round": 2}
+
+
+@pytest.fixture
+def alone(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
+    """One worker with a lease of a task that nobody else votes on."""
+    market: MarketFixture = new_floor(**ALONE)
+    market.worker()
+    market.gather()
+    return market
+
+
+def said_by(worker: SimWorker, **changes: object) -> Answer:
+    held = worker.computed(worker.newest())
+    return Answer(commitment=worker.commitment(held, **changes), salt=held.salt, root=held.root)
+
+
+def states(market: MarketFixture) -> tuple[TaskState, ReplicaState]:
+    (replica,) = market.replicas()
+    return next(task.state for task in market.tasks() if task.id == replica.task_id), replica.state
+
+
+def test_one_request_commits_reveals_delivers_and_is_paid(alone: MarketFixture) -> None:
+    (worker,) = alone.workers
+    told = worker.answer(worker.newest(), capacity=1)
+    assert states(alone) == (TaskState.ACCEPTED, ReplicaState.PAYABLE)
+    assert [verdict.state for verdict in told.verdicts] == [ReplicaState.PAYABLE]
+    assert [voucher.cumulative for voucher in told.vouchers] == [PRICE]
+    assert (told.uploads, told.waves, told.refusals) == ((), (), ())
+    assert len(alone.all(Wave)) == 1
+    assert alone.earned() == {worker.address: PRICE}
+    check_books(alone)
+
+
+def test_an_answer_whose_response_was_lost_is_said_again_and_gets_the_same_verdict(alone: MarketFixture) -> None:
+    (worker,) = alone.workers
+    held = worker.computed(worker.newest())
+    first, again = worker.answer(held), worker.answer(held)
+    assert (again.verdicts, again.vouchers) == (first.verdicts, first.vouchers)
+    assert len(alone.all(Earned)) == 1
+    check_books(alone)
+
+
+def test_killed_at_any_step_it_pays_the_answer_once(alone: MarketFixture) -> None:
+    """Killed with the bytes on disk and nothing committed, and again with all committed and nothing told."""
+    (worker,) = alone.workers
+    lease, said = worker.newest().lease, said_by(worker)
+    want = wants(alone, worker, lease.replica, lease.fence, said)
+    with alone.context.blobs.receive() as incoming:
+        arrival = payload_upload.arriving(want, incoming)
+        arrival.take(worker.newest().payload)
+        payload_upload.look(alone.context, want, arrival)
+    alone.crash()
+    assert (states(alone)[1], alone.earned()) == (ReplicaState.LEASED, {})
+    told = worker.answer(worker.newest())
+    alone.crash()
+    assert worker.answer(worker.newest()).verdicts == told.verdicts
+    assert alone.earned() == {worker.address: PRICE}
+    check_books(alone)
+
+
+def test_other_bytes_than_the_root_pay_nothing_and_the_committed_ones_do(alone: MarketFixture) -> None:
+    (worker,) = alone.workers
+    held = worker.computed(worker.newest())
+    with pytest.raises(Conflict, match="committed was"):
+        worker.answer(held, bytes(len(held.payload)))
+    assert (states(alone)[1], alone.earned()) == (ReplicaState.LEASED, {})
+    worker.answer(held)
+    assert alone.earned() == {worker.address: PRICE}
+
+
+def test_a_forged_commitment_is_refused_before_a_byte_is_read(alone: MarketFixture) -> None:
+    (worker,) = alone.workers
+    lease = worker.newest().lease
+    with pytest.raises(SignatureRefused):
+        wants(alone, worker, lease.replica, lease.fence, said_by(worker, signature=bytes(65)))
+    assert states(alone)[1] == ReplicaState.LEASED
+
+
+def test_who_is_too_late_or_another_brings_nothing(alone: MarketFixture) -> None:
+    (worker,) = alone.workers
+    thief = alone.worker()
+    lease, said = worker.newest().lease, said_by(worker)
+    with pytest.raises(NotFound):
+        wants(alone, thief, lease.replica, lease.fence, said)
+    with pytest.raises(TooLate):
+        wants(alone, worker, lease.replica, lease.fence + 1, said)
+    want = wants(alone, worker, lease.replica, lease.fence, said)
+    alone.lapse(21)
+    with pytest.raises(TooLate):
+        wants(alone, worker, lease.replica, lease.fence, said)
+    with pytest.raises(Refused):  # its bytes were under way
+        worker.bring(want, worker.newest().payload, answers=(said,), payloads=(part_of(worker.newest()),))
+    assert alone.earned() == {}
+
+
+def test_what_came_too_late_is_not_kept_on_disk(alone: MarketFixture) -> None:
+    (worker,) = alone.workers
+    lease, said = worker.newest().lease, said_by(worker)
+    want = wants(alone, worker, lease.replica, lease.fence, said)
+    alone.lapse(21)
+    with pytest.raises(Refused):
+        worker.bring(want, worker.newest().payload, answers=(said,), payloads=(part_of(worker.newest()),))
+    assert not alone.context.blobs.has(worker.newest().root)
+
+
+def test_where_several_vote_an_answer_is_refused_and_nothing_of_it_is_kept(leased: MarketFixture) -> None:
+    """Its reveal would stand in the requester's rows before the others have committed."""
+    worker = leased.workers[0]
+    said = said_by(worker)
+    with pytest.raises(TooLate, match="leased"):
+        wants(leased, worker, said.replica, said.fence, said)
+    (told,) = poll.hear(leased.context, [worker.poll(answers=(said,))])
+    assert [item.code for item in told.refusals] == ["refused"]
+    replica = leased.replica(worker)
+    assert (replica.state, replica.sealed, replica.root) == (ReplicaState.LEASED, None, None)
+
+
+def test_an_answer_without_its_payload_is_asked_for_it(alone: MarketFixture) -> None:
+    (worker,) = alone.workers
+    (told,) = poll.hear(alone.context, [worker.poll(answers=(said_by(worker),))])
+    assert [wanted.replica for wanted in told.uploads] == [worker.newest().lease.replica]
+    assert states(alone) == (TaskState.UPLOADING, ReplicaState.AGREE)
+    worker.hear()
+    worker.upload(worker.newest())
+    assert alone.earned() == {worker.address: PRICE}

@@ -1,0 +1,119 @@
+"""Where nobody else votes, a worker brings commitment, reveal and payload in one request, and risks one gradient."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.market.job import Publication
+from gradmarket.market.rules.lifecycle import over
+from gradmarket.market.terms import Digest, ReplicaState
+from gradmarket.market.wire import PollRequest
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from tests.worker.breakers import Breaker
+from tests.worker.conftest import SPEC, MakeDesk, published_as
+from tests.worker.fake_market import FakeMarket
+
+ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+
+
+@pytest.fixture
+def publication(blobs: dict[Digest, bytes]) -> Publication:
+    return published_as(blobs, **(SPEC | {"replication": ALONE}))
+
+
+def folder(context: WorkerContext) -> InFlightFolder:
+    return InFlightFolder(context.settings.data / "held" / "it")
+
+
+def work(context: WorkerContext, turns: int = 9, unpaid: int = 2) -> Loop:
+    context.limits = replace(context.limits, unpaid=unpaid)
+    loop = Loop(context, folder(context))
+    vars(context.signals)["pause"] = lambda _seconds: None
+    for _ in range(turns):
+        with suppress(ServiceProblem):
+            loop.turn()
+    return loop
+
+
+def owed(context: WorkerContext, loop: Loop) -> int:
+    return context.account_store.unpaid(context.signer) + loop._replica_files.handed_over()
+
+
+def test_one_request_a_task_brings_all_and_the_next_lease(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+    context = make_desk(fake_market)
+    loop = work(context)
+    brought = [said for said in fake_market.asked if said.payloads]
+    assert [(len(said.answers), len(said.payloads), len(said.commitments)) for said in brought] == [(1, 1, 0)] * 3
+    assert {row.state for row in fake_market.rows.values()} == {ReplicaState.PAYABLE}
+    assert (fake_market.earned, owed(context, loop)) == (21, 0)
+    between = fake_market.asked[fake_market.asked.index(brought[0]) : fake_market.asked.index(brought[-1]) + 1]
+    assert between == brought  # a lease came with each verdict
+
+
+def test_who_risks_one_gradient_sends_no_payload_before_a_promise(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+    context = make_desk(fake_market)
+    loop = work(context, turns=15, unpaid=1)
+    assert (fake_market.earned, owed(context, loop)) == (21, 0)
+    assert not [said for said in fake_market.asked if said.payloads and said.answers]
+    assert not [said for said in fake_market.asked if said.commitments]
+
+
+def test_the_answer_is_on_disk_and_that_it_left_before_any_of_it_is_there(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, seen, take = make_desk(fake_market), list[Any](), fake_market.take
+
+    def look(replica: Any, data: bytes) -> Any:
+        seen.extend((held.sent, held.prepared is not None) for held in folder(context).open())
+        return take(replica, data)
+
+    monkeypatch.setattr(fake_market, "take", look)
+    work(context)
+    assert seen == [(True, True)] * 3
+
+
+@pytest.mark.parametrize("end", [ReplicaState.TOO_LATE, ReplicaState.NOT_NEEDED])
+def test_a_payload_taken_with_its_commitment_and_not_paid_counts_for_good(
+    fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState
+) -> None:
+    """Nothing was promised for the first; so the second leaves after a promise alone, which is broken too."""
+    market = Breaker(fake_market.job, fake_market.publication, fake_market.blobs, end=end, reply=500)
+    context = make_desk(market)
+    loop = work(context)
+    lines = context.account_store.dealings(context.signer).grievances
+    assert [line.split()[0] for line in lines] == ["taken_unpaid", "broken_promise"]
+    assert (len(market.rows), market.earned, owed(context, loop)) == (2, 0, 2)
+    assert "Stopped: 2 gradients are not paid" in (context.settings.data / "journal").read_text()
+
+
+def test_a_response_that_was_lost_is_asked_for_again_and_nothing_is_owed(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The market takes and pays the payload, and its answer does not arrive."""
+    context, answer, lost = make_desk(fake_market), fake_market.answer, list[PollRequest]()
+
+    def lose(worker: Any, said: PollRequest) -> Any:
+        if said.payloads and len(lost) < 2:
+            lost.append(said)
+            raise OSError("gone")
+        return answer(worker, said)
+
+    monkeypatch.setattr(fake_market, "answer", lose)
+    loop = work(context, turns=15)
+    assert (fake_market.earned, owed(context, loop)) == (21, 0)
+    assert all(over(row.state) for row in fake_market.rows.values())
+
+
+def test_of_two_answers_one_payload_leaves_and_the_other_when_that_is_paid(
+    fake_market: FakeMarket, make_desk: MakeDesk
+) -> None:
+    context = make_desk(fake_market)
+    context.limits = replace(context.limits, leases=2)
+    work(context, turns=15)
+    assert fake_market.earned == 21
+    assert max(len(said.payloads) for said in fake_market.asked) == 1

@@ -1,0 +1,93 @@
+"""Which payloads the next request brings: those that were asked for, and those of tasks that nobody else votes on."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from gradmarket.market.terms import ReplicaId
+from gradmarket.market.wire import PayloadPart, PollRequest, UploadRequest
+from gradmarket.worker.markets.leasing import Leasing
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
+from gradmarket.worker.protocol.outgoing import Payload
+
+
+class Sending:
+    """Payloads on their way to one market, or to the object store that it names."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        replica_files: InFlightFolder,
+        leasing: Leasing,
+        clock: Callable[[], float],
+    ) -> None:
+        self._context, self._replica_files, self._leasing, self._clock = context, replica_files, leasing, clock
+        self._asked: dict[ReplicaId, str | None] = {}
+        """Asked for since the last request, with the address at which each is wanted."""
+        self._put: set[ReplicaId] = set()
+        self._not_there: set[ReplicaId] = set()
+        """Put at its address, and not found there: the market gets the bytes."""
+
+    def asked(self, wanted: UploadRequest) -> bool:
+        """Notes that the market asks for a payload; returns whether it may be sent."""
+        held = self._replica_files.held.get(wanted.replica)
+        if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:
+            return False
+        if not held.asked:
+            held = self._replica_files.save(held, asked=True)
+        self._asked[held.replica] = wanted.door
+        return held.sent or not self._leasing.blocked()
+
+    def chosen(self) -> list[InFlight]:
+        """Returns the replicas whose payloads the next request brings, as far as that many may be unpaid at a time.
+
+        One without a promise takes no worker's last place: whom a backup overtakes has sent it in vain.
+        """
+        asked = [self._replica_files.held[replica] for replica in self._asked if replica in self._replica_files.held]
+        early = [one for one in self._replica_files.open() if self._comes_with_its_answer(one)]
+        left, chosen = self._leasing.may_send(), list[InFlight]()
+        for one, spare in [*((one, 0) for one in asked), *((one, 1) for one in early)]:
+            if one.sent or left > spare:
+                left -= not one.sent
+                chosen.append(one)
+        for one in chosen:
+            self._put_past_the_market(one, self._asked.get(one.replica))
+        self._asked = {}
+        return [self._replica_files.held[one.replica] for one in chosen]
+
+    def _comes_with_its_answer(self, held: InFlight) -> bool:
+        alone = held.answer() is not None and self._context.decided_alone(held.lease.job)
+        return alone and not held.uploaded and held.in_time(self._clock())
+
+    def _put_past_the_market(self, held: InFlight, door: str | None) -> None:
+        if (
+            door is not None
+            and held.replica not in self._not_there
+            and self._context.put(self._payload(held.replica), door)
+        ):
+            self._put.add(held.replica)
+
+    def parts(self, sending: Sequence[InFlight]) -> tuple[PayloadPart, ...]:
+        parts = ((held.replica, held.lease.fence, held.replica in self._put) for held in sending)
+        return tuple(PayloadPart(replica=replica, fence=fence, put=put) for replica, fence, put in parts)
+
+    def payloads(self, request: PollRequest) -> list[Payload]:
+        """Returns the payloads whose bytes follow the request."""
+        return [self._payload(part.replica) for part in request.payloads if not part.put]
+
+    def _payload(self, replica: ReplicaId) -> Payload:
+        return Payload(self._replica_files.payload(replica), lambda: self._replica_files.sent(replica))
+
+    def confirmed(self, request: PollRequest, refused: Collection[ReplicaId]) -> None:
+        """Notes which payloads the market has."""
+        for part in request.payloads:
+            if part.replica not in refused and part.replica in self._replica_files.held:
+                self._replica_files.put(self._replica_files.held[part.replica], uploaded=True)
+            elif part.put:
+                self._not_there.add(part.replica)
+            self._put.discard(part.replica)
+
+    def failed(self, request: PollRequest, problem: Exception) -> None:
+        for part in request.payloads:
+            text = f"Could not upload {part.replica}: {problem}"
+            self._context.journal.once("upload_refused", text, replica=part.replica)
+            self._put.discard(part.replica)
