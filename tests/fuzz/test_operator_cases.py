@@ -166,6 +166,13 @@ def test_a_recurrence_takes_what_is_told(
     assert measuring.begun(f"{kind}.input", call)() == ""
 
 
+def test_a_batch_norms_backward_takes_what_is_told(measuring: Elsewhere) -> None:
+    """The kernel holds one more tensor of its input's size."""
+    given, weights = tensor("f", [200, 256, 7, 7]), tensor("f", [256])
+    seen = {**weights, "grad": False}
+    assert measuring.begun("batch_norm.training", [given, weights, weights, seen, seen, 0.1, 0.5])() == ""
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int64"])
 def test_the_least_integer_meets_minus_one(dtype: str) -> None:
     extreme, crossed = (

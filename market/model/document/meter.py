@@ -30,6 +30,7 @@ WORKSPACES: Final = {
     torch.ops.aten.sort.default: 1.0,
     torch.ops.aten.sort.stable: 1.0,
     torch.ops.aten.topk.default: 1.0,
+    torch.ops.aten.native_batch_norm_backward.default: 0.5,
     torch.ops.aten.soft_margin_loss.default: 1.5,
     torch.ops.aten.soft_margin_loss_backward.default: 1.0,
 }
