@@ -28,7 +28,11 @@ WAITS_S: Final = 0.2
 ACCOUNTS: Final = 400
 JOBS: Final = 6
 REPLICAS: Final = 120
-BARE: Final = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
+BARE: Final = (
+    *("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"),
+    *("/", "/page/market", "/jobs/{job_id}", "/page/jobs/{job_id}", "/jobs/{job_id}/tasks/{task_id}"),
+    *("/workers/{address}", "/submit", "/operator", "/page/operator"),
+)
 UNBOUND: Final = {
     "GRADMARKET_UNLIMITED": '["192.0.2.1/32"]',
     "GRADMARKET_ADDRESS_RATE": "1000000",
@@ -63,6 +67,7 @@ def _doors(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]
         for method, operation in operations.items():
             yield method.upper(), path, operation
     yield from (("GET", path, {}) for path in BARE)
+    yield "POST", "/page/plan", {"requestBody": {}}
 
 
 def _sent(here: Service, method: str, path: str, operation: dict[str, Any]) -> Iterator[Request]:

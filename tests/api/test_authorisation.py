@@ -110,7 +110,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("POST", "/v1/work/answers"): {"content": framed(PollRequest(wait_s=0))},
 }
-BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/assets"} | {path for _, path in PAGES}
+DESCRIBED = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
+BESIDES = DESCRIBED | {"/assets"} | {path for _, path in PAGES}
 """What describes the routes, and the web page."""
 
 
