@@ -121,7 +121,7 @@ def place(location: Sequence[int | str], given: Any) -> str:
     for index, part in enumerate(location):
         listed = isinstance(at, list) and isinstance(part, int) and part < len(at)
         if listed or (isinstance(at, Mapping) and part in at):
-            at = at[part]  # type: ignore[index]  # a whole number in a list, or a key that is there
+            at = at[part]  # a whole number in a list, or a key that is there
         elif not isinstance(at, Mapping) or index + 1 < len(location):
             continue
         parts.append(str(part))

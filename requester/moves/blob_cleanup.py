@@ -7,7 +7,7 @@ from typing import Final
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import jobs, unneeded
+from gradmarket.requester.store import blob_needs, unneeded
 from gradmarket.requester.store.tables import Round, UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -45,7 +45,7 @@ def _name(digest: Digest) -> str:
 
 def payload(context: Context, digest: Digest) -> None:
     """Deletes an accepted payload if no merge waits for it."""
-    drop(context, digest, lambda reader: jobs.needs_payload(reader, digest))
+    drop(context, digest, lambda reader: blob_needs.needs_payload(reader, digest))
 
 
 def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
@@ -75,11 +75,11 @@ def drop_unneeded(context: Context, job_id: str) -> None:
 
 def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
     if row.kind == PAYLOAD:
-        return jobs.needs_payload(reader, row.digest)
+        return blob_needs.needs_payload(reader, row.digest)
     if row.kind == SNAPSHOT:
-        return jobs.names_blob(reader, row.digest)
+        return blob_needs.names_blob(reader, row.digest)
     every = context.settings.keep_parameters_every
-    return jobs.needs_parameters(reader, row.digest, row.job_id, row.after, every)
+    return blob_needs.needs_parameters(reader, row.digest, row.job_id, row.after, every)
 
 
 def oldest_kept(spec: JobSpec, number: int) -> int:

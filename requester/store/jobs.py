@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, or_, select
-from sqlalchemy.orm import InstrumentedAttribute, aliased
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, select
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.job import STALEST, JobSpec, Publication
 from gradmarket.market.rules import overlap, stopping, stragglers
@@ -12,7 +12,7 @@ from gradmarket.market.terms import RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
-from gradmarket.requester.store.tables import Earned, Job, JobBlob, Round, Task
+from gradmarket.requester.store.tables import Earned, Job, Round, Task
 from gradmarket.requester.store.work import RowReader
 
 UNACCEPTED: Final = (
@@ -23,8 +23,6 @@ UNACCEPTED: Final = (
     TaskState.DIVERGED,
 )
 """While a round is open, one attempt at each index is in one of these states, or accepted."""
-STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memory")
-"""The blobs that a job's first round is merged from."""
 _SPECS: Final = Remembered[JobSpec]()
 _PUBLICATIONS: Final = Remembered[Publication]()
 _COSTS: Final = Remembered[tuple[int, int]]()
@@ -186,39 +184,6 @@ _DUE: Final = _UNACCEPTED.where(
     )
 )
 """Unaccepted tasks whose rows were first in line in one of these rounds."""
-
-
-def needs_payload(reader: RowReader, digest: str) -> bool:
-    """Whether a merge or a replay needs the payload, or a divergence is shown with it; equal content is one blob."""
-    waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
-    replayed = and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.merge_round))
-    return bool(reader.session.scalar(select(exists().where(Task.payload == digest, or_(waiting, replayed)))))
-
-
-def needs_parameters(reader: RowReader, digest: str, job_id: str, after: int, every: int) -> bool:
-    """Whether a round of the job after `after`, a replay, a checkpoint, another job or a job's start needs it."""
-    kept = or_(Round.number > after, (Round.number + 1) % every == 0, Round.optimizer_state != "")
-    own = (_in_rounds(column, digest, Round.job_id == job_id, kept) for column in _PRODUCED)
-    others = (_in_rounds(column, digest, Round.job_id != job_id) for column in (*_PRODUCED, Round.parameters))
-    return bool(reader.session.scalar(select(or_(*own, *others, _starts(digest)))))
-
-
-def names_blob(reader: RowReader, digest: str) -> bool:
-    """Whether any round or any job's start names the blob."""
-    rounds = (_in_rounds(column, digest) for column in (*_PRODUCED, Round.parameters))
-    return bool(reader.session.scalar(select(or_(*rounds, _starts(digest)))))
-
-
-_PRODUCED: Final = (Round.updated, Round.optimizer_state)
-
-
-def _in_rounds(column: InstrumentedAttribute[Any], digest: str, *where: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Condition on one column, so that its index finds the round."""
-    return exists().where(column == digest, *where)
-
-
-def _starts(digest: str) -> ColumnElement[bool]:
-    return exists().where(JobBlob.digest == digest, JobBlob.part.in_(STARTED_FROM))
 
 
 def newest_snapshot(reader: RowReader, job_id: str, before: int) -> Round | None:

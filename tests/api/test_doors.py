@@ -16,9 +16,8 @@ from gradmarket.requester.edge.body import STREAMED
 from gradmarket.requester.edge.token_first import OPEN, WRITING
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
-from tests.api.test_authorisation import BODIES, DATA, DESCRIBED, DIGEST, EXPECTED, JOB
+from tests.api.test_authorisation import BODIES, DATA, DESCRIBED, DIGEST, EXPECTED, JOB, with_a_replica
 from tests.api.test_authorisation import PAGES as WEB
-from tests.api.test_authorisation import with_a_replica
 
 PAGES = Path(__file__).parents[2] / "docs"
 PAGE = (PAGES / "security.md").read_text()

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import event, text
 
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store import jobs, schema, visibility
+from gradmarket.requester.store import blob_needs, schema, visibility
 from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job, JobBlob
 from gradmarket.requester.store.work import begin, reading
@@ -43,8 +43,8 @@ def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_databas
         assert not visibility.to_anybody(reader, WANTED)
         assert visibility.to_worker(reader, WANTED, NOBODY)
         assert not visibility.to_worker(reader, Digest("d7"), NOBODY)
-        assert not jobs.names_blob(reader, WANTED)
-        assert not jobs.needs_parameters(reader, WANTED, "7", 3, 10)
+        assert not blob_needs.names_blob(reader, WANTED)
+        assert not blob_needs.needs_parameters(reader, WANTED, "7", 3, 10)
     with database.connect() as connection:
         explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
         plans = [

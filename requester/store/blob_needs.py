@@ -1,0 +1,46 @@
+"""Whether a blob is still needed: asked before it is dropped."""
+
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, exists, or_, select
+from sqlalchemy.orm import InstrumentedAttribute
+
+from gradmarket.market.terms import TaskState
+from gradmarket.requester.store.tables import Job, JobBlob, Round, Task
+from gradmarket.requester.store.work import RowReader
+
+STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memory")
+"""The blobs that a job's first round is merged from."""
+
+
+def needs_payload(reader: RowReader, digest: str) -> bool:
+    """Whether a merge or a replay needs the payload, or a divergence is shown with it; equal content is one blob."""
+    waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
+    replayed = and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.merge_round))
+    return bool(reader.session.scalar(select(exists().where(Task.payload == digest, or_(waiting, replayed)))))
+
+
+def needs_parameters(reader: RowReader, digest: str, job_id: str, after: int, every: int) -> bool:
+    """Whether a round of the job after `after`, a replay, a checkpoint, another job or a job's start needs it."""
+    kept = or_(Round.number > after, (Round.number + 1) % every == 0, Round.optimizer_state != "")
+    own = (_in_rounds(column, digest, Round.job_id == job_id, kept) for column in _PRODUCED)
+    others = (_in_rounds(column, digest, Round.job_id != job_id) for column in (*_PRODUCED, Round.parameters))
+    return bool(reader.session.scalar(select(or_(*own, *others, _starts(digest)))))
+
+
+def names_blob(reader: RowReader, digest: str) -> bool:
+    """Whether any round or any job's start names the blob."""
+    rounds = (_in_rounds(column, digest) for column in (*_PRODUCED, Round.parameters))
+    return bool(reader.session.scalar(select(or_(*rounds, _starts(digest)))))
+
+
+_PRODUCED: Final = (Round.updated, Round.optimizer_state)
+
+
+def _in_rounds(column: InstrumentedAttribute[Any], digest: str, *where: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Condition on one column, so that its index finds the round."""
+    return exists().where(column == digest, *where)
+
+
+def _starts(digest: str) -> ColumnElement[bool]:
+    return exists().where(JobBlob.digest == digest, JobBlob.part.in_(STARTED_FROM))
