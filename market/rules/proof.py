@@ -14,7 +14,7 @@ from gradmarket.market.messages import Commitment, Offer, Outcome, SignedWave, V
 from gradmarket.market.rules.lifecycle import PAID, over
 from gradmarket.market.rules.secrets import digest_of, leads_to, seal
 from gradmarket.market.signing import Domain, Struct, check, digest
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, Units
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaState
 from gradmarket.market.wire import SignedVerdict, WaveOpened, hash_of
 
 ACCEPTING: Final = frozenset({ReplicaState.AGREE, *PAID})
@@ -74,8 +74,6 @@ class Fault(StrEnum):
     """Take the bytes that come with a commitment, and give any reason for not paying."""
     UNSIGNED_VOUCHER = "the voucher is not signed by the job's voucher signer"
     """A voucher on somebody else's deposit."""
-    LESS_THAN_BEFORE = "the voucher is worth less than an earlier one"
-    """Cumulative pay that falls: the new voucher would redeem nothing."""
     SHORT_VOUCHER = "the newest voucher says less than the accepted verdicts promise"
     NOT_RESERVED = "the reservation on-chain does not cover what the accepted verdicts promise"
     SKIPPED = "a batch settled what was accepted later, and no batch holds this gradient"
@@ -186,8 +184,6 @@ def breaks_promise(state: ReplicaState, asked: bool, sent: bool) -> bool:
     return over(state) and state not in PAID and not own_silence
 
 
-def of_voucher(domain: Domain, told: Voucher, signature: bytes, signer: Address, before: Units) -> Fault | None:
-    """Decides whether to keep the voucher; `before` is the job's newest cumulative sum so far."""
-    if not signed(domain, told, signature, signer):
-        return Fault.UNSIGNED_VOUCHER
-    return Fault.LESS_THAN_BEFORE if told.cumulative < before else None
+def of_voucher(domain: Domain, told: Voucher, signature: bytes, signer: Address) -> Fault | None:
+    """Decides whether to keep the voucher. One worth less than another that is kept is only late, not a fault."""
+    return None if signed(domain, told, signature, signer) else Fault.UNSIGNED_VOUCHER

@@ -77,6 +77,7 @@ class FakeMarket:
     price: Units = PRICE
     most: int = 3
     rows: dict[ReplicaId, Row] = field(default_factory=dict)
+    leased: int = 0
     earned: int = 0
     left: bool = False
     state: str = "running"
@@ -228,7 +229,8 @@ class FakeMarket:
             row.root, row.state = said.root, ReplicaState.AGREE
 
     def _lease(self, worker: Address) -> None:
-        number = len(self.rows)
+        number = self.leased
+        self.leased += 1
         offer, _ = self.offer(number)
         row = Row(ReplicaId(f"{self.publication.job}-{number}"), number, offer, self.secret(number), worker)
         self.rows[row.id] = row

@@ -30,9 +30,9 @@ from tests.worker.fake_market import FALSE_ROOT, OTHER, FakeMarket, Row, other
 MakeDesk = Callable[..., WorkerContext]
 
 
-def work(context: WorkerContext, enough: Callable[[], bool], turns: int = 30) -> Loop:
+def work(context: WorkerContext, enough: Callable[[], bool], turns: int = 30, loop: Loop | None = None) -> Loop:
     """Turns until `enough`, at most `turns` times."""
-    loop = Loop(context, InFlightFolder(context.settings.data / "held"))
+    loop = loop or Loop(context, InFlightFolder(context.settings.data / "held"))
     for _ in range(turns):
         if enough():
             break
@@ -76,10 +76,10 @@ def test_a_lease_waits_for_a_chain_that_does_not_answer_and_is_taken_once_it_doe
 
     with monkeypatch.context() as patched:
         patched.setattr(context.chain_view, "covering", gone)
-        work(context, lambda: False, turns=3)
+        loop = work(context, lambda: False, turns=3)
         assert all(not said.given_up for said in fake_market.asked)
         assert journal(context).count("Waiting with") == 1
-    work(context, lambda: all_heard(fake_market))
+    work(context, lambda: all_heard(fake_market), loop=loop)
     (account,) = context.account_store.accounts
     assert account.accepted == 3
 
@@ -148,7 +148,8 @@ def test_a_market_that_stops_paying_loses_the_worker_after_one_gradient(
     monkeypatch.setattr(fake_market, "voucher", lambda _worker: None)
     context = make_desk(fake_market)
     work(context, lambda: False, turns=8)
-    assert (fake_market.committed, len(fake_market.rows)) == (1, 1)
+    _, *later = fake_market.rows.values()
+    assert (fake_market.committed, [row.state for row in later]) == (1, [ReplicaState.ABANDONED])
     assert context.account_store.unpaid(context.signer) == 1
     assert "Stopped: 1 gradients are not paid" in journal(context)
     assert fake_market.asked[-1].vouchers_for == (fake_market.publication.job,)
@@ -165,6 +166,21 @@ def test_a_voucher_that_does_not_cover_what_was_earned_stops_the_worker(
     context = make_desk(fake_market)
     work(context, lambda: False, turns=6)
     assert fake_market.committed == 1
+
+
+def test_a_voucher_that_another_answer_has_overtaken_is_no_breach(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll that waited in a thread is heard after a short one that was answered later."""
+    context = make_desk(fake_market)
+    work(context, lambda: fake_market.earned == 14)
+    late = fake_market.signed_voucher(context.address, 7, fake_market.job.signer)
+    monkeypatch.setattr(fake_market, "voucher", lambda _worker: late)
+    loop = work(context, lambda: fake_market.asked[-1].vouchers_for, turns=3)
+    monkeypatch.undo()
+    work(context, lambda: all_heard(fake_market), loop=loop)
+    assert grievances(context) == ()
+    assert context.account_store.accounts[0].vouchered == 21
 
 
 def test_a_forged_voucher_is_not_kept_and_stops_the_worker(

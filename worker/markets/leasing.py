@@ -50,7 +50,7 @@ class Leasing:
 
         0 while the requester owes as much as this worker risks.
         """
-        if self.resting or self.blocked():
+        if self.blocked() or self.resting:
             return 0
         now = self._clock()
         waiting = sum(until > now for until in self._waiting.values())

@@ -125,15 +125,20 @@ class VerdictLog:
             self._context.journal.say("over", text, replica=held.replica, state=told.state, reason=told.reason)
 
     def voucher(self, told: SignedVoucher) -> bool:
-        """Keeps a voucher that is signed by the job's signer and not worth less than the one before."""
+        """Keeps a voucher that is signed by the job's signer and worth more than the one before.
+
+        One worth less comes late: the answer of a waiting poll is overtaken by that of a short one.
+        """
         context = self._context
         account = context.account_store.find(context.domain, told.chain_job)
         if account is None or (told.cumulative, told.signature) == (account.vouchered, account.signature):
             return False
         struct = told.struct(context.address)
-        breach = proof.of_voucher(context.domain, struct, told.signature, account.signer, account.vouchered)
+        breach = proof.of_voucher(context.domain, struct, told.signature, account.signer)
         if breach is not None:
             return self._aggrieved(breach, ReplicaId(f"voucher of job {told.chain_job} for {told.cumulative}"))
+        if told.cumulative <= account.vouchered:
+            return False
         in_flight = [held for held in self._replica_files.open() if held.lease.offer.job == told.chain_job]
         context.account_store.take(account, struct, told.signature, Units(sum(held.units for held in in_flight)))
         return True
