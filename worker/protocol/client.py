@@ -61,6 +61,8 @@ class MarketClient:
         self._transport = ServiceTransport(origin, patience, network=PublicOnly() if public_only else own)
 
     def close(self) -> None:
+        """A poll that still waits in its thread ends without a word."""
+        self._journal = None
         self._transport.close()
 
     def identify(self, credentials: Credentials) -> None:
@@ -143,9 +145,9 @@ class MarketClient:
         return {"authorization": f"Bearer {self._session.token}"}
 
     def _say_down(self, error: Exception) -> None:
-        if self._journal is not None:
-            text = f"The market at {self.origin} does not answer ({error}); trying again."
-            self._journal.once("unreachable", text)
+        journal = self._journal
+        if journal is not None:
+            journal.once("unreachable", f"The market at {self.origin} does not answer ({error}); trying again.")
 
 
 def _job(job: JobId) -> str:
