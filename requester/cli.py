@@ -35,7 +35,7 @@ def serve(
     options = {"data": data, "host": host, "port": port, "rpc": rpc}
     settings = settings_from(RequesterSettings, options)
     logs.configure(json, settings.log)
-    alone = settings.stages == "embedded"
+    alone = settings.database_url.startswith("sqlite")
     with serving(settings.data, alone), listener(settings.host, settings.port) as socket:
         url = settings.url or f"http://{settings.host}:{socket.getsockname()[1]}"
         relay = BrokerNotifier(celery_of(settings)) if settings.stages == "celery" else None
