@@ -56,18 +56,18 @@ def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -
 
 
 class Unfailing:
-    """A stream for log lines: a full disk or a closed pipe loses the line, but never stops the work it reports."""
+    """A stream for log lines: a full disk or a closed stream loses the line, but never stops the work it reports."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self._stream.flush()
 
 
