@@ -55,8 +55,9 @@ def run(name: str, place: Path) -> str:
 @contextmanager
 def worker(service: Served, place: Path) -> Iterator[None]:
     command = [sys.executable, "-m", "gradmarket", "worker", "run", "--market", service.url, "--data", str(place)]
+    command += ["--rpc", service.rpc] if service.rpc else []
     with place.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen([*command, "--rpc", service.rpc], stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield
     finally:

@@ -80,7 +80,7 @@ def test_two_batches_that_strike_the_same_operators_in_other_orders_do_not_clash
             [worker.poll(given_up=[worker.give_up(worker.newest())]) for worker in batch]
             for batch in (owners, others[::-1])
         ]
-        hear: Callable[..., Any] = poll.hear.__wrapped__  # type: ignore[attr-defined]
+        hear: Callable[..., Any] = poll._hear.__wrapped__  # type: ignore[attr-defined]
         contexts = [market.context, market.another()]
         at_once(*(partial(hear, context, batch) for context, batch in zip(contexts, batches, strict=True)))
         assert [market.strikes(owner) for owner in owners] == [3, 3, 3, 3]

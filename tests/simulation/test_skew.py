@@ -70,5 +70,5 @@ def test_the_command_draws_what_it_played(tmp_path: Path) -> None:
 )
 def test_what_a_play_does_not_take_is_refused(words: list[str]) -> None:
     refused = CliRunner().invoke(app, ["simulate", *words])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "Traceback" not in refused.output

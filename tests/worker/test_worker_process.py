@@ -167,5 +167,5 @@ def test_two_workers_do_not_share_a_folder(fake_market: FakeMarket, start: Start
     first = start()
     first.until(lambda: len(first.events()) > 1)
     second = start()
-    assert second.popen.wait(30) == 1
+    assert second.popen.wait(30) == 2
     assert "another worker uses" in second.log.read_text()

@@ -15,7 +15,7 @@ from blake3 import blake3
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.terms import Digest, ReplicaId
+from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.market.wire import Lease, PayloadPart, PollRequest, UploadRequest
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.leasing import Leasing
@@ -164,7 +164,11 @@ def sending(allowed: frozenset[str], tmp_path: Path, payload: Payload) -> Sendin
     context.put = partial(WorkerContext.put, cast(WorkerContext, context))
     replica_files = InFlightFolder(tmp_path / "held")
     held = InFlight.model_construct(
-        lease=Lease.model_construct(replica=ReplicaId("r"), fence=1), prepared=True, promised=True, asked=True
+        lease=Lease.model_construct(replica=ReplicaId("r"), fence=1),
+        state=ReplicaState.AGREE,
+        prepared=True,
+        promised=True,
+        asked=True,
     )
     replica_files.held[held.replica] = held
     payload.path.rename(replica_files.payload(held.replica))
