@@ -57,7 +57,7 @@ def render(artifact: Mapping[str, Any]) -> str:
 
 def _references(by_id: Mapping[str, list[dict[str, int]]]) -> list[dict[str, int]]:
     """Returns the references ordered by start, since the compiler's ids depend on what else is compiled."""
-    return sorted((reference for group in by_id.values() for reference in group), key=lambda found: found["start"])
+    return sorted((reference for group in by_id.values() for reference in group), key=lambda place: place["start"])
 
 
 def _compiler(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,6 @@ def _create(web3: Web3, key: PrivateKey, name: str, *arguments: object) -> tuple
     return receipt.created, receipt.block
 
 
-def _same(field: str, expected: object, found: object) -> None:
-    if expected != found:
-        raise ForeignChain(field, expected, found)
+def _same(field: str, expected: object, actual: object) -> None:
+    if expected != actual:
+        raise ForeignChain(field, expected, actual)

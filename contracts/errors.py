@@ -38,8 +38,8 @@ class ContractRefused(ChainError):
 class ForeignChain(ChainError):
     """This is not the chain, contract or instance that was expected."""
 
-    def __init__(self, field: str, expected: object, found: object) -> None:
-        super().__init__(f"{field} is {found} instead of {expected}")
+    def __init__(self, field: str, expected: object, actual: object) -> None:
+        super().__init__(f"{field} is {actual} instead of {expected}")
         self.field = field
 
 

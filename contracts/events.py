@@ -32,8 +32,8 @@ def in_spans(ask: Callable[[int, int], Iterable[Log]], first: int, last: int) ->
     """Yields what `ask` returns for spans of at most SPAN blocks, from `first` to `last`. Raises as `node_errors`."""
     for at in range(first, last + 1, SPAN):
         with node_errors():
-            found = ask(at, min(last, at + SPAN - 1))
-        yield from found
+            records = ask(at, min(last, at + SPAN - 1))
+        yield from records
 
 
 def logs(web3: Web3, asked: FilterParams, first: int, last: int) -> Iterator[LogReceipt]:
@@ -87,8 +87,8 @@ def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Ad
     events = {_event(ledger, name) for name in OF_AN_ACCOUNT}
     by_topic = {HexBytes(keccak(text=event.signature)): event for event in events}
     asked: FilterParams = {"address": ledger.market.address, "topics": [list(by_topic)]}
-    found = (_args(by_topic, log) for log in logs(ledger.web3, asked, first, last))
-    return {(args["jobId"], args["worker"]) for args in found}
+    records = (_args(by_topic, log) for log in logs(ledger.web3, asked, first, last))
+    return {(args["jobId"], args["worker"]) for args in records}
 
 
 def joined(ledger: Ledger, worker: Address) -> list[int]:
@@ -115,10 +115,10 @@ def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int
 
 def opened_job(ledger: Ledger, job: int) -> JobOpened:
     """Returns the terms that the job opened with; nobody can change them. Raises ChainError unless it did, once."""
-    found = [_opened(log) for log in _logs(ledger, "JobOpened", {"jobId": job})]
-    if len(found) != 1:
-        raise ChainError(f"the contract opened job {job} {len(found)} times")
-    return found[0]
+    records = [_opened(log) for log in _logs(ledger, "JobOpened", {"jobId": job})]
+    if len(records) != 1:
+        raise ChainError(f"the contract opened job {job} {len(records)} times")
+    return records[0]
 
 
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:

@@ -61,13 +61,13 @@ def _units(name: str, args: Any, reserved: int) -> int:
     return int(args["amount"])
 
 
-def lapsed(found: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:
+def lapsed(entries: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:
     """Returns the moves, with what lapsed inserted before a refund of more than was free.
 
     `credited` is each worker's credit in the contract.
     """
     free, reserved, whole = 0, Counter[Address](), list[LedgerEntry]()
-    for move in found:
+    for move in entries:
         if move.kind is EntryKind.REFUND and move.units > free:
             over = reserved - Counter(credited)
             whole += [LedgerEntry(EntryKind.LAPSED, Units(units), worker, move.cause) for worker, units in over.items()]

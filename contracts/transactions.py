@@ -165,20 +165,20 @@ def chain_id(web3: Web3) -> int:
         return web3.eth.chain_id
 
 
-def _outcome(web3: Web3, found: TxReceipt) -> Outcome:
-    receipt = _receipt(found)
-    return Mined(receipt) if found["status"] == 1 else Reverted(_why(web3, receipt), receipt)
+def _outcome(web3: Web3, mined: TxReceipt) -> Outcome:
+    receipt = _receipt(mined)
+    return Mined(receipt) if mined["status"] == 1 else Reverted(_why(web3, receipt), receipt)
 
 
-def _receipt(found: TxReceipt) -> Receipt:
-    created = found["contractAddress"]
+def _receipt(mined: TxReceipt) -> Receipt:
+    created = mined["contractAddress"]
     return Receipt(
-        hash=HexBytes(found["transactionHash"]).to_0x_hex(),
-        block=found["blockNumber"],
-        gas=found["gasUsed"],
-        cost=found["gasUsed"] * found["effectiveGasPrice"],
+        hash=HexBytes(mined["transactionHash"]).to_0x_hex(),
+        block=mined["blockNumber"],
+        gas=mined["gasUsed"],
+        cost=mined["gasUsed"] * mined["effectiveGasPrice"],
         created=Address(to_checksum_address(created)) if created else None,
-        raw=found,
+        raw=mined,
     )
 
 

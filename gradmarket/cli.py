@@ -61,10 +61,10 @@ class LazyGroup(TyperGroup):
         """Returns the command that the words begin with, such as "gradmarket job show"."""
         name, at = "gradmarket", self
         for word in words:
-            found = getattr(at, "commands", {}).get(word)
-            if found is None:
+            subcommand = getattr(at, "commands", {}).get(word)
+            if subcommand is None:
                 break
-            name, at = f"{name} {word}", _loaded(word) if at is self else found
+            name, at = f"{name} {word}", _loaded(word) if at is self else subcommand
         return name
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:

@@ -42,10 +42,10 @@ def _own_path(link: str, own: httpx.URL) -> str:
     if link.startswith(OURS):
         return link
     try:
-        found = own.join(link)
+        resolved = own.join(link)
     except (httpx.InvalidURL, ValueError):
         return link
-    return found.path if _origin(found) == _origin(own) and found.path.startswith(OURS) else link
+    return resolved.path if _origin(resolved) == _origin(own) and resolved.path.startswith(OURS) else link
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

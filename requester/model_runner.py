@@ -120,13 +120,13 @@ class ModelRunner:
         with self._lock:
             self._runner.turn(model.child, publishes=model.child == PUBLISHING)
             bound = self._runner.bound_evaluation(document, *evaluation(rows).pass_sizes)
-        found, most = evaluation_cost(load(document), bound, rows), self._runner.settings
-        if found.memory - bound.idle_bytes > most.memory_bytes:
+        needed, most = evaluation_cost(load(document), bound, rows), self._runner.settings
+        if needed.memory - bound.idle_bytes > most.memory_bytes:
             raise JobRefused(
-                "evaluation", f"it takes {found.memory} bytes, more than there are here: hold out fewer rows"
+                "evaluation", f"it takes {needed.memory} bytes, more than there are here: hold out fewer rows"
             )
-        if found.operations > most.seconds * FASTEST:
-            raise JobRefused("evaluation", f"{found.operations:.3g} operations are too many: hold out fewer rows")
+        if needed.operations > most.seconds * FASTEST:
+            raise JobRefused("evaluation", f"{needed.operations:.3g} operations are too many: hold out fewer rows")
 
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
         """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""

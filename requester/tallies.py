@@ -71,15 +71,15 @@ def _count(reader: RowReader, column: InstrumentedAttribute[Any], *where: Any) -
     return reader.session.scalar(select(func.count(column)).where(*where)) or 0
 
 
-def _gauges(name: str, told: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, told, labels=[label])
+def _gauges(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, description, labels=[label])
     for value, number in values.items():
         family.add_metric([value], number)
     return family
 
 
-def _counter(name: str, told: str, value: float) -> Metric:
-    return CounterMetricFamily(name, told, value=value)
+def _counter(name: str, description: str, value: float) -> Metric:
+    return CounterMetricFamily(name, description, value=value)
 
 
 def _verdicts(replicas: Mapping[str, int]) -> Metric:

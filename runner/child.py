@@ -66,8 +66,8 @@ class RequestHandler:
 
     def _bound(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
-            found = bound(self._programs[request["digest"]], request["rows"], self._most, request["training"])
-        return asdict(replace(found, idle_bytes=self._idle))
+            bounded = bound(self._programs[request["digest"]], request["rows"], self._most, request["training"])
+        return asdict(replace(bounded, idle_bytes=self._idle))
 
     def _ranges(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
@@ -78,18 +78,18 @@ class RequestHandler:
         program = self._programs[request["digest"]]
         step = _STEP.validate_python(request["step"])
         state, batch = self._views(request["state"]), self._views(request["batch"])
-        found = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True)
-        told = self._configuration
-        with self._allowed(program, cost(program.document, found, step), step.passes):
-            result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, told.device)
+        bounded = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True)
+        settings = self._configuration
+        with self._allowed(program, cost(program.document, bounded, step), step.passes):
+            result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, settings.device)
             self.arena.write(decoded(request["result"]), result)
 
     def _evaluate(self, request: Request) -> dict[str, Any]:
         program = self._programs[request["digest"]]
         state, batch = self._views(request["state"]), self._views(request["batch"])
         parts = evaluation(check_batch(program.document, batch))
-        found = self._admit(program, batch, parts.pass_sizes, Limits(*request["limits"]), False)
-        whole = evaluation_cost(program.document, found, parts.rows)
+        bounded = self._admit(program, batch, parts.pass_sizes, Limits(*request["limits"]), False)
+        whole = evaluation_cost(program.document, bounded, parts.rows)
         with self._allowed(program, whole, parts.passes):
             return asdict(steps.evaluate(program, state, batch, self._configuration.device))
 
@@ -108,10 +108,10 @@ class RequestHandler:
             self._admitted[key] = dearest(bounds)
         return self._admitted[key]
 
-    def _allowed(self, program: Program, found: Cost, passes: int) -> AbstractContextManager[None]:
+    def _allowed(self, program: Program, bounded: Cost, passes: int) -> AbstractContextManager[None]:
         config = self._configuration
-        seconds = allowance.seconds(found.operations, program.document.calls, passes, config.threads)
-        return allowance.allowed(seconds, found.memory if config.device == "cpu" else None, config.threads)
+        seconds = allowance.seconds(bounded.operations, program.document.calls, passes, config.threads)
+        return allowance.allowed(seconds, bounded.memory if config.device == "cpu" else None, config.threads)
 
     def _views(self, places: list[Any]) -> dict[str, np.ndarray]:
         return self.arena.views(decoded(places))

@@ -143,9 +143,9 @@ class Runner:
         """
         with self._lock:
             document = self._needed(self._current)
-            found = self._bounded(document.digest, rows, training=True)
-            self._children.tell(document.digest, found)
-            return found
+            bounded = self._bounded(document.digest, rows, training=True)
+            self._children.tell(document.digest, bounded)
+            return bounded
 
     def bound_evaluation(self, document: bytes, *rows: int) -> Bound:
         """The same of a forward pass of an evaluation document; the current document stays the current one."""

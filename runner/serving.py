@@ -41,17 +41,17 @@ def configuration() -> Configuration:
     return Configuration(**json.loads(sys.argv[1]))
 
 
-def serve(told: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]) -> None:
+def serve(config: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]) -> None:
     """Confines this process, sends its determinism class, and answers requests by their `do` field."""
     tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
-    confined = confine(told.parent, told.follow_parent, told.device, told.memory_bytes)
-    threading.Thread(target=_end_with, args=(told.requests,), daemon=True).start()
+    confined = confine(config.parent, config.follow_parent, config.device, config.memory_bytes)
+    threading.Thread(target=_end_with, args=(config.requests,), daemon=True).start()
     greeted = _answer(lambda _request: {"determinism_class": greeting(), "confined": confined}, {})
     gc.freeze()
-    frames.send(told.answers, greeted)
+    frames.send(config.answers, greeted)
     while True:
-        request = frames.receive(told.requests)
-        frames.send(told.answers, _answer(answers[request["do"]], request))
+        request = frames.receive(config.requests)
+        frames.send(config.answers, _answer(answers[request["do"]], request))
 
 
 def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:

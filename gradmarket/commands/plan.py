@@ -103,29 +103,29 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
     } | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
 
 
-def _told(found: Forecast, assumed: Assumed) -> dict[str, Any]:
+def _told(expected: Forecast, assumed: Assumed) -> dict[str, Any]:
     fields = {name: getattr(assumed, name) for name in ("workers", "stake", "saved", "benefit")}
-    return fields | {"audit": found.plan.audit, "shares": [float(share) for share in assumed.shares]}
+    return fields | {"audit": expected.plan.audit, "shares": [float(share) for share in assumed.shares]}
 
 
-def _show(found: Forecast, assumed: Assumed) -> None:
+def _show(expected: Forecast, assumed: Assumed) -> None:
     table = Table("colluders", "wrong task", "unseen", "in the whole job", "tasks until caught", "compute")
-    for row in found.rows:
+    for row in expected.rows:
         caught = "never" if row.tasks_until_caught is None else f"{row.tasks_until_caught:,.0f}"
         odds = (f"{value:.2%}" for value in (row.wrong_per_task, row.silently, row.wrong_in_job))
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}")
     Console().print(table)
-    for line in _words(found, assumed):
+    for line in _words(expected, assumed):
         typer.echo(line)
 
 
-def _words(found: Forecast, assumed: Assumed) -> list[str]:
-    against = found.deterrence
+def _words(expected: Forecast, assumed: Assumed) -> list[str]:
+    against = expected.deterrence
     if against.least_audit is None:
         return ["No stake is at risk: nobody is deterred, whatever is audited. Votes are all that protects this job."]
     sign = ">" if against.deterred else "<="
     verdict = "lying costs more than it gains" if against.deterred else "lying pays"
-    lines = [f"p {sign} (c + B) / S: {found.plan.audit:.4g} {sign} {against.least_audit:.4g}: {verdict}."]
+    lines = [f"p {sign} (c + B) / S: {expected.plan.audit:.4g} {sign} {against.least_audit:.4g}: {verdict}."]
     if against.stake_needed is not None:
         lines.append(
             f"A liar is caught within {against.spoiled_before_caught:.0f} wrong gradients (95 %); "

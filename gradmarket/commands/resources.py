@@ -110,21 +110,21 @@ def smallest_card(memory: int) -> str:
     return next((f"{name} ({size} GB)" for name, size in CARDS if needed <= size * 10**9), "")
 
 
-def lines(found: Resources, speed: Speed) -> list[tuple[str, str]]:
+def lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]:
     """Returns names and values for display."""
     assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
     return [
-        ("a task", f"{found.operations / 1e12:.4g} TFLOP, {_bytes(found.memory)} of memory"),
-        ("smallest card", found.card or _no_card(found)),
-        ("down, up", f"{_bytes(found.download)} and a partition of {_bytes(found.partition)}, {_bytes(found.upload)}"),
-        ("rounds", f"{found.rounds}{', each computed while the one before it is merged' if found.overlap else ''}"),
-        ("traffic", f"{_bytes(found.traffic_down)} down, {_bytes(found.traffic_up)} up"),
-        ("time", f"{found.job_seconds:.3g} s, {found.task_seconds:.3g} s a task: {assumed}"),
+        ("a task", f"{costs.operations / 1e12:.4g} TFLOP, {_bytes(costs.memory)} of memory"),
+        ("smallest card", costs.card or _no_card(costs)),
+        ("down, up", f"{_bytes(costs.download)} and a partition of {_bytes(costs.partition)}, {_bytes(costs.upload)}"),
+        ("rounds", f"{costs.rounds}{', each computed while the one before it is merged' if costs.overlap else ''}"),
+        ("traffic", f"{_bytes(costs.traffic_down)} down, {_bytes(costs.traffic_up)} up"),
+        ("time", f"{costs.job_seconds:.3g} s, {costs.task_seconds:.3g} s a task: {assumed}"),
     ]
 
 
-def _no_card(found: Resources) -> str:
-    return f"none: {found.only_on_cpu}" if found.only_on_cpu else f"none has {_bytes(int(found.memory * MARGIN))}"
+def _no_card(costs: Resources) -> str:
+    return f"none: {costs.only_on_cpu}" if costs.only_on_cpu else f"none has {_bytes(int(costs.memory * MARGIN))}"
 
 
 def _bytes(count: int) -> str:

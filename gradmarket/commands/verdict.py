@@ -49,6 +49,6 @@ def _case(job: str, task: str, market: str | None, signer: str | None, data: Pat
     return VerdictCase(facts.domain, given or facts.signer, publication, evidence)
 
 
-def _sum(case: VerdictCase, found: list[str]) -> str:
-    word = f"{len(found)} faults" if found else "proven"
+def _sum(case: VerdictCase, objections: list[str]) -> str:
+    word = f"{len(objections)} faults" if objections else "proven"
     return f"{word}: {case.tally}; the task is {case.evidence.state}"

@@ -78,9 +78,9 @@ def check_values(arrays: Arrays, classes: int | None = None) -> None:
 
 def check_labels(arrays: Arrays, taken: Mapping[str, Range]) -> None:
     """Raises Refused, naming the first row with a label or index that the model does not take."""
-    found = outside(arrays, taken)
-    if found is not None:
-        raise Refused(f"{found.said(taken[found.input])}: mend that row, or give the model more classes")
+    problem = outside(arrays, taken)
+    if problem is not None:
+        raise Refused(f"{problem.said(taken[problem.input])}: mend that row, or give the model more classes")
 
 
 def columns_of(arrays: Arrays) -> dict[str, Column]:

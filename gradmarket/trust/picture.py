@@ -18,13 +18,13 @@ COMPARED: Final = ((1, "#b8b8b8"), (3, "#6f9bd1"), (5, "#3b6aa0"), (7, "#1d3d63"
 OWN: Final = "#c0392b"
 
 
-def svg(found: Forecast, workers: int | None) -> str:
+def svg(forecast: Forecast, workers: int | None) -> str:
     """Returns a complete SVG document."""
     lines = [_curve(Plan(r, r // 2 + 1, r), workers, colour, 1.5) for r, colour in COMPARED]
-    lines.append(_curve(found.plan, workers, OWN, 3.0))
+    lines.append(_curve(forecast.plan, workers, OWN, 3.0))
     names = [(f"R = {r}", colour) for r, colour in COMPARED] + [("this job", OWN)]
     legend = [_text(LEFT + 20, TOP + 20 + 18 * row, name, colour) for row, (name, colour) in enumerate(names)]
-    marks = [_mark(row.colluding, row.wrong_per_task) for row in found.rows if row.colluding <= MOST]
+    marks = [_mark(row.colluding, row.wrong_per_task) for row in forecast.rows if row.colluding <= MOST]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '

@@ -26,8 +26,8 @@ def outside(arrays: Mapping[str, np.ndarray], ranges: Mapping[str, Range]) -> Ou
     """Returns the first value of integer arrays [rows, …] that is outside of its range, or None."""
     for name, allowed in sorted(ranges.items()):
         array = arrays.get(name)
-        if array is not None and array.dtype.kind in "iu" and (found := _first(array, allowed)) is not None:
-            return Outside(name, *found)
+        if array is not None and array.dtype.kind in "iu" and (misfit := _first(array, allowed)) is not None:
+            return Outside(name, *misfit)
     return None
 
 

@@ -66,12 +66,12 @@ def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterato
     limit, scratch = math.ldexp(1.0, range_exponent(bound)), np.empty(STEP)
     for part in chunks(mean.size, STEP):
         total = scratch[: part.stop - part.start]
-        found = begin_sum(vectors[0][part], total, limit)
+        status = begin_sum(vectors[0][part], total, limit)
         for vector in vectors[1:]:
-            found = max(found, add_to_sum(vector[part], total, limit))
-        if found == OUTSIDE:
+            status = max(status, add_to_sum(vector[part], total, limit))
+        if status == OUTSIDE:
             raise PayloadRefused(OUT_OF_RANGE.format(limit))
-        if found == ROUNDED:
+        if status == ROUNDED:
             yield part
         else:
             divide(total, len(vectors), mean[part])

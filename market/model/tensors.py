@@ -113,9 +113,9 @@ def _compare(described: Expected, expected: Expected) -> None:
             raise TensorsRefused(f"{name} is {described[name][1]}{list(described[name][0])}, not {dtype}{list(shape)}")
 
 
-def check_names(found: Iterable[str], expected: Expected) -> None:
+def check_names(given: Iterable[str], expected: Expected) -> None:
     """Raises TensorsRefused unless the names are the expected ones, each once."""
-    names = list(found)
+    names = list(given)
     if len(set(names)) != len(names):
         raise TensorsRefused("a name stands twice")
     if set(names) != set(expected):

@@ -151,26 +151,26 @@ def of_opening(scope: OfferScope, opened: WaveOpened, me: Address, sealed: Hash)
         yield Fault.LEFT_OUT
 
 
-def of_verdict(scope: OfferScope, told: SignedVerdict, worker: Address) -> Fault | None:
+def of_verdict(scope: OfferScope, verdict: SignedVerdict, worker: Address) -> Fault | None:
     """Checks whether the verdict is validly signed and its state matches its outcome."""
-    if told.signature is None:
-        return Fault.UNSIGNED_VERDICT if told.state in ACCEPTING or told.outcome is not None else None
-    if told.outcome is None or not scope.by_signer(told.struct(scope.name, worker), told.signature):
+    if verdict.signature is None:
+        return Fault.UNSIGNED_VERDICT if verdict.state in ACCEPTING or verdict.outcome is not None else None
+    if verdict.outcome is None or not scope.by_signer(verdict.struct(scope.name, worker), verdict.signature):
         return Fault.UNSIGNED_VERDICT
-    promised = told.outcome in PROMISES
-    contradicts = not promised if told.state in ACCEPTING else promised and told.state is ReplicaState.REJECTED
+    promised = verdict.outcome in PROMISES
+    contradicts = not promised if verdict.state in ACCEPTING else promised and verdict.state is ReplicaState.REJECTED
     return Fault.CONTRADICTION if contradicts else None
 
 
-def of_answer(offer: Offer, told: SignedVerdict, root: Hash, revealed: bool) -> Fault | None:
+def of_answer(offer: Offer, verdict: SignedVerdict, root: Hash, revealed: bool) -> Fault | None:
     """Checks whether an honest requester could give this verdict on a payload with this `root`."""
-    same = told.root is not None and hash_of(told.root) == root
-    if told.state in ACCEPTING:
+    same = verdict.root is not None and hash_of(verdict.root) == root
+    if verdict.state in ACCEPTING:
         if not same:
             return Fault.OTHER_ROOT
-        return Fault.OTHER_PRICE if told.price < offer.price else None
-    unproven = told.signature is None or told.root is None or same
-    return Fault.REJECTED_UNPROVEN if told.state is ReplicaState.REJECTED and revealed and unproven else None
+        return Fault.OTHER_PRICE if verdict.price < offer.price else None
+    unproven = verdict.signature is None or verdict.root is None or same
+    return Fault.REJECTED_UNPROVEN if verdict.state is ReplicaState.REJECTED and revealed and unproven else None
 
 
 def breaks_promise(state: ReplicaState, asked: bool, sent: bool) -> bool:
@@ -184,6 +184,6 @@ def breaks_promise(state: ReplicaState, asked: bool, sent: bool) -> bool:
     return over(state) and state not in PAID and not own_silence
 
 
-def of_voucher(domain: Domain, told: Voucher, signature: bytes, signer: Address) -> Fault | None:
+def of_voucher(domain: Domain, voucher: Voucher, signature: bytes, signer: Address) -> Fault | None:
     """Decides whether to keep the voucher. One worth less than another that is kept is only late, not a fault."""
-    return None if signed(domain, told, signature, signer) else Fault.UNSIGNED_VOUCHER
+    return None if signed(domain, voucher, signature, signer) else Fault.UNSIGNED_VOUCHER

@@ -53,9 +53,9 @@ def tell(made: Sketch) -> dict[str, bytes]:
     return {name: pack(made, [name]) for name in made}
 
 
-def read(told: Mapping[str, bytes]) -> dict[str, Numbers]:
+def read(columns: Mapping[str, bytes]) -> dict[str, Numbers]:
     """Returns the sketch from its wire format, in which each tensor's numbers have the right length."""
-    return unpack(b"".join(told.values()), told)
+    return unpack(b"".join(columns.values()), columns)
 
 
 def digest_of(made: Sketch, determinism_class: str) -> Hash:

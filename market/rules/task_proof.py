@@ -76,14 +76,14 @@ def faults(case: VerdictCase) -> list[Finding]:
     """Returns every fault of the evidence; empty if all verdicts of the task are proven."""
     if not case.committed:
         return [Finding(Fault.NOT_SHOWN)]
-    ballots = [finding for ballot in case.committed for finding in _of_told(case, ballot)]
+    ballots = [finding for ballot in case.committed for finding in _of_verdict(case, ballot)]
     return [*_votes(case), *_root(case), *ballots, *_draw(case)]
 
 
-def of_rejection(case: VerdictCase, told: SignedVerdict, offer: Hash, me: Address, sealed: Hash) -> list[Finding]:
+def of_rejection(case: VerdictCase, verdict: SignedVerdict, offer: Hash, me: Address, sealed: Hash) -> list[Finding]:
     """Returns why the evidence does not prove that the worker `me` was rejected rightly; empty if it does.
 
-    `told` is the verdict as the worker was told it, `offer` the digest of its offer, and `sealed` its commitment. A
+    `verdict` is the verdict as the worker was told it, `offer` the digest of its offer, and `sealed` its commitment. A
     rejection judges an answer that was revealed, whatever state the evidence shows: who never reveals is told WITHHELD.
     """
     if case.scope.name != offer:
@@ -92,7 +92,7 @@ def of_rejection(case: VerdictCase, told: SignedVerdict, offer: Hash, me: Addres
     missing = [] if own else [Finding(Fault.LEFT_OUT)]
     hidden = [Finding(Fault.BROKEN_COMMITMENT, one.id) for one in own if not _opens(case.scope, one)]
     votes = [finding for finding in _votes(case) if finding not in hidden]
-    rejects = (finding for ballot in own for finding in _rejects(case, ballot, told.root))
+    rejects = (finding for ballot in own for finding in _rejects(case, ballot, verdict.root))
     return [*missing, *hidden, *votes, *rejects]
 
 
@@ -172,15 +172,15 @@ def _root(case: VerdictCase) -> Iterator[Finding]:
         yield Finding(Fault.OTHER_TASK_ROOT, detail=f"{', '.join(sorted(case.roots)) or 'none'}, not {root}")
 
 
-def _of_told(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Finding]:
+def _of_verdict(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Finding]:
     """Checks a ballot's verdict. If the task has no root, it was or will be redone, and nobody was judged by it."""
-    told = ballot.verdict(case.evidence.offer.price if ballot.outcome in PROMISES else Units(0))
-    if fault := of_verdict(case.scope, told, ballot.worker):
+    verdict = ballot.verdict(case.evidence.offer.price if ballot.outcome in PROMISES else Units(0))
+    if fault := of_verdict(case.scope, verdict, ballot.worker):
         yield Finding(fault, ballot.id)
     if case.evidence.root is not None and ballot.outcome in PROMISES:
         yield from (Finding(fault, ballot.id) for fault in _promises(case, ballot))
     if case.evidence.root is not None and ballot.outcome == Outcome.REJECTED:
-        yield from _rejects(case, ballot, told.root)
+        yield from _rejects(case, ballot, verdict.root)
 
 
 def _promises(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Fault]:

@@ -18,7 +18,7 @@ from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire import OfferFields
 from gradmarket.requester.api.auth_routes import ROLE, Auditor
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from gradmarket.requester.api.pages import CostlyLimit, Cursor, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
@@ -77,7 +77,7 @@ def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAns
 @router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")
 def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[AuditView]:
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         disclosed = disclosure.of_job(reader, job)
         rows = listings.ended_audits(job.id)
 

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from gradmarket.market.views.calibration_views import CalibrationView, PairView
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.calibration_views import pair_view
 from gradmarket.requester.store import calibrations, jobs, trusted_runs
@@ -21,7 +21,7 @@ TASKS_TOLD = 100
 )
 def calibration(context: Here, job_id: JobPath) -> CalibrationView:
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         verifier, pairs = jobs.spec(job).verifier, list[PairView]()
         if job.publication is None or not verifier.sketched:
             return CalibrationView(verifier=verifier.name, family=None, pairs=pairs)

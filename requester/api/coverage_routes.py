@@ -13,7 +13,7 @@ from gradmarket.market.rules import coverage as rules
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.coverage_views import CoverageCounts, CoverageView, PartitionCoverage
 from gradmarket.requester.api.auth_routes import ROLE, AnyoneOrNobody
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, check_visible, found
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
 from gradmarket.requester.api.pages import NOT_OURS, Cursor, Limit, decoded, encoded
 from gradmarket.requester.api.response_cache import Recent, Source
 from gradmarket.requester.api.state import Here
@@ -55,7 +55,7 @@ def coverage_of(
 ) -> CoverageView:
     kept: Recent[Books] = request.app.state.coverage
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         check_visible(job, who)
         newest = jobs.latest_closed(reader, job_id)
         mark = f"{job.state} {newest.number if newest else -1}"
@@ -93,5 +93,5 @@ def _books(context: Context, reader: RowReader, job: Job) -> Books:
 
 
 def _partitions(context: Context, manifest: str, spec: JobSpec) -> Partitions:
-    found = training(parsed(context.blobs.read(Digest(manifest))), spec)
-    return tuple(one.name for one in found), tuple(one.rows for one in found)
+    partitions = training(parsed(context.blobs.read(Digest(manifest))), spec)
+    return tuple(one.name for one in partitions), tuple(one.rows for one in partitions)

@@ -24,8 +24,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 class FollowedJob(EventSourceResponse):
     """A stream of a job's events, which counts toward the limits on streams while it is sent."""
 
-    def __init__(self, following: EventTails, source: str | None, told: AsyncIterator[bytes]) -> None:
-        super().__init__(told)
+    def __init__(self, following: EventTails, source: str | None, stream: AsyncIterator[bytes]) -> None:
+        super().__init__(stream)
         self._following, self._source = following, source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,11 +77,11 @@ async def _stream(context: Context, request: Request, following: EventTails, ask
         since = now()
         while not (context.notifier.closing or await request.is_disconnected()):
             notified.clear()
-            told, over = await following.after(asked.job_id, last, since if asked.follow else None, asked.source)
-            if told:
-                last = told[-1].id
-                yield b"".join(event.line for event in told)
-            if over or (not asked.follow and len(told) < AT_ONCE):
+            events, over = await following.after(asked.job_id, last, since if asked.follow else None, asked.source)
+            if events:
+                last = events[-1].id
+                yield b"".join(event.line for event in events)
+            if over or (not asked.follow and len(events) < AT_ONCE):
                 return
-            if len(told) < AT_ONCE:
+            if len(events) < AT_ONCE:
                 since = now() if await rung_within(notified, look_s) else now() - look_s

@@ -141,9 +141,9 @@ class EventTails:
 
     def _read(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
         with self._context.reading() as reader:
-            found = [_told(*row) for row in event_log.after(reader, job_id, last, AT_ONCE)]
-            over = event_log.has_ended(reader, job_id) and len(found) < AT_ONCE
-        return found, over
+            batch = [_told(*row) for row in event_log.after(reader, job_id, last, AT_ONCE)]
+            over = event_log.has_ended(reader, job_id) and len(batch) < AT_ONCE
+        return batch, over
 
 
 def _told(number: int, kind: str, body: dict[str, Any], at: float) -> TailItem:

@@ -10,7 +10,7 @@ from gradmarket.market.terms import Amount, Units
 from gradmarket.market.views.job_views import Funded, JobView
 from gradmarket.requester.api.auth_routes import Submitter
 from gradmarket.requester.api.idempotency import Key, done
-from gradmarket.requester.api.job_routes import STEER, JobPath, found, held, view
+from gradmarket.requester.api.job_routes import STEER, JobPath, held, job_or_404, view
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.payment_views import to_sign_view
 from gradmarket.requester.context import Context
@@ -33,7 +33,7 @@ class Deposit(BaseModel):
 def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
     """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
     with context.reading() as reader:
-        row = found(reader, job_id)
+        row = job_or_404(reader, job_id)
         added = _units(row, deposit)
     to_sign = context.chain_worker.to_sign(row, added)  # before anything is changed: the chain may not answer
 
@@ -46,7 +46,7 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
     answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
     if answer.again:
         with context.reading() as reader:
-            row = found(reader, job_id)
+            row = job_or_404(reader, job_id)
         to_sign = context.chain_worker.to_sign(row)
     return Funded(**answer.body, to_sign=[to_sign_view(transaction) for transaction in to_sign])
 

@@ -38,7 +38,7 @@ NO_JOB = answers(404)
 STEER = {**ROLE, **answers(404, 409)}
 
 
-def found(reader: RowReader, job_id: str) -> Job:
+def job_or_404(reader: RowReader, job_id: str) -> Job:
     job = reader.get(Job, job_id)
     if job is None:
         raise NotFound(f"no job {job_id[:80]}")
@@ -55,7 +55,7 @@ def unit_of(reader: RowReader, job_id: str) -> str:
 
 def held(work: Work, job_id: str, who: Identity) -> Job:
     """Locks and returns the job; raises 403 if another token posted it."""
-    job = locked(work, Job, found(work, job_id).id)
+    job = locked(work, Job, job_or_404(work, job_id).id)
     if who.role != Role.ADMIN and job.token != who.subject:
         raise HTTPException(403, "the job was posted with another token: steer it with that one, or an admin's")
     return job
@@ -71,11 +71,11 @@ def _view(job: Job, newest: Round | None, standing: progress.Standing) -> JobVie
 
 
 def views(
-    context: Context, reader: RowReader, request: Request, source: str | None, found: Sequence[Job]
+    context: Context, reader: RowReader, request: Request, source: str | None, rows: Sequence[Job]
 ) -> list[JobView]:
     """For anybody: what is counted over all rows of a job is told again for a while, until it is in another state."""
-    newest = jobs.newest_closed(reader, [job.id for job in found])
-    pairs = [(job, newest.get(job.id)) for job in found]
+    newest = jobs.newest_closed(reader, [job.id for job in rows])
+    pairs = [(job, newest.get(job.id)) for job in rows]
     return [_view(job, last, standing_of(context, reader, request, source, job, last)) for job, last in pairs]
 
 
@@ -143,7 +143,7 @@ def listed(
 @router.get("/{job_id}", responses=NO_JOB, summary="One job, and why it does not get on")
 def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
     with context.reading() as reader:
-        return views(context, reader, request, source, [found(reader, job_id)])[0]
+        return views(context, reader, request, source, [job_or_404(reader, job_id)])[0]
 
 
 @router.post(
@@ -195,7 +195,7 @@ def parameters(
     after: Annotated[int | None, Query(alias="round", ge=0, le=MOST)] = None,
 ) -> Response:
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         check_visible(job, who)
         row = jobs.latest_closed(reader, job_id) if after is None else reader.get(Round, (job_id, after))
         digest = row.updated if row is not None else None

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.rules.bookkeeping import LedgerEntry, balances
 from gradmarket.market.terms import JobId
-from gradmarket.requester.api.job_routes import found
+from gradmarket.requester.api.job_routes import job_or_404
 from gradmarket.requester.api.pages import NOT_OURS
 from gradmarket.requester.api.token_buckets import retry_after
 from gradmarket.requester.chain import statement
@@ -107,7 +107,7 @@ def made_of(context: Context, job_id: str, place: QueuePlace | None, began: floa
     if place is not None and place.block > context.ledger.height():  # the search for its events would not end
         raise HTTPException(422, NOT_OURS)
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         promised, unit = statement.promises(reader, job, place.through if place else None), job.unit
     figures = statement.figures(context.ledger, promised)
     newest = figures.block.number if figures.block is not None else None

@@ -44,8 +44,8 @@ class Nonces:
         until = float(int(content[:_TIME], 16))
         return until if until >= now else None
 
-    def _proof(self, told: str) -> str:
-        return blake3(told.encode(), key=self._key).hexdigest(_PROOF // 2)
+    def _proof(self, nonce: str) -> str:
+        return blake3(nonce.encode(), key=self._key).hexdigest(_PROOF // 2)
 
 
 def named_in(message: str) -> str | None:

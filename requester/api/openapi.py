@@ -22,10 +22,10 @@ def install(app: FastAPI) -> None:
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != app.openapi_url]
     written = cache(lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode())
 
-    async def told(_request: Request) -> Response:
+    async def write(_request: Request) -> Response:
         return Response(written(), media_type="application/json")
 
-    app.add_route(str(app.openapi_url), told, include_in_schema=False)
+    app.add_route(str(app.openapi_url), write, include_in_schema=False)
 
 
 def _truthful(app: FastAPI, described: Callable[[], Json]) -> Callable[[], Json]:

@@ -55,9 +55,9 @@ def turned(
 ) -> tuple[Sequence[Any], str | None]:
     """Returns the rows of the page that begins after the cursor, and the cursor of the next page."""
     after = None if cursor is None else _typed(keys, decoded(cursor, len(keys)))
-    found = next_rows(reader, rows, keys, after, limit + 1)
-    shown = found[:limit]
-    return shown, encoded([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
+    rows_read = next_rows(reader, rows, keys, after, limit + 1)
+    shown = rows_read[:limit]
+    return shown, encoded([getattr(shown[-1], key.key) for key in keys]) if len(rows_read) > limit else None
 
 
 def encoded(values: list[Any]) -> str:

@@ -12,7 +12,7 @@ from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import EarningsView, PaymentView, StakeView, WorkerView
 from gradmarket.market.wire import SignedVoucher
 from gradmarket.requester.api import auth_routes
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from gradmarket.requester.api.pages import Cursor, Limit, page, turned
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.response_cache import CachedAnswers, Source
@@ -45,7 +45,7 @@ Address = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 @router.get("/jobs/{job_id}/payments", responses=NO_JOB, summary="One line for every gradient that earned")
 def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[PaymentView]:
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         disclosed = disclosure.of_job(reader, job)
         shown, more = turned(reader, listings.payments(job_id), [Earned.id], cursor, limit)
         return Page(items=[payment_view(row, job.unit, disclosed.of(row)) for row in shown], next=more)
@@ -61,7 +61,7 @@ async def stats(context: Here, request: Request, source: Source, job_id: JobPath
 
 def _stats(context: Context, job_id: str) -> Stats:
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         states, counted = progress.counts(reader, job_id), job_counts.of_job(reader, job_id)
         first = counted.first_earned_at
         return Stats(
@@ -109,8 +109,8 @@ def worker(context: Here, request: Request, source: Source, address: Address) ->
 
 
 def stakes_of(reader: RowReader, address: str) -> list[StakeView]:
-    found = accounts.stakes_of(reader, address)
-    return [StakeView(job=job, chain_job=number, at_risk=amount(units, unit)) for job, number, units, unit in found]
+    stakes = accounts.stakes_of(reader, address)
+    return [StakeView(job=job, chain_job=number, at_risk=amount(units, unit)) for job, number, units, unit in stakes]
 
 
 def _own(address: str, caller: str) -> None:

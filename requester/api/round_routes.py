@@ -8,7 +8,7 @@ from gradmarket.market.views.job_views import RoundView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found, unit_of
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
 from gradmarket.requester.api.pages import CostlyLimit, Cursor, Limit, page, turned
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.job_views import round_view
@@ -32,7 +32,7 @@ def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) 
 @router.get("/{job_id}/tasks", responses=NO_JOB)
 def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
     with context.reading() as reader:
-        job = found(reader, job_id)
+        job = job_or_404(reader, job_id)
         rows, disclosed = listings.tasks(job.id), disclosure.of_job(reader, job)
 
         def line(row: Task) -> TaskView:

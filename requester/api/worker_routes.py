@@ -56,41 +56,41 @@ async def _exchange(request: Request, worker: Worker, said: PollRequest, body: F
     crowd: WorkerBatchers = request.app.state.crowd
     polls: LongPolls = request.app.state.parked
     with context.meters.polls.track_inprogress(), ExitStack() as files:
-        told = outbox.Poll(worker, said)
+        polled = outbox.Poll(worker, said)
         if said.payloads or body is not None:
-            told = await PayloadReceiver(context, crowd, files).received(worker, said, body)
+            polled = await PayloadReceiver(context, crowd, files).received(worker, said, body)
         async with polls.waiting(worker, request) as wait:
-            answer = await crowd.hear.ask(told)
+            answer = await crowd.hear.ask(polled)
             files.close()
             if outbox.any_in(answer):
-                return await _with_lease(crowd, wait, told, answer)
+                return await _with_lease(crowd, wait, polled, answer)
             return await _news(context, crowd, wait, outbox.Poll(worker, said), answer)
 
 
-async def _with_lease(crowd: WorkerBatchers, wait: Wait, told: outbox.Poll, answer: PollAnswer) -> PollAnswer:
+async def _with_lease(crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer) -> PollAnswer:
     """Waits a moment for the lease that follows a payment, so that one request is enough for a task."""
-    if answer.leases or not told.deliveries or not told.said.capacity or not await wait.news(NEXT_S):
+    if answer.leases or not polled.deliveries or not polled.said.capacity or not await wait.news(NEXT_S):
         return answer
-    again = await crowd.answer.ask(outbox.Poll(told.worker, told.said))
+    again = await crowd.answer.ask(outbox.Poll(polled.worker, polled.said))
     return again.model_copy(update={"refusals": answer.refusals})
 
 
 async def _news(
-    context: Context, crowd: WorkerBatchers, wait: Wait, told: outbox.Poll, answer: PollAnswer
+    context: Context, crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
 ) -> PollAnswer:
     """Waits for news, as long as the worker would; then says why there is no lease."""
-    end = context.clock() + told.said.wait_s
+    end = context.clock() + polled.said.wait_s
     while not (outbox.any_in(answer) or context.notifier.closing):
         left = end - context.clock()
-        if left <= 0 and told.said.wait_s < REASON_S:
+        if left <= 0 and polled.said.wait_s < REASON_S:
             break
         if left <= 0 or wait.ended:
-            return await run_in_threadpool(outbox.last_answer, context, told)
+            return await run_in_threadpool(outbox.last_answer, context, polled)
         notified = await wait.news(left)
         if wait.gone or context.notifier.closing:  # may be thousands at a time, so do not query for them
             break
         if notified:
-            answer = await crowd.answer.ask(told)
+            answer = await crowd.answer.ask(polled)
     return answer
 
 

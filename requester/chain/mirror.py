@@ -54,11 +54,11 @@ def workers(chain: ChainContext, of: Job, named: Iterable[Address]) -> None:
         _copy_accounts(work, of.id, accounts)
 
 
-def counted(found: Exposure, quorum: Hash, unit: Amount) -> Units:
+def counted(exposure: Exposure, quorum: Hash, unit: Amount) -> Units:
     """Returns the stake that no accusation claims; 0 if the worker has left or named validators unlike the job's."""
-    if found.locked_until or found.quorum != quorum:
+    if exposure.locked_until or exposure.quorum != quorum:
         return NOTHING
-    return Units(min(MAX_UNITS, (found.at_risk - found.accused) // unit))
+    return Units(min(MAX_UNITS, (exposure.at_risk - exposure.accused) // unit))
 
 
 def _seen(chain: ChainContext, of: Job, worker: Address) -> ChainFigures:

@@ -32,11 +32,11 @@ def sent(work: Work, row_id: int, now: float, error: str) -> None:
             work.move_now(batch, BatchState.SENT)
 
 
-def finished(work: Work, ledger: Ledger, row_id: int, found: Outcome, hash_: str, now: float) -> None:
+def finished(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, hash_: str, now: float) -> None:
     """Records an outcome: mined, reverted, or (unknown, and its nonce used by another) lost."""
     row = work.get_one(Transaction, row_id)
     row.hash = hash_
-    match found:
+    match outcome:
         case Mined(receipt):
             _known(row, TransactionState.MINED, receipt)
             _succeeded(work, ledger, row, receipt, now)

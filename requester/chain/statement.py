@@ -70,7 +70,7 @@ def figures(ledger: Ledger, promised: Promises) -> Figures:
     raise ChainUnreachable("it does not keep a block's figures for long enough to read them")
 
 
-def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures | None = None) -> list[LedgerEntry]:
+def moves(ledger: Ledger, promised: Promises, block: int | None, known: Figures | None = None) -> list[LedgerEntry]:
     """Returns what was promised, then what was moved on-chain up to `block`.
 
     The newest figures are needed for lapsed money alone, and that is the same at every block: nothing lapses before all
@@ -79,20 +79,20 @@ def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures 
     if promised.chain_job is None or block is None:
         return list(promised.moves)
     moved = history.moves(ledger, promised.chain_job, block, promised.opened)
-    accounts = (found or figures(ledger, promised)).accounts
+    accounts = (known or figures(ledger, promised)).accounts
     return [*promised.moves, *history.lapsed(moved, {who: account.credited for who, account in accounts.items()})]
 
 
-def compare(made: list[LedgerEntry], found: Figures) -> list[str]:
+def compare(made: list[LedgerEntry], onchain: Figures) -> list[str]:
     """Returns what ledger and contract disagree about, in words."""
     ended = any(move.kind is EntryKind.LAPSED for move in made)
-    job = JobFigures(found.job.deposited, found.job.reserved) if found.job else JobFigures(Units(0), Units(0))
-    return differences(made, job, {who: _account(account, ended) for who, account in found.accounts.items()})
+    job = JobFigures(onchain.job.deposited, onchain.job.reserved) if onchain.job else JobFigures(Units(0), Units(0))
+    return differences(made, job, {who: _account(account, ended) for who, account in onchain.accounts.items()})
 
 
-def _account(found: AccountOnChain, ended: bool) -> AccountFigures:
-    kept = found.credited if ended else found.reserved
-    return AccountFigures(Units(kept - found.withdrawn), found.settled, found.withdrawn)
+def _account(account: AccountOnChain, ended: bool) -> AccountFigures:
+    kept = account.credited if ended else account.reserved
+    return AccountFigures(Units(kept - account.withdrawn), account.settled, account.withdrawn)
 
 
 def _earned(row: Earned, batch: int | None) -> LedgerEntry:

@@ -61,13 +61,13 @@ class RequestLog:
 
     def _children(self, method: str, route: str, status: int) -> "_Children":
         """Returns what counts such requests; prometheus_client looks each one up anew under a lock."""
-        found = self._counted.get((method, route, status))
-        if found is None:
+        counters = self._counted.get((method, route, status))
+        if counters is None:
             meters = self._meters
             duration = meters.requests.labels(method, route, str(status))
-            found = duration, meters.bytes.labels("up", route), meters.bytes.labels("down", route)
-            self._counted[method, route, status] = found
-        return found
+            counters = duration, meters.bytes.labels("up", route), meters.bytes.labels("down", route)
+            self._counted[method, route, status] = counters
+        return counters
 
 
 class _Seen:

@@ -31,8 +31,8 @@ Accounts = Mapping[tuple[str, str], Account]
 
 def payees(deliveries: Sequence[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Replica]:
     """Returns the replicas that these payloads may pay: those that agree, and those that answer with the payload."""
-    found = {r.id: r for d in deliveries if d.want.replica in own for r in _paid_by(d, own[d.want.replica])}
-    return list(found.values())
+    paid = {r.id: r for d in deliveries if d.want.replica in own for r in _paid_by(d, own[d.want.replica])}
+    return list(paid.values())
 
 
 def _paid_by(delivery: Delivery, own: ReplicaInHand) -> list[Replica]:

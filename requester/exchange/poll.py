@@ -66,8 +66,8 @@ def _hear(context: Context, polls: Sequence[Poll]) -> tuple[list[PollAnswer], li
     for poll, refused in zip(polls, refusals, strict=True):
         brought = {delivery.want.replica for delivery in poll.deliveries} & late.keys()
         refused += [refusal(ReplicaId(replica), late[replica]) for replica in sorted(brought)]
-    told = zip(answers, refusals, strict=True)
-    return [answer.model_copy(update={"refusals": tuple(no)}) if no else answer for answer, no in told], unused
+    pairs = zip(answers, refusals, strict=True)
+    return [answer.model_copy(update={"refusals": tuple(no)}) if no else answer for answer, no in pairs], unused
 
 
 Item = TypeVar("Item", CommitmentRequest, Reveal, LeaseReturn, Answer)

@@ -28,8 +28,8 @@ def leave(context: Context, work: Work, job: Job, number: int) -> None:
     for task in left:
         task.merge_round = number + 1
     if hands:
-        told = {"late": [task.id for task in left], "again": [hand.task.id for hand in idle]}
-        tell(work, job.id, "tasks_left", context.clock(), round=number, **told)
+        facts = {"late": [task.id for task in left], "again": [hand.task.id for hand in idle]}
+        tell(work, job.id, "tasks_left", context.clock(), round=number, **facts)
 
 
 def _is_idle(hand: TaskInHand) -> bool:

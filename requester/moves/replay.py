@@ -109,9 +109,9 @@ def _replay(context: Context, state: LiveState, rounds: Sequence[MergeInputs], a
     """Merges rounds again. Raises Conflict where one gives other parameters than were published."""
     for inputs, version in zip(rounds, after, strict=True):
         merge(context.blobs, inputs, state)
-        found = digest_of(state.parameters)
-        if found != version.parameters:
-            raise Conflict(f"round {inputs.number} merged again gives {found}, not {version.parameters}")
+        replayed = digest_of(state.parameters)
+        if replayed != version.parameters:
+            raise Conflict(f"round {inputs.number} merged again gives {replayed}, not {version.parameters}")
         state.version = version
 
 

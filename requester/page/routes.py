@@ -14,7 +14,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.requester.api.auth_routes import Admin, Submitter
 from gradmarket.requester.api.health_routes import Probe
-from gradmarket.requester.api.job_routes import JobPath, found
+from gradmarket.requester.api.job_routes import JobPath, job_or_404
 from gradmarket.requester.api.response_cache import Recent
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.context import Context
@@ -59,7 +59,7 @@ def _market(context: Context, request: Request) -> str:
 def job(context: Here, request: Request, job_id: JobPath) -> Response:
     now = _job(context, request, job_id)
     with context.reading() as reader:
-        name = jobs.spec(found(reader, job_id)).name
+        name = jobs.spec(job_or_404(reader, job_id)).name
     return _page(context, "job.html", now, job_id=job_id, name=name, kinds=" ".join(sentences.KINDS))
 
 
@@ -70,12 +70,12 @@ def job_now(context: Here, request: Request, job_id: JobPath) -> Response:
 
 def _job(context: Context, request: Request, job_id: str) -> str:
     with context.reading() as reader:
-        found(reader, job_id)
+        job_or_404(reader, job_id)
         mark = str(event_log.newest(reader, job_id))
 
     def make() -> str:
         with context.reading() as reader:
-            row = found(reader, job_id)
+            row = job_or_404(reader, job_id)
             known = measured(context, reader, request, [row])[row.id]
             return render("job_now.html", page=job_page.page(context, reader, row, known))
 

@@ -149,9 +149,9 @@ def _closed(
         drift.keep(work, job, row, contributions, now)
         again = partial(replay.store, context.blobs, merged.state.parameters)
         blob_cleanup.keep_still(context, work, {merged.updated: again})
-        told = {"loss": merged.loss, "metrics": merged.metrics}
+        figures = {"loss": merged.loss, "metrics": merged.metrics}
         kept = {"updated": merged.updated, "optimizer_state": "", "closed_at": now}
-        work.move_now(row, RoundState.CLOSED, **kept, **told)
+        work.move_now(row, RoundState.CLOSED, **kept, **figures)
         for task in jobs.used_tasks(work, job_id, number) if not spec.audited else ():
             work.move(task, TaskState.FINAL)
         if job.ended_at is not None and job.replay_from is None:
@@ -159,7 +159,7 @@ def _closed(
         if spec.verifier.sketched:
             trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(spec, number))
         blob_cleanup.merged(work, job_id, spec, number, now)
-        tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **told)
+        tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **figures)
         if merged.unfit and job.state == JobState.RUNNING:
             work.move_now(job, JobState.PAUSED, reason=merged.unfit)
             tell(work, job_id, "paused", now, reason=merged.unfit)

@@ -53,11 +53,11 @@ def held(work: Work, family: str, classes: Classes, now: float) -> Calibration:
     return row
 
 
-def keep(work: Work, row: Calibration, found: Evidence, now: float) -> None:
+def keep(work: Work, row: Calibration, evidence: Evidence, now: float) -> None:
     """Stores the evidence in `row`, which `held` returned."""
-    row.runs, row.largest, row.changed_at = found.runs, dict(found.largest), now
-    if found.state != row.state:
-        work.move_now(row, found.state)
+    row.runs, row.largest, row.changed_at = evidence.runs, dict(evidence.largest), now
+    if evidence.state != row.state:
+        work.move_now(row, evidence.state)
 
 
 def family_of(job: Job) -> str:

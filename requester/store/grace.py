@@ -35,5 +35,5 @@ def _expected(reader: RowReader, row: Round, now: float) -> list[float]:
     """Returns when each answer that the round may still get is expected; what is committed, at once."""
     waiting = Task.state.in_(jobs.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
     replicas = select(Replica.state, Replica.expected_at, Replica.lease_until).join(Task, Task.id == Replica.task_id)
-    found = reader.session.execute(replicas.where(*jobs.merged_in(row.job_id, row.number), *waiting))
-    return [(expected or until) if state == ReplicaState.LEASED else now for state, expected, until in found]
+    rows = reader.session.execute(replicas.where(*jobs.merged_in(row.job_id, row.number), *waiting))
+    return [(expected or until) if state == ReplicaState.LEASED else now for state, expected, until in rows]

@@ -94,8 +94,8 @@ def _to_pay(work: Work, tasks: Sequence[tuple[Task, Job]]) -> dict[str, TaskInHa
 
 def claimed(work: Work, task_id: str) -> TaskInHand | None:
     """Locks the task and its job, for callers that go through many; None where another transaction has the task."""
-    found = claimed_task(work, task_id)
-    return None if found is None else of_task(work, *found)
+    claimed = claimed_task(work, task_id)
+    return None if claimed is None else of_task(work, *claimed)
 
 
 def _in_hand(reader: RowReader, tasks: Sequence[tuple[Task, Job]]) -> dict[str, TaskInHand]:

@@ -49,8 +49,8 @@ def costs(job: Job) -> tuple[int, int] | None:
 
 def unit(reader: RowReader, job_id: str) -> str | None:
     """Of the job's money; none where there is no such job, of which nothing else is read."""
-    found: str | None = reader.session.scalar(_UNIT, {"job": job_id})
-    return found
+    unit: str | None = reader.session.scalar(_UNIT, {"job": job_id})
+    return unit
 
 
 _UNIT: Final = select(Job.unit).where(Job.id == bindparam("job"))

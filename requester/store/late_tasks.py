@@ -21,8 +21,8 @@ def without_backup(reader: RowReader, now: float) -> Sequence[str]:
         Replica.expected_at < now,
         Replica.lease_until >= now,
     )
-    found = select(Task, Job).join(Job, Job.id == Task.job_id).where(Job.state == JobState.RUNNING, overdue)
-    waiting = found.where(Task.state == TaskState.COMMITTING, Task.backups == 0).limit(MOST)
+    overdue_tasks = select(Task, Job).join(Job, Job.id == Task.job_id).where(Job.state == JobState.RUNNING, overdue)
+    waiting = overdue_tasks.where(Task.state == TaskState.COMMITTING, Task.backups == 0).limit(MOST)
     return [task.id for task, job in reader.session.execute(waiting) if is_last(reader, job, task)]
 
 

@@ -50,8 +50,8 @@ def next_rows(
     """
     if after is not None:
         rows = rows.where(tuple_(*keys) > tuple_(*after))
-    found = reader.session.execute(rows.order_by(*keys).limit(most))
-    return found.scalars().all() if len(rows.column_descriptions) == 1 else found.all()
+    result = reader.session.execute(rows.order_by(*keys).limit(most))
+    return result.scalars().all() if len(rows.column_descriptions) == 1 else result.all()
 
 
 def jobs(state: JobState | None) -> Select[Job]:

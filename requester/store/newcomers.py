@@ -31,11 +31,11 @@ def present(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[P
 
 
 def tried(reader: RowReader, job: Job, now: float) -> Tried:
-    found = reader.session.execute(_TRIED, {"job": job.id}).one()
+    totals = reader.session.execute(_TRIED, {"job": job.id}).one()
     deadlines = jobs.spec(job).deadlines
     stall_s = float(max(deadlines.lease_s, deadlines.wave_s, deadlines.upload_s))
-    since = now - (found.last or 0.0)
-    return Tried(jobs.places(job), int(found.stalled or 0), int(found.delivered or 0), since, stall_s)
+    since = now - (totals.last or 0.0)
+    return Tried(jobs.places(job), int(totals.stalled or 0), int(totals.delivered or 0), since, stall_s)
 
 
 def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:

@@ -178,10 +178,10 @@ _COUNTS: Final = select(Replica.state, func.count()).where(Replica.job_id == bin
 
 def counts_of(reader: RowReader, job_id: str, workers: Iterable[str]) -> dict[str, dict[str, int]]:
     """The same by worker, for each of these."""
-    found: dict[str, dict[str, int]] = {worker: {} for worker in workers}
-    for worker, state, number in reader.session.execute(_COUNTS_OF, {"job": job_id, "workers": list(found)}):
-        found[worker][state] = number
-    return found
+    by_worker: dict[str, dict[str, int]] = {worker: {} for worker in workers}
+    for worker, state, number in reader.session.execute(_COUNTS_OF, {"job": job_id, "workers": list(by_worker)}):
+        by_worker[worker][state] = number
+    return by_worker
 
 
 _COUNTS_OF: Final = (

@@ -69,8 +69,8 @@ def left_before(reader: RowReader, job_id: str, number: int) -> dict[int, bool]:
 def first_new_task(reader: RowReader, job_id: str, number: int) -> int:
     """Returns the first task of the job's order that no round before this one had."""
     last = select(func.max(Task.index)).where(Task.job_id == job_id, Task.round == number - 1)
-    found = reader.session.scalar(last)
-    return 0 if found is None else int(found) + 1
+    newest = reader.session.scalar(last)
+    return 0 if newest is None else int(newest) + 1
 
 
 def diverged(reader: RowReader, job_id: str) -> Sequence[Task]:

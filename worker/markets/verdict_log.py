@@ -48,50 +48,50 @@ class VerdictLog:
         self._replica_files.put(held, opened=True, wave=opened, sketch=sketch, state=ReplicaState.COMMITTED)
         return True
 
-    def verdict(self, told: SignedVerdict) -> bool:
-        held = self._replica_files.held.get(told.replica)
+    def verdict(self, message: SignedVerdict) -> bool:
+        held = self._replica_files.held.get(message.replica)
         if held is None:
-            return told.state in PAID and self._vindicated(told)
-        if not held.open or (told.state is held.state and held.promised) or told.state in IN_FLIGHT - {_AGREE}:
+            return message.state in PAID and self._vindicated(message)
+        if not held.open or (message.state is held.state and held.promised) or message.state in IN_FLIGHT - {_AGREE}:
             return False
-        breach = proof.of_verdict(self._scope(held.offer), told, self._context.address)
+        breach = proof.of_verdict(self._scope(held.offer), message, self._context.address)
         if breach is not None:
             return self._aggrieved(breach, held.replica)
-        if (held.promised or held.sent) and proof.breaks_promise(told.state, held.asked, held.sent):
+        if (held.promised or held.sent) and proof.breaks_promise(message.state, held.asked, held.sent):
             breach = Fault.BROKEN_PROMISE if held.promised else Fault.TAKEN_UNPAID
         elif held.prepared is not None:
-            breach = proof.of_answer(held.offer, told, hash_of(held.prepared.root), held.opened)
+            breach = proof.of_answer(held.offer, message, hash_of(held.prepared.root), held.opened)
         if breach is not None:
             self._aggrieved(breach, held.replica)
-        if over(told.state):
-            self._record(held, told)
-            self._final(held, told)
-            self._replica_files.put(held, state=told.state)
+        if over(message.state):
+            self._record(held, message)
+            self._final(held, message)
+            self._replica_files.put(held, state=message.state)
         elif breach is None:
-            self._replica_files.save(held, state=_AGREE, promised=True, promise=told)
+            self._replica_files.save(held, state=_AGREE, promised=True, promise=message)
         else:
             self._replica_files.put(held, state=_AGREE)
         return True
 
-    def _vindicated(self, told: SignedVerdict) -> bool:
+    def _vindicated(self, message: SignedVerdict) -> bool:
         """Records that a rejected answer is paid after all: an audit found it right. The new verdict is evidence."""
         context = self._context
-        before = records.rejection(context.settings.data, context.domain, told.replica)
+        before = records.rejection(context.settings.data, context.domain, message.replica)
         if before is None or before.root is None:
             return False
-        breach = proof.of_verdict(self._scope(before.offer), told, context.address)
-        breach = breach or proof.of_answer(before.offer, told, before.root, revealed=True)
+        breach = proof.of_verdict(self._scope(before.offer), message, context.address)
+        breach = breach or proof.of_answer(before.offer, message, before.root, revealed=True)
         if breach is not None:
-            return self._aggrieved(breach, told.replica)
-        record = before.model_copy(update={"at": self._clock(), "verdict": told})
+            return self._aggrieved(breach, message.replica)
+        record = before.model_copy(update={"at": self._clock(), "verdict": message})
         records.add(context.settings.data, context.domain, record)
         account = context.account_store.account(context.domain, before.lease.offer.job)
         context.account_store.vindicated(account, before.lease.offer.price)
         pay = context.money.text(value(before.lease.offer.price, account))
-        context.journal.say("vindicated", f"Paid after all, {pay}: {told.reason}.", replica=told.replica)
+        context.journal.say("vindicated", f"Paid after all, {pay}: {message.reason}.", replica=message.replica)
         return True
 
-    def _record(self, held: InFlight, told: SignedVerdict) -> None:
+    def _record(self, held: InFlight, message: SignedVerdict) -> None:
         record = ReplicaRecord(
             at=self._clock(),
             market=self._context.market.origin,
@@ -103,44 +103,44 @@ class VerdictLog:
             asked=held.asked,
             sent=held.sent,
             uploaded=held.uploaded,
-            verdict=told,
+            verdict=message,
         )
         records.add(self._context.settings.data, self._context.domain, record)
 
-    def _final(self, held: InFlight, told: SignedVerdict) -> None:
+    def _final(self, held: InFlight, message: SignedVerdict) -> None:
         account = self._account(held)
-        if told.state in PAID:
+        if message.state in PAID:
             self._context.account_store.judged(account, held.replica, held.lease.offer.price, accepted=True)
             pay = self._context.money.text(value(held.lease.offer.price, account))
             self._context.journal.say(
                 "accepted", f"Accepted: {pay}.", replica=held.replica, price=held.lease.offer.price
             )
-        elif told.state is ReplicaState.REJECTED:
+        elif message.state is ReplicaState.REJECTED:
             self._context.account_store.judged(account, held.replica, Units(0), accepted=False)
             evidence = self._context.market.evidence(held.lease.job, held.lease.task)
-            text = f"Rejected: {told.reason or 'no reason was given'}. The evidence: {evidence}"
-            self._context.journal.say("rejected", text, replica=held.replica, reason=told.reason, evidence=evidence)
+            text = f"Rejected: {message.reason or 'no reason was given'}. The evidence: {evidence}"
+            self._context.journal.say("rejected", text, replica=held.replica, reason=message.reason, evidence=evidence)
         else:
-            text = f"No pay for {held.replica}: {told.state}. {told.reason}".strip()
-            self._context.journal.say("over", text, replica=held.replica, state=told.state, reason=told.reason)
+            text = f"No pay for {held.replica}: {message.state}. {message.reason}".strip()
+            self._context.journal.say("over", text, replica=held.replica, state=message.state, reason=message.reason)
 
-    def voucher(self, told: SignedVoucher) -> bool:
+    def voucher(self, message: SignedVoucher) -> bool:
         """Keeps a voucher that is signed by the job's signer and worth more than the one before.
 
         One worth less comes late: the answer of a waiting poll is overtaken by that of a short one.
         """
         context = self._context
-        account = context.account_store.find(context.domain, told.chain_job)
-        if account is None or (told.cumulative, told.signature) == (account.vouchered, account.signature):
+        account = context.account_store.find(context.domain, message.chain_job)
+        if account is None or (message.cumulative, message.signature) == (account.vouchered, account.signature):
             return False
-        struct = told.struct(context.address)
-        breach = proof.of_voucher(context.domain, struct, told.signature, account.signer)
+        struct = message.struct(context.address)
+        breach = proof.of_voucher(context.domain, struct, message.signature, account.signer)
         if breach is not None:
-            return self._aggrieved(breach, ReplicaId(f"voucher of job {told.chain_job} for {told.cumulative}"))
-        if told.cumulative <= account.vouchered:
+            return self._aggrieved(breach, ReplicaId(f"voucher of job {message.chain_job} for {message.cumulative}"))
+        if message.cumulative <= account.vouchered:
             return False
-        in_flight = [held for held in self._replica_files.open() if held.lease.offer.job == told.chain_job]
-        context.account_store.take(account, struct, told.signature, Units(sum(held.units for held in in_flight)))
+        in_flight = [held for held in self._replica_files.open() if held.lease.offer.job == message.chain_job]
+        context.account_store.take(account, struct, message.signature, Units(sum(held.units for held in in_flight)))
         return True
 
     def _scope(self, offer: Offer) -> OfferScope:

@@ -51,14 +51,14 @@ def of_record(domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRe
 
 def _of_answer(scope: OfferScope, me: Address, record: ReplicaRecord) -> Iterator[Fault]:
     """Yields the faults of what followed the worker's own answer: opening, wave and verdict."""
-    told = record.verdict
+    verdict = record.verdict
     if record.prepared is not None:
         if not opens(scope, me, record):
             yield Fault.BROKEN_COMMITMENT
         if record.wave is not None:
             yield from proof.of_opening(scope, record.wave, me, record.prepared.sealed)
-    unjust = proof.of_answer(record.offer, told, record.root or NO_ROOT, revealed=True)
-    if fault := proof.of_verdict(scope, told, me) or unjust:
+    unjust = proof.of_answer(record.offer, verdict, record.root or NO_ROOT, revealed=True)
+    if fault := proof.of_verdict(scope, verdict, me) or unjust:
         yield fault
 
 

@@ -121,7 +121,7 @@ class SelfCheck:
         account: JobAccount,
         seen: ChainHistory,
         kept: Sequence[ReplicaRecord],
-        found: Sequence[Finding],
+        faults: Sequence[Finding],
         money: TokenUnit,
     ) -> None:
         paid = [record for record in kept if record.paid]
@@ -129,9 +129,9 @@ class SelfCheck:
         sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": on.withdrawn}
         amounts = ", ".join(f"{name} {money.text(value(units, account))}" for name, units in sums.items())
         text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {amounts}; "
-        text += f"{len(found)} faults." if found else "every signature, secret, commitment and batch proven."
+        text += f"{len(faults)} faults." if faults else "every signature, secret, commitment and batch proven."
         facts = {name: str(value(units, account)) for name, units in sums.items()}
-        self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(found), **facts)
+        self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(faults), **facts)
 
 
 def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
@@ -157,13 +157,13 @@ def held_against(
     published = market.verdicts(account.job)
     verdicts = {item.replica: item for item in published if item.worker == me and item.replica in ours}
     for record in kept:
-        replica, told = record.lease.replica, record.verdict
+        replica, received = record.lease.replica, record.verdict
         if record.paid and replica not in payments:
             yield Finding(Fault.MISSING_GRADIENT, replica, f"task {record.lease.task}")
         judged = verdicts.get(replica)
         signed = judged is not None and judged.signature is not None
-        if judged and signed and (judged.outcome, judged.signature) != (told.outcome, told.signature):
-            yield Finding(Fault.OTHER_VERDICT, replica, f"outcome {judged.outcome}, told {told.outcome}")
+        if judged and signed and (judged.outcome, judged.signature) != (received.outcome, received.signature):
+            yield Finding(Fault.OTHER_VERDICT, replica, f"outcome {judged.outcome}, told {received.outcome}")
         if record.rejected:
             yield from _rejection(market, account, me, seen, record)
 

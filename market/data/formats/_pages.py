@@ -60,10 +60,10 @@ def _chunk(column: int, raw: Struct, limit: int) -> Chunk:
     return Chunk(column, values, start, start + packed)
 
 
-def check_pages(data: bytes, found: list[Chunk], widths: list[int]) -> None:
+def check_pages(data: bytes, chunks: list[Chunk], widths: list[int]) -> None:
     """Raises TensorsRefused where a column unpacks to much more than its values take at `widths` bytes each."""
     pages = 0
-    for chunk in found:
+    for chunk in chunks:
         allowed = chunk.values * (2 * widths[chunk.column] + 5) + _SLACK
         for values, unpacked in _pages(data, chunk):
             pages += 1

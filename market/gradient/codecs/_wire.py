@@ -17,11 +17,11 @@ def parts(data: memoryview, length: int, *arrays: tuple[str, int]) -> list[NDArr
     """
     if len(data) != length:
         raise PayloadRefused(f"a shard of this many elements has {length} bytes, not {len(data)}")
-    found, start = [], 0
+    sections, start = [], 0
     for dtype, count in arrays:
-        found.append(np.frombuffer(data, dtype, count, start))
-        start += found[-1].nbytes
-    return found
+        sections.append(np.frombuffer(data, dtype, count, start))
+        start += sections[-1].nbytes
+    return sections
 
 
 def check_means(means: NDArray[np.uint16]) -> None:

@@ -34,12 +34,12 @@ def bound(program: Program, rows: int | Sequence[int], limits: Limits = USUAL, t
     """
     most, *fewer = (rows,) if isinstance(rows, int) else rows
     try:
-        found = exactly(program, most, NONE, limits, training)
+        bounds = exactly(program, most, NONE, limits, training)
         for count, sizes in _tried(program.document, most, fewer):
-            found = dearest((found, _if_it_fits(program, count, sizes, limits, training) or found))
+            bounds = dearest((bounds, _if_it_fits(program, count, sizes, limits, training) or bounds))
     except TooMuch as error:
         raise DocumentRefused(error.detail) from None
-    return found
+    return bounds
 
 
 def _if_it_fits(program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool) -> Bound | None:
@@ -92,13 +92,13 @@ def _tried(document: Document, most: int, fewer: Sequence[int]) -> Iterator[tupl
         yield from ((most, {name: size}) for size in sorted({1, 2, largest // 2, largest - 1}))
 
 
-def dearest(found: Sequence[Bound]) -> Bound:
+def dearest(bounds: Sequence[Bound]) -> Bound:
     """The most that any of these takes, by each figure."""
     return replace(
-        found[0],
-        operations=max(one.operations for one in found),
-        peak_bytes=max(one.peak_bytes for one in found),
-        only_on_cpu=next((one.only_on_cpu for one in found if one.only_on_cpu), ""),
+        bounds[0],
+        operations=max(one.operations for one in bounds),
+        peak_bytes=max(one.peak_bytes for one in bounds),
+        only_on_cpu=next((one.only_on_cpu for one in bounds if one.only_on_cpu), ""),
     )
 
 

@@ -207,14 +207,14 @@ def _form(value: Any) -> Any:
 
 def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     """These nodes and all that they are computed from."""
-    found: set[fx.Node] = set()
+    constant: set[fx.Node] = set()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in constant:
+            constant.add(node)
             waiting += node.all_input_nodes
-    return found
+    return constant
 
 
 def _is_empty(node: fx.Node) -> bool:
@@ -246,10 +246,10 @@ def _order_in_memory(tensor: Tensor) -> list[int] | None:
 
 def _tensor(program: ExportedProgram, specification: InputSpec) -> Tensor:
     target = str(specification.target)
-    found = program.state_dict[target] if target in program.state_dict else program.constants.get(target)
-    if not isinstance(found, Tensor):
+    constant = program.state_dict[target] if target in program.state_dict else program.constants.get(target)
+    if not isinstance(constant, Tensor):
         raise DocumentRefused(f"the model reads {target}, which is not a tensor")
-    return found
+    return constant
 
 
 def _content_name(tensor: Tensor) -> str:

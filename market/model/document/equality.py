@@ -98,9 +98,9 @@ def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: 
         return _digests(answers, loss, leaves if objective.training else None)
 
 
-def _digests(told: Answers, loss: Tensor, leaves: Answers | None) -> Digests:
+def _digests(outputs: Answers, loss: Tensor, leaves: Answers | None) -> Digests:
     """Returns the digests of the answers and, if there are leaves, of the loss's gradient by each leaf."""
-    digests = {name: _digest(tensor) for name, tensor in told.items()}
+    digests = {name: _digest(tensor) for name, tensor in outputs.items()}
     if leaves is None:
         return digests
     computed = gradients(loss, list(leaves.values()))

@@ -64,9 +64,9 @@ class _Formula(torch.autograd.Function):
         inputs = saved[1 : 1 + ctx.inputs]
         scratch = inputs[0].new_empty(ctx.taken)
         needed = ctx.needs_input_grad[3:]
-        found = [torch.empty_like(tensor) if wanted else None for tensor, wanted in zip(inputs, needed, strict=True)]
+        given = [torch.empty_like(tensor) if wanted else None for tensor, wanted in zip(inputs, needed, strict=True)]
         del scratch
-        return (None, None, None, *found)
+        return (None, None, None, *given)
 
 
 def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -83,10 +83,10 @@ def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
     kept += places * _workspace(weights, runs, width) if fused else _copied(tensor, batch_first)
     features = each.features + (each.both if both_ways else 0)
     taken = int((each.cells * cells) * (2 if both_ways else 1) + features * tensor.numel())
-    found: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
+    given: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
         shapes(arguments), kept, taken, tensor, *states, *weights
     )
-    return found
+    return given
 
 
 def _copied(tensor: Tensor, batch_first: bool) -> int:
@@ -138,5 +138,5 @@ STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
 def by_formula(step: PreparedCall, values: Sequence[Any]) -> Any:
     """What a step gives while a document is bounded."""
     stand_in = STAND_INS.get(step.name)
-    found = None if stand_in is None else stand_in(step.arguments(values))
-    return called(step, values) if found is None else found
+    given = None if stand_in is None else stand_in(step.arguments(values))
+    return called(step, values) if given is None else given

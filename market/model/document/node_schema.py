@@ -132,10 +132,10 @@ def _fixed(value: Any, kinds: list[str]) -> tuple[Reference, ...]:
 
 
 def _one(value: Any, kind: str, kinds: list[str]) -> Reference:
-    found = check_argument(kind, value, kinds)
-    if not isinstance(found, Reference):
+    argument = check_argument(kind, value, kinds)
+    if not isinstance(argument, Reference):
         raise DocumentRefused(f"{str(value)[:60]} is not a value")
-    return found
+    return argument
 
 
 def _counter(pair: Any) -> tuple[int, int]:

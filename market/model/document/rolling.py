@@ -30,9 +30,9 @@ def rolled(document: Encoded, form: Form) -> Encoded:
     scans: dict[int, LoopSteps] = {}
     taken = np.zeros(len(trace.nodes), bool)
     for stride, begin, end in _repeats(np.array(trace.kinds)):
-        if not taken[begin:end].any() and (found := _best(trace, stride, begin, end)) is not None:
-            scans[found.begin] = found
-            taken[found.begin : found.end] = True
+        if not taken[begin:end].any() and (run := _best(trace, stride, begin, end)) is not None:
+            scans[run.begin] = run
+            taken[run.begin : run.end] = True
     return _written(document, trace, scans) if scans else document
 
 
@@ -78,9 +78,9 @@ def _best(trace: WrittenOut, stride: int, begin: int, end: int) -> "LoopSteps | 
     """Returns the steps from the best of a stride's nodes on: which carry least, then which begin first."""
     tries = [LoopSteps(trace, begin + shift, stride, _TRIED) for shift in range(stride)]
     for tried in sorted((one for one in tries if one.length == _TRIED), key=lambda one: len(one.distinct("carry"))):
-        found = LoopSteps(trace, tried.begin, stride, (end - tried.begin) // stride)
-        if found.length >= LEAST and found.is_sayable():
-            return found
+        run = LoopSteps(trace, tried.begin, stride, (end - tried.begin) // stride)
+        if run.length >= LEAST and run.is_sayable():
+            return run
     return None
 
 
@@ -134,9 +134,9 @@ def _scan(trace: WrittenOut, steps: LoopSteps, new: Mapping[int, int]) -> Encode
         out = list(range(len(within), len(within) + len(node["out"])))
         within.update({("own", (place, result)): number for result, number in enumerate(out)})
         nodes.append({"op": node["op"], "args": args, "out": out})
-    last, every = ([within["own", one] for one in found] for found in steps.read_later())
+    last, every = ([within["own", one] for one in run] for run in steps.read_later())
     carried = [within["own", result] for _, result in carries]
-    start, each = [{"v": new[first]} for first, _ in carries], [[{"v": new[one]} for one in found] for found in given]
+    start, each = [{"v": new[first]} for first, _ in carries], [[{"v": new[one]} for one in run] for run in given]
     args = [steps.length, start, each, [{"v": new[one]} for one in fixed], [list(one) for one in counters]]
     return {"op": Scan.op, "args": args, "body": {"nodes": nodes, "carried": carried, "last": last, "every": every}}
 

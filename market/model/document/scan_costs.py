@@ -36,8 +36,8 @@ class _Rest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_gradients: Tensor) -> Any:
         needed = zip(ctx.forms, ctx.needs_input_grad[4:], strict=True)
-        found = [torch.empty(shape, dtype=kind, device="meta") if wanted else None for (shape, kind), wanted in needed]
-        return (None, None, None, None, *found)
+        parts = [torch.empty(shape, dtype=kind, device="meta") if wanted else None for (shape, kind), wanted in needed]
+        return (None, None, None, None, *parts)
 
 
 def _alike(tensor: Tensor, count: int) -> Tensor:
@@ -58,10 +58,10 @@ def by_steps(meter: Meter, loop: ScanRun) -> Sequence[Any]:
     kept, every = _kept(meter, loop, inputs)
     carries, columns = _rest(loop, every, rest, kept, inputs)
     for number in range(rest, length):
-        carries, found = loop.once(number, carries, 1 if number < length - 1 else rest + 1)
-        for column, value in zip(columns, found, strict=False):
+        carries, parts = loop.once(number, carries, 1 if number < length - 1 else rest + 1)
+        for column, value in zip(columns, parts, strict=False):
             column.append(value)
-    return [*found[count:], *(value for column in columns for value in column)]
+    return [*parts[count:], *(value for column in columns for value in column)]
 
 
 def _kept(meter: Meter, loop: ScanRun, inputs: Sequence[Tensor]) -> tuple[int, list[Any]]:
@@ -80,7 +80,7 @@ def _rest(
     loop: ScanRun, every: Sequence[Tensor], steps: int, kept: int, inputs: Sequence[Tensor]
 ) -> tuple[list[Any], list[list[Any]]]:
     """Returns carries after so many steps, and for each of `every` its value in each of them."""
-    found = _Rest.apply(loop.start, every, steps, kept * steps, *inputs)  # type: ignore[no-untyped-call]
+    parts = _Rest.apply(loop.start, every, steps, kept * steps, *inputs)  # type: ignore[no-untyped-call]
     start = len(loop.start)
-    columns = [list(found[start + place * steps :][:steps]) for place in range(len(every))]
-    return list(found[:start]), columns
+    columns = [list(parts[start + place * steps :][:steps]) for place in range(len(every))]
+    return list(parts[:start]), columns

@@ -54,11 +54,11 @@ Scanned = Callable[[ScanRun], Sequence[Any]]
 
 def every_step(loop: ScanRun) -> Sequence[Any]:
     """Returns what the scan gives."""
-    carries, found, count = loop.start, [], len(loop.scan.every)
+    carries, each_step, count = loop.start, [], len(loop.scan.every)
     for number in range(loop.scan.length):
         carries, given = loop.once(number, carries)
-        found.append(given[:count])
-    return loop.results(found, given[count:])
+        each_step.append(given[:count])
+    return loop.results(each_step, given[count:])
 
 
 def ends(loop: ScanRun) -> Sequence[Any]:

@@ -59,20 +59,20 @@ def _forms(result: Any, read: Any) -> _Forms:
 
 def _key(values: Sequence[Any]) -> _Key | None:
     """Returns what a result depends on; None where that is more than forms and plain values."""
-    found: list[Any] = []
+    parts: list[Any] = []
     for value in values:
         if isinstance(value, Tensor):
             if not value.is_meta:
                 return None
-            found += (value.shape, value.stride(), value.dtype)
+            parts += (value.shape, value.stride(), value.dtype)
         elif isinstance(value, list | tuple):
             inner = _key(value)
             if inner is None:
                 return None
-            found.append(inner)
+            parts.append(inner)
         else:
-            found += (type(value), value if isinstance(value, _PLAIN) else str(value))
-    return tuple(found)
+            parts += (type(value), value if isinstance(value, _PLAIN) else str(value))
+    return tuple(parts)
 
 
 _PLAIN: Final = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))

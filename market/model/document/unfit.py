@@ -65,8 +65,8 @@ def refuse_sum(objective: LossModule, data: Mapping[str, Tensor], target: str) -
 
 def _is_by_rows(answer: Any) -> bool:
     """Returns whether all tensors of an answer to two rows, at least one, have an entry for each row."""
-    found = [leaf for leaf in tree_leaves(answer) if isinstance(leaf, Tensor)]
-    return bool(found) and all(tensor.shape[:1] == (2,) for tensor in found)
+    outputs = [leaf for leaf in tree_leaves(answer) if isinstance(leaf, Tensor)]
+    return bool(outputs) and all(tensor.shape[:1] == (2,) for tensor in outputs)
 
 
 def _is_kept(objective: LossModule, answer: Any, target: Tensor, loss: float) -> bool:

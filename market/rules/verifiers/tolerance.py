@@ -51,9 +51,9 @@ def tell(allowed: Allowed) -> list[dict[str, Any]]:
     return [{"classes": list(classes), "tau": dict(tau)} for classes, tau in sorted(allowed.items())]
 
 
-def read(told: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]]:
+def read(entries: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]]:
     """Returns the thresholds from the JSON that `tell` returns."""
-    return {pair(*entry["classes"]): entry["tau"] for entry in told}
+    return {pair(*entry["classes"]): entry["tau"] for entry in entries}
 
 
 def near(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> bool:

@@ -110,7 +110,7 @@ def evidence(
         allowed=[AllowedView(**pair) for pair in row.allowed] if published and row.allowed is not None else None,
         plan=PlanView(**asdict(row.plan)) if over else None,
         audit_link=hexed(link) if over else None,
-        audit=audit_view(audit, published, found=made.audit) if audit is not None and over else None,
+        audit=audit_view(audit, published, audit_sketch=made.audit) if audit is not None and over else None,
     )
 
 

@@ -43,7 +43,7 @@ def audit_view(
     row: Audit,
     published: bool,
     accusations: Iterable[Accusation] = (),
-    found: Sketch | None = None,
+    audit_sketch: Sketch | None = None,
     score: Score | None = None,
 ) -> AuditView:
     """Returns the view of an audit. `published`: the task's answer may be shown (store.disclosure)."""
@@ -55,7 +55,7 @@ def audit_view(
         reason=row.reason,
         determinism_class=row.determinism_class,
         root=row.root if published else None,
-        sketch=sketch_view(found) if published else None,
+        sketch=sketch_view(audit_sketch) if published else None,
         runs=row.runs,
         seconds=row.seconds,
         ended_at=time(row.ended_at),

@@ -52,9 +52,9 @@ def floating(*places: int) -> Condition:
 
 def one_float_type(tensors: Sequence[Any]) -> None:
     """Raises DocumentRefused unless all are floats of one type; nulls do not count."""
-    found = {tensor.dtype for tensor in tensors if tensor is not None}
-    refuse_unless(len(found) <= 1, "its tensors are of several element types")
-    refuse_unless(all(dtype.is_floating_point for dtype in found), "its tensors are not floats")
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    refuse_unless(len(dtypes) <= 1, "its tensors are of several element types")
+    refuse_unless(all(dtype.is_floating_point for dtype in dtypes), "its tensors are not floats")
 
 
 def shaped(tensor: Any, shape: Sequence[int], what: str) -> None:
