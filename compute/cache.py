@@ -83,4 +83,4 @@ class Cache:
                 path.unlink()
                 taken -= sizes[path]
         if taken > allowed:
-            raise DownloadFailed("what is being downloaded leaves no room in the cache")
+            raise DownloadFailed("the downloads under way leave no room in the cache")

@@ -97,7 +97,7 @@ def read(path: Path) -> Deployment:
         hashes = {name: Hash(bytes.fromhex(fields[name])) for name in ("genesis", "instance")}
         return Deployment(**fields | hashes)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no address book") from error
+        raise ValueError(f"{path} is not an address book") from error
 
 
 def _create(web3: Web3, key: PrivateKey, name: str, *arguments: object) -> tuple[Address, int]:

@@ -31,7 +31,7 @@ def passphrase_in(path: Path) -> str:
     except OSError as error:
         raise Refused(f"the passphrase file {path} cannot be read: {error.strerror}") from error
     except UnicodeError as error:
-        raise Refused(f"the passphrase file {path} is no text in UTF-8") from error
+        raise Refused(f"the passphrase file {path} is not text in UTF-8") from error
     if not lines or not lines[0]:
         raise Refused(f"the passphrase file {path} is empty")
     return lines[0]
@@ -40,11 +40,11 @@ def passphrase_in(path: Path) -> str:
 def asked(what: str, twice: bool = False) -> str | None:
     """Prompts for a passphrase without echo; returns None without a terminal or if nothing was typed.
 
-    Raises Refused if it is asked for twice and the two differ.
+    Raises Refused if it is asked for twice and the two passphrases differ.
     """
     if not sys.stdin.isatty():
         return None
     typed = getpass.getpass(f"Passphrase of {what}: ")
     if twice and getpass.getpass("Once more: ") != typed:
-        raise Refused("the two differ")
+        raise Refused("the two passphrases differ")
     return typed or None

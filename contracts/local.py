@@ -111,7 +111,7 @@ class LocalChain:
                 return cls.start(directory, port, block_time)
             except AlreadyRuns:
                 time.sleep(0.05)
-        raise LocalChainFailed(f"what holds {directory / _LOCK} is no Anvil of ours")
+        raise LocalChainFailed(f"what holds {directory / _LOCK} is not an Anvil that gradmarket started")
 
     def revive(self) -> bool:
         """Starts the folder's chain again, from its state and on the same port, if its process has ended.

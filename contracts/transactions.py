@@ -86,7 +86,7 @@ def mined(outcome: Outcome) -> Receipt:
         case Reverted(name, _):
             raise ContractRefused(name)
         case Unknown(hash_):
-            raise ChainUnreachable(f"no word yet of {hash_}")
+            raise ChainUnreachable(f"no receipt yet for {hash_}")
 
 
 def estimate(web3: Web3, sender: Address, call: Call) -> int:

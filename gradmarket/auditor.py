@@ -117,7 +117,7 @@ class Auditor:
             self._publications[work.job] = self._market.publication(work.job)
         publication = self._publications[work.job]
         if hash_of(publication.digest) != work.offer.spec:
-            raise Refused(f"job {work.job} is published otherwise than the offer of {work.task} names it")
+            raise Refused(f"job {work.job} is not published as the offer of {work.task} names it")
         return publication
 
     def _fresh(self) -> Executor:

@@ -43,7 +43,7 @@ def find(url: str | None = None, token: str | None = None, data: Path | None = N
     if credential is None and here is not None and address.rstrip("/") == here.rstrip("/"):
         credential = _line(folder / "keys" / "token")
     if not (credential or "").isprintable() or not (credential or "").isascii():
-        raise Refused("the token is no API token", "copy it again: letters, digits and dashes")
+        raise Refused("the token is not an API token", "copy it again: letters, digits and dashes")
     return Endpoint(address, credential)
 
 
@@ -54,7 +54,7 @@ def _check_address(address: str) -> None:
     except ValueError:
         sound = False
     if not sound:
-        raise Refused(f"{address[:200]!r} is no service's address", "write it like http://127.0.0.1:8700")
+        raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
 
 
 def _line(path: Path) -> str | None:

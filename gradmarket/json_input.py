@@ -25,7 +25,7 @@ def read(file: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Refused(f"{file} is not JSON: {error}", "mend it there, or name another file") from error
     if not isinstance(value, dict):
-        raise Refused(f"{file} is no JSON object")
+        raise Refused(f"{file} is not a JSON object")
     return value
 
 

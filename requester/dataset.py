@@ -56,7 +56,7 @@ def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
     """Checks that every partition has rows enough for a task, and that the held-out one is there. Raises JobRefused."""
     partitions = training(manifest, spec)
     if not partitions:
-        raise JobRefused("data.manifest.partitions", "none is left to train on beside the held-out one")
+        raise JobRefused("data.manifest.partitions", "no partition is left to train on besides the held-out one")
     for partition in partitions:
         if spec.step.rows > partition.rows:
             raise JobRefused("step.rows", f"partition {partition.name!r} has only {partition.rows}")

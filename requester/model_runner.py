@@ -72,10 +72,10 @@ class ModelRunner:
     def ready(self, blobs: Blobs, spec: JobSpec, manifest: Manifest) -> PublishedModel:
         """Builds a ready architecture for the job's data and publishes it."""
         if not isinstance(spec.model, ReadyModel):
-            raise JobRefused("model", "names no ready architecture")
+            raise JobRefused("model", "is not a ready architecture")
         if manifest.labelled is None:
             raise JobRefused(
-                "model.architecture", "a ready one takes data of `x`, and `y` with its number of `classes`"
+                "model.architecture", "the inputs of a ready one are `x`, and `y` with its number of `classes`"
             )
         with self._lock:
             self._runner.turn(PUBLISHING, publishes=True)

@@ -40,9 +40,9 @@ def receive(descriptor: int, deadline: float | None = None) -> dict[str, Any]:
     try:
         message = json.loads(_exactly(descriptor, length, deadline))
     except (ValueError, RecursionError):
-        raise Broken("a message that is not JSON") from None
+        raise Broken("the message is not JSON") from None
     if not isinstance(message, dict):
-        raise Broken("a message that is not an object")
+        raise Broken("the message is not a JSON object")
     return message
 
 

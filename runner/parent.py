@@ -255,7 +255,7 @@ class Runner:
             return kind.validate_python(child.ask(request))
         except ValidationError:
             self._children.drop()
-            raise RunnerCrashed("its answer makes no sense") from None
+            raise RunnerCrashed("it sent an invalid answer") from None
         except RunnerFailed:  # also after running out of memory: its mappings would stay
             self._children.drop()
             raise

@@ -69,7 +69,7 @@ class ChildProcess:
         try:
             return _GREETING.validate_python(self._receive(deadline))
         except ValidationError:
-            raise self._crashed("its greeting makes no sense") from None
+            raise self._crashed("it sent an invalid greeting") from None
         except MarketError:
             self.end()
             raise

@@ -68,7 +68,7 @@ class Reader:
                 return _OUTSIDE.validate_python(child.ask({"do": "check", "ranges": allowed, **request}))
             except ValidationError:
                 self._drop()
-                raise RunnerCrashed("its answer makes no sense") from None
+                raise RunnerCrashed("it sent an invalid answer") from None
             except (RunnerCrashed, RunnerTimeout):
                 self._drop()
                 raise
@@ -99,7 +99,7 @@ class Reader:
                 check_truths(name, array)
         except TensorsRefused as error:
             self._drop()
-            raise RunnerCrashed(f"its answer makes no sense: {error}") from None
+            raise RunnerCrashed(f"it sent an invalid answer: {error}") from None
         return arrays
 
     def _running(self) -> ChildProcess:

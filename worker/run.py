@@ -50,7 +50,7 @@ def run(
 @contextmanager
 def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Shared]:
     if settings.discover and settings.node is None:
-        raise Refused("markets are discovered by a node of your own: name it (--rpc)")
+        raise Refused("to discover markets, name a node of your own (--rpc)")
     with ExitStack() as stack:
         stack.enter_context(durable.lock(settings.data))
         key = _key(settings, journal)

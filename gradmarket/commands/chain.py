@@ -71,7 +71,7 @@ def _key(chain: int) -> PrivateKey:
     if key:
         return PrivateKey(bytes.fromhex(key.removeprefix("0x")))
     if chain not in LOCAL_CHAIN_IDS:
-        raise Refused(f"chain {chain} is no local one: give the key that pays in {KEY}")
+        raise Refused(f"chain {chain} is not a local one: give the key that pays in {KEY}")
     return DEVELOPMENT_KEYS[0]
 
 

@@ -70,7 +70,7 @@ def _packed(source: Path, arrays: Arrays, cut: Cut) -> Packed:
 def _columns(inputs: list[str]) -> dict[str, list[str]]:
     pairs = [text.partition("=") for text in inputs]
     if any(not name or not columns for name, _, columns in pairs):
-        raise Refused("an input is said as NAME=COLUMN or NAME=COLUMN,COLUMN")
+        raise Refused("write an input as NAME=COLUMN or NAME=COLUMN,COLUMN")
     return {name: columns.split(",") for name, _, columns in pairs}
 
 
@@ -100,7 +100,7 @@ def _manifest(path: Path) -> tuple[bytes, Manifest]:
     except FileNotFoundError as error:
         raise NotFound(f"there is no {path}: `gradmarket data pack` writes it") from error
     except ValidationError as error:
-        raise Refused(f"{path} is no manifest: {str(error)[:300]}") from error
+        raise Refused(f"{path} is not a manifest: {str(error)[:300]}") from error
 
 
 def _checked(path: Path, digest: str) -> bytes:

@@ -83,7 +83,7 @@ def _priced(spec: JobSpec, token: TokenUnit) -> str:
 
 def _agreed(file: str) -> bool:
     if file == "-" or not sys.stdin.isatty():
-        raise Refused("nobody can be asked here: say --yes")
+        raise Refused("there is no terminal to ask on: add --yes")
     return typer.confirm("Post it?")
 
 

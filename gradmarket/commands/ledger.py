@@ -29,7 +29,7 @@ def ledger(
         report, token = client.ledger(job), TokenUnit.of(client.chain())
         books = report.books
         if books is None:
-            raise NotFound("the service shows the entries without their books: ask again later")
+            raise NotFound("the service sent the entries without their sums: ask again later")
     if as_json:
         say_json(report.model_dump(mode="json", exclude={"next"}))
     elif as_csv:

@@ -81,7 +81,7 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
 
 def _forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     if spec.verifier.scored:
-        raise Refused("--trust reckons with audits that are proof, and a score is none: see docs/loss_change.md")
+        raise Refused("--trust needs audits that compare answers; loss_change scores them: see docs/loss_change.md")
     return forecast(spec, assumed)
 
 

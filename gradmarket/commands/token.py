@@ -89,7 +89,7 @@ def seconds(text: str) -> int | None:
 
 def _named(name: str) -> str:
     if not re.fullmatch(TOKEN_NAME, name):
-        raise Refused(f"{name!r} is no token's name: take letters, digits, dots and dashes, 64 at most")
+        raise Refused(f"{name!r} is not a name for a token: take letters, digits, dots and dashes, 64 at most")
     return name
 
 

@@ -55,7 +55,7 @@ def typed(name: str, array: np.ndarray) -> np.ndarray:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind in "iu":
         if array.size and int(array.max()) >= 2**63:
-            raise Refused(f"{name} has numbers that no int64 holds")
+            raise Refused(f"{name} has numbers that do not fit int64")
         return array.astype(np.int64)
     raise Refused(f"{name} is of {array.dtype}: turn it into numbers first")
 

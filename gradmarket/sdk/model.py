@@ -36,7 +36,7 @@ def published(
     names the operator that the market lacks, or what differs from the module.
     """
     if len(arrays["y"]) < 2:
-        raise Refused("a dataset of one row shows nothing")
+        raise Refused("a dataset needs at least two rows")
     example = {name: torch.from_numpy(np.array(array[:EXAMPLE_ROWS])) for name, array in arrays.items()}
     y = example.pop("y")
     inputs = example["x"] if set(example) == {"x"} else example

@@ -65,5 +65,5 @@ def _array(name: str, value: Any) -> np.ndarray:
         return value.detach().cpu().numpy()
     array = np.asarray(value)
     if array.dtype.hasobject:
-        raise Refused(f"{name} is no array of numbers")
+        raise Refused(f"{name} is not an array of numbers")
     return array

@@ -140,7 +140,7 @@ def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
 
     async def check(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
         if identity.role not in roles:
-            raise HTTPException(403, f"this is the requester's: send an API token of the role {' or '.join(roles)}")
+            raise HTTPException(403, f"only an API token may call this, of the role {' or '.join(roles)}: send one")
         return identity
 
     return check
@@ -159,7 +159,7 @@ async def worker_of(request: Request) -> Address:
 
 async def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
     if identity.role != WORKER:
-        raise HTTPException(403, "this is a worker's: sign in with POST /v1/session")
+        raise HTTPException(403, "only workers may call this: sign in with POST /v1/session")
     return Address(identity.subject)
 
 

@@ -74,7 +74,7 @@ class EventTails:
             detail = f"an address follows {settings.address_streams} streams at most: end another one first"
             raise HTTPException(429, detail, retry_after(BUSY_S))
         if source is not None and self._sources.total() >= settings.streams:
-            raise HTTPException(503, "too many streams are followed just now: try again", retry_after(BUSY_S))
+            raise HTTPException(503, "too many event streams are open: try again later", retry_after(BUSY_S))
         name = source or ""
         self._sources[name] += 1
         try:

@@ -68,7 +68,7 @@ class Statements:
             if source is not None and self._wait() > 0.0:
                 if kept is not None:
                     return kept
-                raise HTTPException(503, "too many ledgers are asked for just now", retry_after(self._wait()))
+                raise HTTPException(503, "too many ledgers are being read: try again later", retry_after(self._wait()))
             return await self._make(job_id, None, source)
 
     async def at(self, place: QueuePlace, source: str | None) -> Statement:

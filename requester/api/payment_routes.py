@@ -115,7 +115,7 @@ def stakes_of(reader: RowReader, address: str) -> list[StakeView]:
 
 def _own(address: str, caller: str) -> None:
     if address.lower() != caller.lower():
-        raise HTTPException(403, "these are another worker's: sign in as it")
+        raise HTTPException(403, "only their owner may read these: sign in with its key")
 
 
 @router.get(
@@ -157,7 +157,7 @@ def vouchers(
         def line(account: Account) -> SignedVoucher:
             voucher = receipts.voucher(account, reader.get_one(Job, account.job_id))
             if voucher is None:
-                raise NotFound("the voucher is gone")
+                raise NotFound("the voucher does not exist any more")
             return voucher
 
         return page(reader, rows, [Account.job_id], line, cursor, limit)

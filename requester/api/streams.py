@@ -39,7 +39,7 @@ class Parts:
     async def end(self) -> None:
         """Raises 413 where more follows."""
         if await self._more():
-            raise HTTPException(413, "more bytes came than the payloads that the request names have")
+            raise HTTPException(413, "the body is longer than the payloads that the request names")
 
     async def _more(self) -> bool:
         """Returns whether there is a byte more."""

@@ -75,10 +75,10 @@ def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
         task, audit = locked(work, Task, task_id), locked(work, Audit, task_id)
         if audit.state != AuditState.DUE or said.run < audit.runs:
             if audit.root != said.root:
-                raise Conflict(f"the audit is {audit.state}, and its run {audit.runs - 1} found something else")
+                raise Conflict(f"the audit is {audit.state}, and its run {audit.runs - 1} gave another result")
             return audit.state == AuditState.DUE
         if (said.auditor, said.run) != (audit.auditor, audit.runs):
-            raise Conflict(f"run {audit.runs} of the audit is another auditor's: claim one")
+            raise Conflict(f"run {audit.runs} of the audit was claimed by another auditor: claim one")
         return _take(context, work, task, audit, said)
 
 

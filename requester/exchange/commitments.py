@@ -31,9 +31,9 @@ Own = TypeVar("Own", ReplicaInHand, OwnReplica)
 def held(own: Own | None, worker: Address, replica_id: str, fence: int) -> Own:
     """Returns what belongs to the worker's replica; raises NotFound for another's, TooLate for another fence."""
     if own is None or own.replica.worker != worker:
-        raise NotFound(f"you hold no replica {replica_id[:80]}")
+        raise NotFound(f"this worker holds no replica {replica_id[:80]}")
     if own.replica.fence != fence:
-        raise TooLate("this lease has been given anew: the fence is another")
+        raise TooLate("the lease was assigned again: its fence has changed")
     return own
 
 
@@ -70,7 +70,7 @@ def commit(
     if replica.state != ReplicaState.LEASED or now > replica.lease_until:
         raise TooLate(f"the lease is over ({replica.state})")
     if _is_full(own):
-        raise TooLate("others answered first, and as many as the task needs")
+        raise TooLate("the task has as many answers as it needs already")
     if not signature_checked:
         check_signature(context, own.hand.task, worker, said)
     work.move(
@@ -98,7 +98,7 @@ def reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bo
     replica, task, worker = own.replica, own.hand.task, own.replica.worker
     if replica.salt is not None:
         if (replica.salt, replica.root) != (said.salt, said.root) or not _same_sketch(own, said):
-            raise Conflict("something else was revealed for this replica")
+            raise Conflict("another answer was revealed for this replica")
         return False
     if replica.state == ReplicaState.COMMITTED and task.state != TaskState.REVEALING:
         raise TooEarly("the wave is not closed")

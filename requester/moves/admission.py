@@ -77,7 +77,7 @@ def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:
         return
     payment.in_units("stake.bond", spec.stake.bond, unit)
     if context.settings.owner is not None:
-        raise JobRefused("stake", "only who owns a job can accuse, and this service's jobs belong to a key elsewhere")
+        raise JobRefused("stake", "only a job's owner can accuse, and another key owns this service's jobs")
 
 
 def _plugin(field: str, load: object) -> None:

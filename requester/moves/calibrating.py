@@ -68,10 +68,10 @@ def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
         _check(job, said)
         if run.ended_at is not None or said.run < run.runs:
             if run.root != said.root or run.sketch not in (None, _packed(job, said)):
-                raise Conflict(f"run {run.runs - 1} of the task in this class found something else")
+                raise Conflict(f"run {run.runs - 1} of the task in this class gave another result")
             return run.ended_at is None
         if (said.auditor, said.run) != (run.auditor, run.runs):
-            raise Conflict(f"run {run.runs} of the task in this class is another auditor's: claim one")
+            raise Conflict(f"run {run.runs} of the task in this class was claimed by another auditor: claim one")
         return _take(work, job, task, run, said, now)
 
 

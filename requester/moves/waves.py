@@ -43,7 +43,7 @@ def _close(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
 def _dismiss_late(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Ends the leases of those that did not commit; where there was a backup, one of them is left in any case."""
     if hand.task.backups:
-        left = dismiss(work, hand.replicas, reason="others answered first, and as many as the task needs")
+        left = dismiss(work, hand.replicas, reason="the task has as many answers as it needs already")
         strike(context, work, hand.task, backups.overtaken(left, now))
     else:
         late = dismiss(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")

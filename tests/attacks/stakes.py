@@ -56,7 +56,7 @@ def staked(scene: Scene, stranger: FakeMarket, wallet: Wallet) -> str:
 
 @attack(
     "a stake under other terms than published",
-    "refused: the market tells of a window to contest of 604800, and the chain has 60; at stake 0",
+    "refused: the market publishes a window to contest of 604800, and the chain has 60; at stake 0",
 )
 def a_week_to_contest_published_and_a_minute_on_the_chain(scene: Scene) -> str:
     return staked(scene, slashing(scene, 60, HOUR), Wallet(scene.rich(), Path("unused")))
@@ -64,7 +64,7 @@ def a_week_to_contest_published_and_a_minute_on_the_chain(scene: Scene) -> str:
 
 @attack(
     "a stake under other terms than published",
-    "refused: the market tells of a window to accuse whoever left of 3600, and the chain has 4294967295; at stake 0",
+    "refused: the market publishes a window to accuse whoever left of 3600, and the chain has 4294967295; at stake 0",
 )
 def a_stake_that_would_be_locked_for_ever(scene: Scene) -> str:
     return staked(scene, slashing(scene, WEEK, 2**32 - 1), Wallet(scene.rich(), Path("unused")))

@@ -61,7 +61,7 @@ def contest(
     key = wallet.load(settings.data, settings.secret)
     for facts in known_chains.kept(settings.data):
         for name in cases.contest(ledger_of(settings.node, facts), key.key, case):
-            Journal(as_json).say("contested", f"{name} is contested; the validators decide.", case=name)
+            Journal(as_json).say("contested", f"{name} is contested; the validators will rule on it.", case=name)
 
 
 @app.command("examine")

@@ -51,7 +51,7 @@ def new(
     check_a_key_may_be_made(settings.data)
     secret = None if plain else settings.secret or keystore.asked("the new wallet", twice=True)
     if secret is None and not plain:
-        raise Refused("nobody can be asked for a passphrase here: give --passphrase-file, or say --plain-key")
+        raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file, or say --plain-key")
     _show(wallet.create(settings.data, secret), as_json)
 
 
@@ -61,7 +61,7 @@ def encrypt(data: DataOption = None, passphrase_file: PassphraseOption = None, a
     settings = settings_of(data=data, passphrase_file=passphrase_file)
     secret = settings.secret or keystore.asked("the wallet", twice=True)
     if secret is None:
-        raise Refused("nobody can be asked for a passphrase here: give --passphrase-file")
+        raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file")
     _show(wallet.encrypt(settings.data, secret), as_json)
 
 

@@ -124,5 +124,5 @@ def origin_of(endpoint: str) -> str:
     except (httpx.InvalidURL, TypeError) as error:
         raise Untrusted(f"{endpoint[:200]!r} is no address") from error
     if url.scheme not in ("http", "https") or not url.host or url.userinfo:
-        raise Untrusted(f"{endpoint[:200]!r} is no address of a market")
+        raise Untrusted(f"{endpoint[:200]!r} is not the address of a market")
     return str(url).rstrip("/")

@@ -203,4 +203,4 @@ class MarketSession:
         try:
             self._loop.leave_now()
         except MarketError as error:
-            self.context.journal.say("unreachable", f"The leases lapse by themselves: {error}")
+            self.context.journal.say("unreachable", f"The leases expire by themselves: {error}")

@@ -147,7 +147,7 @@ class Scheduler:
         try:
             announcements = self._discovery.look()
         except ChainError as error:
-            self._shared.journal.once("discovery", f"The chain does not tell of markets now: {error}")
+            self._shared.journal.once("discovery", f"The chain cannot be asked for markets now: {error}")
             return
         room, candidates = max(0, MOST - len(self.sessions)), self._waiting + announcements
         self._waiting = candidates[room:]
@@ -195,7 +195,7 @@ class Scheduler:
 
     def _rest(self, origin: str, error: MarketError) -> None:
         self._resting[origin] = time.monotonic() + REST_S
-        self._shared.journal.say("resting", f"{origin} is left alone for a while: {error}", market=origin)
+        self._shared.journal.say("resting", f"{origin} is not asked for a while: {error}", market=origin)
 
     def _awake(self, origin: str) -> bool:
         return self._resting.get(origin, 0.0) <= time.monotonic()

@@ -88,7 +88,7 @@ def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool,
     """
     me, terms, case = address_of(key), job.terms, stakes.case(ledger, named(name))
     if me not in terms.validators:
-        raise Refused(f"{me} is none of the job's validators, {', '.join(terms.validators)}")
+        raise Refused(f"{me} is not one of the job's validators, {', '.join(terms.validators)}")
     if case.stage != CaseStage.CONTESTED or case.job != job.chain_job:
         raise Refused(f"case {name} of job {case.job} is {case.stage.name.lower()}: only contested ones are decided")
     ruling = Ruling(named(name), case.amount, guilty)

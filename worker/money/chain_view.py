@@ -55,18 +55,18 @@ def join(url: str, facts: ChainFacts) -> Ledger:
     if (decimals := ledger.decimals()) != facts.decimals:
         raise Untrusted(f"the market says that its token has {facts.decimals} decimals, and the chain {decimals}")
     if not 1 <= (window := ledger.min_window()) <= LONGEST_WINDOW_S:
-        raise Untrusted(f"the contract's shortest window is {window} s: no honest deployment has such a one")
+        raise Untrusted(f"the contract's shortest window is {window} s: an honest deployment has a longer one")
     return ledger
 
 
 def check_facts(facts: ChainFacts) -> None:
     """Raises Untrusted for a symbol that could control a terminal, or decimals or a unit that break the arithmetic."""
     if not 1 <= len(facts.symbol) <= LONGEST_SYMBOL or not facts.symbol.isprintable():
-        raise Untrusted(f"the market's token has no name that can be shown: {facts.symbol[:LONGEST_SYMBOL]!a}")
+        raise Untrusted(f"the market's token has a name that cannot be shown: {facts.symbol[:LONGEST_SYMBOL]!a}")
     if not 0 <= facts.decimals <= MOST_DECIMALS:
         raise Untrusted(f"the market's token has {facts.decimals:.3g} decimals: at most {MOST_DECIMALS} make sense")
     if not re.fullmatch(r"[1-9][0-9]{0,38}", facts.unit):
-        raise Untrusted(f"the market counts in units of {facts.unit[:40]!a}: that is no positive amount")
+        raise Untrusted(f"the market counts in units of {facts.unit[:40]!a}: that is not a positive amount")
 
 
 class ChainView:

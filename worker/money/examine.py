@@ -143,7 +143,7 @@ def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
         return Examined(False, "the task comes out here as the accused worker answered", *roots)
     if set(runs) == {shown.found}:
         return Examined(True, "the task comes out here, twice, as the auditor found and not as was answered", *roots)
-    raise Refused(f"here {shown.task} comes out as {runs[-1]}, as neither says: this machine cannot decide the case")
+    raise Refused(f"here {shown.task} comes out as {runs[-1]}, as neither says: this machine cannot settle the case")
 
 
 def _recomputing(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:

@@ -64,7 +64,7 @@ def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -
     if publication is None or chain_job is None:
         raise Refused(f"job {job} is not on the chain yet")
     if publication.job != job:
-        raise Untrusted(f"the market tells of job {publication.job} where job {job} was asked for")
+        raise Untrusted(f"the market sent job {publication.job} instead of job {job}")
     if publication.spec.stake is None:
         raise Refused(f"job {job} takes no stakes")
     return chain_job, publication.spec.stake, hash_of(publication.digest)
@@ -73,7 +73,7 @@ def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -
 def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
     """Raises Untrusted unless the chain has the job under the specification that its market publishes."""
     if ChainView(ledger, me).opened(job.chain_job).spec_digest != job.spec:
-        raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
+        raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market publishes")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def agreed(ledger: Ledger, job: Offered, bounds: Bounds) -> None:
     for name, (published, onchain) in terms.items():
         if published != onchain:
             raise Untrusted(
-                f"the market tells of a {name} of {published}, and the chain has {onchain}: do not stake here"
+                f"the market publishes a {name} of {published}, and the chain has {onchain}: do not stake here"
             )
     if on.contest_window < bounds.contest_s:
         why = f"an accusation could be contested for {on.contest_window} s only"

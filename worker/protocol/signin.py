@@ -30,7 +30,7 @@ def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn
     """Raises Untrusted if the message would sign in elsewhere: a market must not use a worker's identity there."""
     for netloc in (nonce.domain, urlsplit(nonce.uri).netloc):
         if not same_place(netloc, urlsplit(origin).netloc):
-            raise Untrusted(f"{origin} asks to sign in at {netloc}; if that is the same service, use its address")
+            raise Untrusted(f"{origin} asks to sign in at {netloc}; if that is the same service, use that address")
     if nonce.chain_id != credentials.chain_id:
         raise Untrusted(f"{origin} asks to sign in on chain {nonce.chain_id}, the job is on {credentials.chain_id}")
     text = message(credentials, nonce)
