@@ -74,9 +74,7 @@ class ModelRunner:
         if not isinstance(spec.model, ReadyModel):
             raise JobRefused("model", "is not a ready architecture")
         if manifest.labelled is None:
-            raise JobRefused(
-                "model.architecture", "the inputs of a ready one are `x`, and `y` with its number of `classes`"
-            )
+            raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
         with self._lock:
             self._runner.turn(PUBLISHING, publishes=True)
             model = self._runner.publish(
