@@ -113,7 +113,7 @@ def test_an_answer_that_nobody_reads_is_let_go(hasty: Service) -> None:
     data = b"\0" * (32 << 20)
     digest = hasty.context.blobs.put(data)
     with connected(hasty) as made:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         made.sendall(f"GET /v1/blobs/{digest} HTTP/1.1\r\nAuthorization: Bearer {hasty.token}\r\n\r\n".encode())
         time.sleep(3)
         made.settimeout(LET_GO_S)
