@@ -125,12 +125,15 @@ class _Update:
                 self.loss = float(values[0])
 
     def _step(self, name: str, place: slice, gradient: Vector) -> None:
-        """Updates this part of a parameter, as flat vectors."""
+        """Updates this part of a parameter: as flat vectors, or in its own shape where that may matter."""
         own, common = self._keys.get(name, ()), self._keys.get("", ())
-        held = {key: self._memory[key].reshape(-1)[place] for key in own} | {key: self._memory[key] for key in common}
-        parameter = {name: self._parameters[name].reshape(-1)[place]}
-        moved, kept = self._move.optimizer.step(parameter, {name: gradient}, held, self._lr, self._move.settings)
-        self._after[name].reshape(-1)[place] = moved[name]
+        shape = (-1,) if self._move.optimizer.ELEMENTWISE else self._parameters[name].shape
+        held = {key: self._memory[key].reshape(-1)[place].reshape(shape) for key in own}
+        held |= {key: self._memory[key] for key in common}
+        parameter = {name: self._parameters[name].reshape(-1)[place].reshape(shape)}
+        slope = {name: gradient.reshape(shape)}
+        moved, kept = self._move.optimizer.step(parameter, slope, held, self._lr, self._move.settings)
+        self._after[name].reshape(-1)[place] = moved[name].reshape(-1)
         for key in own:
             held[key][...] = kept[key]
         self._common = {key: kept[key] for key in common}

@@ -13,7 +13,7 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import CHUNK, Vector
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.norm import norm
-from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.optimizers import _newton_schulz, optimizer
 
 SHAPES = {"layer.weight": (9, 5), "layer.bias": (9,), "scale": ()}
 SGD, ADAMW = optimizer("sgd"), optimizer("adamw")
@@ -102,6 +102,115 @@ def test_lamb_moves_a_tensor_of_zeros_by_the_plain_rate() -> None:
     np.testing.assert_allclose(moved["p"], -0.1, rtol=1e-5)
 
 
+def test_lars_is_algorithm_1_in_float64() -> None:
+    """Of You, Gitman and Ginsburg 2017, written down a second time, tensor by tensor."""
+    rates = [10.0 * rate for rate in RATES]
+    found = ours("lars", {"weight_decay": 0.0005, "trust": 0.01}, rates)
+    expected = {name: values.astype(np.float64) for name, values in drawn(0).items()}
+    velocity = dict.fromkeys(SHAPES, 0.0)
+    for step, lr in enumerate(rates, 1):
+        for name, slope in drawn(step).items():
+            lengths = np.linalg.norm(expected[name]), np.linalg.norm(slope.astype(np.float64))
+            local = 0.01 * lengths[0] / (lengths[1] + 0.0005 * lengths[0])
+            velocity[name] = 0.9 * velocity[name] + lr * local * (slope + 0.0005 * expected[name])
+            expected[name] = expected[name] - velocity[name]
+    for name in SHAPES:
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-4, atol=2e-5)
+
+
+@given(st.integers(-10, 10))
+def test_a_lars_step_does_not_depend_on_the_gradients_length(exponent: int) -> None:
+    rule = optimizer("lars")
+    settings, start, slope = rule.Settings(), drawn(0), drawn(1)
+    longer = {name: values * np.float32(2.0**exponent) for name, values in slope.items()}
+    steps = [rule.step(start, each, rule.start(start, settings), 1.0, settings)[0] for each in (slope, longer)]
+    for name in SHAPES:
+        np.testing.assert_allclose(steps[0][name], steps[1][name], rtol=1e-6)
+
+
+@pytest.mark.parametrize("still", ["parameter", "gradient"])
+def test_lars_gives_a_tensor_of_zeros_the_trust_alone(still: str) -> None:
+    rule, one, none = optimizer("lars"), np.ones(4, np.float32), np.zeros(4, np.float32)
+    parameter, slope = (none, one) if still == "parameter" else (one, none)
+    settings = rule.Settings()
+    moved, _ = rule.step({"p": parameter}, {"p": slope}, rule.start({"p": parameter}, settings), 2.0, settings)
+    np.testing.assert_allclose(moved["p"], parameter - 0.002 * slope, rtol=1e-6)
+
+
+def newton_schulz(matrix: Vector) -> np.ndarray:
+    """As Jordan et al. 2024 write it down, in float64."""
+    high = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T.astype(np.float64) if high else matrix.astype(np.float64)
+    x = x / np.linalg.norm(x)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x.T if high else x
+
+
+MATRICES = st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32), st.floats(1e-6, 1e6))
+
+
+@given(MATRICES)
+def test_an_orthogonal_step_is_that_of_the_iteration_in_float64(case: tuple[int, int, int, float]) -> None:
+    rows, columns, seed, scale = case
+    matrix = (scale * np.random.default_rng(seed).standard_normal((rows, columns))).astype(np.float32)
+    found = _newton_schulz.orthogonal(matrix)
+    np.testing.assert_allclose(found, newton_schulz(matrix), atol=1e-4)
+    assert found.dtype == np.float32
+    assert np.linalg.svd(found, compute_uv=False).max() < 1.21
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 2**32))
+def test_its_products_have_the_same_bits_in_whatever_order_they_are_added(few: int, more: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    drawn_units = chance.standard_normal((few, few + more)) * (np.arange(few + more) % 3)
+    units = np.rint(drawn_units * (2.0**24 / max(1.0, np.linalg.norm(drawn_units))))
+    places = chance.permutation(few + more)
+    ordered = np.ascontiguousarray(_newton_schulz.iterated(units)[:, places])
+    assert _newton_schulz.iterated(np.ascontiguousarray(units[:, places])).tobytes() == ordered.tobytes()
+
+
+def test_a_matrix_of_zeros_stays_and_one_that_is_not_finite_is_nan() -> None:
+    zeros, broken = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
+    broken[1, 1] = np.inf
+    assert not _newton_schulz.orthogonal(zeros).any()
+    assert np.isnan(_newton_schulz.orthogonal(broken)).all()
+
+
+def test_muon_is_torchs_within_torchs_bfloat16() -> None:
+    settings, named = {"weight_decay": 0.1}, "layer.weight"
+    parameter = torch.nn.Parameter(torch.from_numpy(drawn(0)[named].copy()))
+    rule = torch.optim.Muon([parameter], lr=RATES[0], adjust_lr_fn="match_rms_adamw", **settings)
+    for step, lr in enumerate(RATES):
+        rule.param_groups[0]["lr"] = lr
+        parameter.grad = torch.from_numpy(drawn(step + 1)[named])
+        rule.step()
+    np.testing.assert_allclose(ours("muon", settings, RATES)[named], parameter.detach().numpy(), atol=5e-3)
+
+
+def test_muon_moves_all_but_matrices_as_adamw_does() -> None:
+    assert_same = np.testing.assert_array_equal
+    found, plain = ours("muon", {}, RATES), ours("adamw", {}, RATES)
+    assert_same(found["layer.bias"], plain["layer.bias"])
+    assert_same(found["scale"], plain["scale"])
+    assert not np.allclose(found["layer.weight"], plain["layer.weight"], atol=1e-3)
+    named = ours("muon", {"adamw": ["layer.*"]}, RATES)
+    assert_same(named["layer.weight"], plain["layer.weight"])
+
+
+def test_muon_takes_a_kernel_for_the_matrix_of_its_outputs() -> None:
+    rule = optimizer("muon")
+    settings, chance = rule.Settings(), np.random.default_rng(0)
+    kernel, slope = (chance.standard_normal((4, 2, 3, 3)).astype(np.float32) for _ in range(2))
+    moved = {
+        shape: rule.step({"p": p}, {"p": g}, rule.start({"p": p}, settings), 0.1, settings)[0]["p"].reshape(-1)
+        for shape in ((4, 2, 3, 3), (4, 18))
+        for p, g in [(kernel.reshape(shape), slope.reshape(shape))]
+    }
+    np.testing.assert_array_equal(*moved.values())
+
+
 @pytest.mark.parametrize(("settings", "torchs"), ADAMW_CASES, ids=["defaults", "all set"])
 def test_adamw_is_torchs(settings: dict[str, object], torchs: dict[str, object]) -> None:
     assert_close(ours("adamw", settings, RATES), theirs(torch.optim.AdamW, torchs, RATES))
@@ -155,6 +264,10 @@ REFUSED = [
     ("adamw", {"beta2": -0.1}),
     ("adamw", {"epsilon": 0.0}),
     ("adamw", {"momentum": 0.9}),
+    ("lars", {"trust": 0.0}),
+    ("lars", {"momentum": 1.0}),
+    ("muon", {"momentum": 1.0}),
+    ("muon", {"adamw": "layer.*"}),
 ]
 
 

@@ -4,7 +4,8 @@ An optimizer is `Settings`, two pure functions, `start` (its memory before the f
 is `ELEMENTWISE`. Its memory is a flat dict of named arrays, so it is stored like a model: `<key>/<parameter>` has a
 parameter's shape, a name without a slash is common to all. It computes in float32, elementwise, with additions,
 products, quotients and numpy's square root, which is correctly rounded, so its bits do not depend on the machine.
-Hyperparameters are computed in float64 and rounded to float32 once.
+Matrix products are exact sums of whole numbers (_newton_schulz). Hyperparameters are computed in float64 and rounded to
+float32 once.
 """
 
 from collections.abc import Callable
@@ -41,6 +42,14 @@ class Settings(Part):
         """Returns the weight decay of a parameter: its first matching group's, else the common one."""
         matching = (group.weight_decay for group in self.groups if fnmatchcase(name, group.pattern))
         return next(matching, self.weight_decay)
+
+    def operations(self, name: str, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+        """Returns the operations of a step on this parameter that grow faster than its size; a multiply-add is two."""
+        return 0
+
+    def scratch(self, name: str, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+        """Returns the bytes that a step on this parameter takes besides parameters, gradients and memory."""
+        return 0
 
 
 class OptimizerRule(Protocol):

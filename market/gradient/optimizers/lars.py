@@ -1,0 +1,62 @@
+"""LARS: momentum whose rate is set for each tensor by its norms (You, Gitman and Ginsburg 2017, algorithm 1).
+
+rate <- trust * |p| / (|g| + decay * |p|)          trust where |p| or the divisor is 0
+m <- momentum * m + lr * rate * (g + decay * p)
+p <- p - m
+
+The paper takes trust 0.001, momentum 0.9 and decay 0.0005, a linear warm-up, and a polynomial schedule of power 2. The
+norms are those of `norm`: the same bits on every machine.
+"""
+
+from typing import Final
+
+import numpy as np
+from pydantic import Field
+
+from gradmarket.market.gradient import optimizers
+from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
+from gradmarket.market.gradient.norm import norm
+from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+
+ELEMENTWISE: Final = False
+
+
+class Settings(optimizers.Settings):
+    momentum: float = Field(default=0.9, ge=0.0, lt=1.0)
+    trust: float = Field(default=0.001, gt=0.0, le=1.0)
+
+
+def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
+    """Returns `momentum/<name>`, zeros, for each parameter."""
+    return {f"momentum/{name}": np.zeros_like(parameter) for name, parameter in parameters.items()}
+
+
+def step(
+    parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
+) -> tuple[dict[str, Vector], Memory]:
+    check(parameters, gradient)
+    moved: dict[str, Vector] = {}
+    kept: Memory = {}
+    for name, parameter in parameters.items():
+        key, decay = f"momentum/{name}", settings.decay(name)
+        rate = lr * settings.trust * _ratio(parameter, gradient[name], decay)
+        kernel = _kernel(rate, decay, settings.momentum)
+        moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], remembered(memory, key, parameter))
+    return moved, kept
+
+
+def _ratio(parameter: Vector, gradient: Vector, decay: float) -> float:
+    """Returns |p| / (|g| + decay * |p|), and 1 where either is 0."""
+    length, slope = norm([parameter.reshape(-1)]), norm([gradient.reshape(-1)])
+    divisor = slope + decay * length
+    return length / divisor if length and divisor else 1.0
+
+
+def _kernel(rate: float, decay: float, momentum: float) -> Kernel:
+    factor, shrink, keep = np.float32(rate), np.float32(decay), np.float32(momentum)
+
+    def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
+        after = before * keep + (gradient + parameter * shrink) * factor
+        return np.subtract(parameter, after), after
+
+    return kernel
