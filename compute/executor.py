@@ -70,7 +70,7 @@ class Executor:
             state = self._parameters(digest_of(offer.parameters), info)
             self._look_ahead(publication, offer)
             started = time.perf_counter()
-            tensors = self._compute(state, batch, offer.seed, spec.step)
+            tensors = self._compute(state, batch, offer.seed, spec.step_in(offer.round))
             seconds = time.perf_counter() - started
         return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
 

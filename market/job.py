@@ -37,7 +37,7 @@ from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
 from gradmarket.market.stakes import Stakes
-from gradmarket.market.step import Optimizer, Step
+from gradmarket.market.step import GradientStep, LocalStep, Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
 
 STALEST: Final = 4
@@ -135,6 +135,10 @@ class JobSpec(Part):
         if self.stake is not None:
             return "gives odds and no proof, and a stake is lost by proof only: leave out stake"
         return ""
+
+    def step_in(self, round_number: int) -> GradientStep | LocalStep:
+        """Returns what a task of this round computes."""
+        return self.step.in_round(round_number, self.rounds)
 
     @property
     def tasks_needed(self) -> int:

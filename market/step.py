@@ -8,8 +8,18 @@ from gradmarket.market.fields import Chosen, Count, Name, Part
 
 
 class Schedule(Part):
+    """How a rate changes: over the rounds of a job, or over all the inner steps of its local steps."""
+
     name: Literal["constant", "linear", "cosine"] = "constant"
     warmup: int = Field(default=0, ge=0, le=1_000_000)
+
+
+def _is_constant(schedule: Schedule) -> bool:
+    return schedule == Schedule()
+
+
+def _is_none(steps: int) -> bool:
+    return steps == 0
 
 
 class InnerOptimizer(Chosen):
@@ -18,10 +28,14 @@ class InnerOptimizer(Chosen):
     name: Name = "sgd"
     lr: float = Field(gt=0, le=1e6)
     clip: float | None = Field(default=None, gt=0)
+    """The greatest L2 norm of a gradient, over all tensors together; a longer one is scaled down."""
+    schedule: Schedule = Field(default=Schedule(), exclude_if=_is_constant)
+    """Over the inner steps of all rounds. Omitted where it is the default, so that older publications keep their
+    digests."""
 
 
 class Optimizer(InnerOptimizer):
-    """The requester's own optimizer, whose rate may follow a schedule over the rounds."""
+    """The requester's own optimizer, whose schedule is over the rounds."""
 
     schedule: Schedule = Schedule()
 
@@ -59,6 +73,10 @@ class GradientStep(Passes):
 
     kind: Literal["gradient"] = "gradient"
 
+    def in_round(self, number: int, rounds: int) -> "GradientStep":  # noqa: ARG002
+        """Returns the step of a task in this round, which is the same in all."""
+        return self
+
 
 class LocalStep(Passes):
     """One task takes `steps` inner steps from the round's parameters, each by the gradient over `rows` new rows.
@@ -69,10 +87,35 @@ class LocalStep(Passes):
     kind: Literal["local"]
     steps: int = Field(ge=1, le=10_000)
     optimizer: InnerOptimizer
+    rewarm: int = Field(default=0, ge=0, le=10_000, exclude_if=_is_none)
+    """In the first inner steps of each task, so many, the rate grows linearly to its schedule's: the optimizer's memory
+    is empty then. Omitted where it is 0, as `schedule` is where it is the default."""
 
     @property
     def moves(self) -> int:
         return self.steps
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Returns the number of the first inner step among all of the job's, and how many these are."""
+        return 0, self.steps
+
+    def in_round(self, number: int, rounds: int) -> "LocalStep":
+        """Returns the step of a task in this round; it knows its place where its rate follows a schedule."""
+        if _is_constant(self.optimizer.schedule):
+            return self
+        return PlacedStep(**dict(self), first=number * self.steps, total=rounds * self.steps)
+
+
+class PlacedStep(LocalStep):
+    """The local steps of one round: `first` and `total` are counted in inner steps of the whole job."""
+
+    first: int = Field(ge=0)
+    total: int = Field(ge=1)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.first, self.total
 
 
 def _kind(step: Any) -> str:
@@ -84,3 +127,6 @@ Step = Annotated[
     Discriminator(_kind, "no_such_step", "no step of this kind; there is gradient, local"),
 ]
 """`kind` is a file of model/steps."""
+
+TaskStep = GradientStep | LocalStep | PlacedStep
+"""What a child computes: a job's step in one round."""

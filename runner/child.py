@@ -26,14 +26,14 @@ from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.layout import check_batch, sizes_of
 from gradmarket.market.model.task_cost import Cost, cost, evaluation, evaluation_cost
-from gradmarket.market.step import Step
+from gradmarket.market.step import TaskStep
 from gradmarket.runner import allowance, serving
 from gradmarket.runner.arena import Arena, decoded
 from gradmarket.runner.serving import Configuration, Request
 
 Arrays = Mapping[str, np.ndarray]
 ADMITTED_KEPT: Final = 16
-_STEP: Final[TypeAdapter[Step]] = TypeAdapter(Step)
+_STEP: Final[TypeAdapter[TaskStep]] = TypeAdapter(TaskStep)
 
 
 class RequestHandler:

@@ -12,6 +12,7 @@ from gradmarket.market.job import JobSpec, canonical
 REFUSED: Final = ValidationError
 """The API answers it as a 422 that names the field."""
 _DIGEST: Final = "blake3:" + "ab" * 32
+_INNER: Final = {"name": "muon", "lr": 0.1, "clip": 1.0, "schedule": {"name": "linear", "warmup": 2}, "adamw": ["head"]}
 
 
 def case(chance: Random) -> Case:
@@ -34,7 +35,7 @@ def read(case: Case) -> JobSpec:
 def _honest(chance: Random) -> dict[str, Any]:
     document = {"document": _DIGEST, "parameters": _DIGEST}
     ready = {"architecture": "mlp", "arguments": {"hidden": [32]}}
-    local = {"kind": "local", "rows": 64, "steps": 5, "optimizer": {"name": "sgd", "lr": 0.1}}
+    local = {"kind": "local", "rows": 64, "steps": 5, "rewarm": 2, "optimizer": _INNER}
     return {
         "name": "digits",
         "model": chance.choice((ready, document)),

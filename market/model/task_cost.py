@@ -46,7 +46,8 @@ def cost(document: Document, bound: Bound, step: Step) -> Cost:
     sums = sizes.answer if step.rows > step.pass_rows else 0
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
     memory = bound.idle_bytes + RUNTIME + sizes.state + sizes.rows + max(passing, _after(sizes, step))
-    return Cost(bound.operations * step.passes, memory, passing, sizes.state, bound.only_on_cpu)
+    operations = bound.operations * step.passes + step.moves * sizes.moving
+    return Cost(operations, memory, passing, sizes.state, bound.only_on_cpu)
 
 
 def evaluation(rows: int) -> GradientStep:
@@ -70,17 +71,30 @@ class _Sizes:
     rows: int
     trained: int
     answer: int
+    scratch: int
+    """What an inner step takes besides parameters, gradients and memory, for the one parameter that it is at."""
+    moving: int
+    """The operations of an inner step that grow faster than the parameters."""
 
     @classmethod
     def of(cls, document: Document, step: Step) -> "_Sizes":
         state, rows = _bytes(document.state), _bytes(document.batch(step.moves * step.rows))
         trained = 4 * sum(entry.elements for entry in document.trainable)
         updates = 4 * sum(math.prod(document.state[name][0]) for name in document.updates)
-        return cls(state, rows, trained, 4 + trained + updates)
+        scratch, moving = _inner(document, step.optimizer) if isinstance(step, LocalStep) else (0, 0)
+        return cls(state, rows, trained, 4 + trained + updates, scratch, moving)
 
 
 def _bytes(arrays: Expected) -> int:
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
+
+
+def _inner(document: Document, chosen: InnerOptimizer) -> tuple[int, int]:
+    """Returns the scratch bytes and the operations of an inner step; see _Sizes."""
+    settings = optimizer(chosen.name).Settings(**chosen.settings)
+    shapes = [(entry.name, tuple(entry.shape)) for entry in document.trainable]
+    scratch = max((settings.scratch(*one) for one in shapes), default=0)
+    return scratch, sum(settings.operations(*one) for one in shapes)
 
 
 def _local(sizes: _Sizes, step: LocalStep) -> int:
@@ -96,7 +110,7 @@ def _after(sizes: _Sizes, step: Step) -> int:
     if not isinstance(step, LocalStep):
         return 2 * sizes.answer
     clipped = 0 if step.optimizer.clip is None else 1
-    return sizes.state + (2 + clipped + 2 * (1 + moments(step.optimizer))) * sizes.trained
+    return sizes.state + (2 + clipped + 2 * (1 + moments(step.optimizer))) * sizes.trained + sizes.scratch
 
 
 def moments(chosen: InnerOptimizer) -> int:

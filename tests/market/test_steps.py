@@ -1,5 +1,6 @@
 """One contract for every kind of step, and what each of them computes."""
 
+import math
 from itertools import chain
 from typing import Any
 
@@ -12,17 +13,19 @@ from gradmarket.market import plugins
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.model import steps
 from gradmarket.market.model.architectures import cnn
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Published
+from gradmarket.market.model.figures import Bound, Published
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.passes import numbered
 from gradmarket.market.model.sampling import rows
-from gradmarket.market.step import GradientStep, LocalStep, Step
+from gradmarket.market.model.task_cost import cost
+from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]
@@ -116,29 +119,120 @@ class TestStep:
         assert asked(kind, microbatch=1000).pass_rows == asked(kind).rows
 
 
+LOCAL = {
+    "plain": {},
+    "re-warm": {"rewarm": 2},
+    "longer re-warm than steps": {"rewarm": 9},
+    "cosine": {"optimizer": ADAMW | {"schedule": {"name": "cosine", "warmup": 5}}},
+    "both": {"rewarm": 2, "optimizer": ADAMW | {"schedule": {"name": "linear"}}},
+    "muon": {"optimizer": {"name": "muon", "lr": 0.01}},
+}
+ROUNDS = 3
+
+
+def inner_rates(step: LocalStep, number: int) -> list[float]:
+    """As docs/training.md says it: the schedule over all inner steps, times the re-warm's share of each."""
+    chosen, total = step.optimizer, ROUNDS * step.steps
+    rates = []
+    for inner in range(step.steps):
+        share = min(1.0, (inner + 1) / step.rewarm) if step.rewarm else 1.0
+        rates.append(share * rate(chosen.schedule.name, chosen.lr, number * 3 + inner, total, chosen.schedule.warmup))
+    return rates
+
+
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("name", LOCAL)
 def test_local_steps_are_gradients_and_inner_steps_one_after_another(
-    program: Program, model: Published, batch: Arrays
+    program: Program, model: Published, batch: Arrays, name: str, number: int
 ) -> None:
-    step = asked("local")
+    step = asked("local", **LOCAL[name])
     assert isinstance(step, LocalStep)
-    rule, inner = optimizer("adamw"), GradientStep(rows=4, microbatch=3)
-    settings = rule.Settings(weight_decay=0.1)
+    rule, inner, chosen = optimizer(step.optimizer.name), GradientStep(rows=4, microbatch=3), step.optimizer
+    settings = rule.Settings(**chosen.settings)
     names = [entry.name for entry in program.document.trainable]
     state, losses = dict(model.parameters), []
     memory = rule.start({name: state[name] for name in names}, settings)
-    for number in range(3):
-        part = {name: array[4 * number : 4 * number + 4] for name, array in batch.items()}
-        answer = compute(program, state, part, numbered(b"inner", number, SEED), inner)
-        gradient = clip({name: answer[name] for name in names}, 0.5)
-        moved, memory = rule.step({name: state[name] for name in names}, gradient, memory, 0.01, settings)
+    for place, lr in enumerate(inner_rates(step, number)):
+        part = {name: array[4 * place : 4 * place + 4] for name, array in batch.items()}
+        answer = compute(program, state, part, numbered(b"inner", place, SEED), inner)
+        gradient = {name: answer[name] for name in names}
+        gradient = gradient if chosen.clip is None else clip(gradient, chosen.clip)
+        moved, memory = rule.step({name: state[name] for name in names}, gradient, memory, lr, settings)
         state |= moved | {name: answer[name] for name in program.document.updates}
         losses.append(float(answer["loss"]))
-    found = compute(program, model.parameters, batch, SEED, step)
+    found = compute(program, model.parameters, batch, SEED, step.in_round(number, ROUNDS))
     for name in names:
         np.testing.assert_array_equal(found[name], model.parameters[name] - state[name])
     for name in program.document.updates:
         np.testing.assert_array_equal(found[name], state[name])
     assert found["loss"] == np.float32(np.mean(losses))
+
+
+def test_local_steps_are_torchs_own_loop(program: Program, model: Published, batch: Arrays) -> None:
+    """With torch's AdamW, its clipping and its schedules, from the gradients that the document gives."""
+    step = asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}})
+    assert isinstance(step, LocalStep)
+    inner, number = GradientStep(rows=4, microbatch=3), 1
+    names = [entry.name for entry in program.document.trainable]
+    state = dict(model.parameters)
+    trained = {name: torch.nn.Parameter(torch.tensor(state[name])) for name in names}
+    rule = torch.optim.AdamW(trained.values(), lr=0.01, weight_decay=0.1)
+    decay = torch.optim.lr_scheduler.LambdaLR(rule, lambda place: 1 - (number * 3 + place) / (ROUNDS * 3))
+    for place in range(3):
+        part = {name: array[4 * place : 4 * place + 4] for name, array in batch.items()}
+        answer = compute(program, state, part, numbered(b"inner", place, SEED), inner)
+        for name in names:
+            trained[name].grad = torch.from_numpy(answer[name].copy())
+        torch.nn.utils.clip_grad_norm_(trained.values(), 0.5)
+        rule.param_groups[0]["lr"] *= min(1.0, (place + 1) / 2)
+        rule.step()
+        decay.step()
+        state |= {name: one.detach().numpy().copy() for name, one in trained.items()}
+        state |= {name: answer[name] for name in program.document.updates}
+    found = compute(program, model.parameters, batch, SEED, step.in_round(number, ROUNDS))
+    for name in names:
+        np.testing.assert_allclose(found[name], model.parameters[name] - state[name], atol=2e-6)
+
+
+def test_a_worker_that_leaves_out_the_re_warm_or_the_schedule_has_other_bits(
+    program: Program, model: Published, batch: Arrays
+) -> None:
+    honest = asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(1, ROUNDS)
+    answers = {tuple(bits(compute(program, model.parameters, batch, SEED, honest)))}
+    cheats = [
+        honest.model_copy(update={"rewarm": 0}),
+        asked("local", rewarm=2).in_round(1, ROUNDS),
+        asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(2, ROUNDS),
+    ]
+    answers |= {tuple(bits(compute(program, model.parameters, batch, SEED, cheat))) for cheat in cheats}
+    assert len(answers) == 1 + len(cheats)
+
+
+def test_a_step_without_the_new_fields_is_published_as_it_was() -> None:
+    """The digest of an older publication is over these very bytes."""
+    step = asked("local")
+    assert step.in_round(2, ROUNDS) is step
+    assert set(step.model_dump(mode="json")) == {"kind", "rows", "microbatch", "steps", "optimizer"}
+    assert step.model_dump(mode="json")["optimizer"] == ADAMW
+
+
+def test_what_is_sent_to_a_child_is_read_as_it_was() -> None:
+    steps = [asked("gradient"), asked("local", rewarm=2)]
+    steps.append(asked("local", optimizer=ADAMW | {"schedule": {"name": "cosine"}}).in_round(2, ROUNDS))
+    reader: TypeAdapter[TaskStep] = TypeAdapter(TaskStep)
+    assert [reader.validate_python(step.model_dump(mode="json")) for step in steps] == steps
+
+
+def test_what_orthogonal_steps_take_is_in_the_cost(program: Program) -> None:
+    """Newton-Schulz grows with the cube of a matrix's side, and is computed at each inner step."""
+    bound, names = Bound(4, 10**6, 10**6), {entry.name: entry.shape for entry in program.document.trainable}
+    plain, muon = (
+        cost(program.document, bound, asked("local", optimizer={"name": name, "lr": 0.1})) for name in ("adamw", "muon")
+    )
+    matrices = [(shape[0], math.prod(shape[1:])) for shape in names.values() if len(shape) > 1]
+    every = sum(5 * (4 * min(one) ** 2 * max(one) + 2 * min(one) ** 3) for one in matrices)
+    assert muon.operations - plain.operations == 3 * every
+    assert muon.memory >= plain.memory
 
 
 def test_one_inner_step_of_plain_sgd_is_the_gradient(program: Program, model: Published, batch: Arrays) -> None:
@@ -171,6 +265,10 @@ REFUSED = [
     {"kind": "local", "rows": 4},
     {"kind": "local", "rows": 4, "steps": 0, "optimizer": {"lr": 0.1}},
     {"kind": "local", "rows": 4, "steps": 2, "optimizer": {"lr": 0.0}},
+    {"kind": "local", "rows": 4, "steps": 2, "optimizer": {"lr": 0.1}, "rewarm": -1},
+    {"kind": "local", "rows": 4, "steps": 2, "optimizer": {"lr": 0.1}, "first": 0, "total": 2},
+    {"kind": "local", "rows": 4, "steps": 2, "optimizer": {"lr": 0.1, "schedule": {"name": "steps"}}},
+    {"kind": "gradient", "rows": 4, "rewarm": 2},
     {"kind": "gradient", "rows": 4, "steps": 2},
     {"kind": "os", "rows": 4},
     {"rows": 0},
