@@ -19,6 +19,7 @@ from gradmarket.market.job_parts import (
     Deadlines,
     DigestField,
     Evaluation,
+    Growth,
     JobData,
     JobModel,
     Link,
@@ -33,7 +34,8 @@ from gradmarket.market.job_parts import (
     Verifier,
     Visibility,
 )
-from gradmarket.market.rules import replication
+from gradmarket.market.rules import growth, replication
+from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
 from gradmarket.market.stakes import Stakes
@@ -43,12 +45,8 @@ from gradmarket.market.terms import Amount, Digest
 STALEST: Final = 4
 
 
-def _is_default(value: str) -> bool:
-    return value in ("workers", "rounds")
-
-
-def _is_none(overlap: int) -> bool:
-    return overlap == 0
+def _is_default(value: str | int | tuple[Growth, ...]) -> bool:
+    return value in ("workers", "rounds", 0, ())
 
 
 class JobSpec(Part):
@@ -66,12 +64,14 @@ class JobSpec(Part):
     downlink: Link = Link()
     rounds: Count
     tasks_per_round: int = Field(default=1, ge=1, le=10_000)
+    growth: tuple[Growth, ...] = Field(default=(), max_length=100, exclude_if=_is_default)
+    """Rounds from which on each round has more tasks. Omitted where there are none, as `visibility` is."""
     min_tasks: Count | None = None
     sampling: Sampling = Field(default="rounds", exclude_if=_is_default)
     """Omitted where it is the default, as `visibility` is."""
     staleness: int = Field(default=0, ge=0, le=STALEST)
     """How many rounds after its own a late answer may be merged."""
-    overlap: Literal[0, 1] = Field(default=0, exclude_if=_is_none)
+    overlap: Literal[0, 1] = Field(default=0, exclude_if=_is_default)
     """1: a round's tasks start from the parameters before the last merge, and are computed during it (rules.overlap).
     Omitted where it is 0, as `visibility` is."""
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -101,6 +101,8 @@ class JobSpec(Part):
     def _consistent(self) -> "JobSpec":
         if self.min_tasks is not None and self.min_tasks > self.tasks_per_round:
             raise ValueError("min_tasks: more than tasks_per_round")
+        if why := self._not_grown():
+            raise ValueError(f"growth: {why}")
         if self.staleness and not self.leaves_tasks:
             raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
         if self.overlap and self.leaves_tasks:
@@ -116,6 +118,12 @@ class JobSpec(Part):
         if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
         return self
+
+    def _not_grown(self) -> str:
+        """Returns why this job's rounds cannot grow as it says; empty where they can."""
+        if self.growth and self.min_tasks is not None:
+            return "min_tasks is of every round: leave out one of the two"
+        return growth.fault(self.tasks_per_round, self.growth, self.rounds)
 
     def _not_sketched(self) -> str:
         """Returns why this job cannot compare answers by sketches; empty where it can."""
@@ -142,8 +150,22 @@ class JobSpec(Part):
 
     @property
     def tasks_needed(self) -> int:
-        """The number of accepted tasks that close a round."""
-        return self.min_tasks or self.tasks_per_round
+        """The number of accepted tasks that close the job's first round, and the fewest that close any."""
+        return self.needed_in(0)
+
+    def needed_in(self, round_number: int) -> int:
+        """Returns the number of accepted tasks that close this round."""
+        return self.min_tasks or self.sizes.of(round_number)
+
+    @property
+    def all_needed(self) -> int:
+        """The number of accepted tasks that close all rounds."""
+        return self.rounds * self.min_tasks if self.min_tasks else self.sizes.all
+
+    @property
+    def sizes(self) -> RoundSizes:
+        """How many tasks of its own each round has."""
+        return growth.sizes(self.tasks_per_round, self.growth, self.rounds)
 
     @property
     def by_epochs(self) -> bool:
@@ -157,8 +179,8 @@ class JobSpec(Part):
 
     def tasks_of(self, round_number: int) -> range:
         """Returns the numbers of a round's own tasks."""
-        first = round_number * self.tasks_per_round if self.by_epochs else 0
-        return range(first, first + self.tasks_per_round)
+        first = self.sizes.before(round_number) if self.by_epochs else 0
+        return range(first, first + self.sizes.of(round_number))
 
     def has_task(self, round_number: int, task: int) -> bool:
         """Whether a round of the job may have a task of this number."""
@@ -166,7 +188,7 @@ class JobSpec(Part):
 
     def place(self, round_number: int, task: int) -> int:
         """Returns the place of a task's rows in the order in which the job takes its rows, counted from 0."""
-        return task if self.by_epochs else round_number * self.tasks_per_round + task
+        return task if self.by_epochs else self.sizes.before(round_number) + task
 
     def plan(self, lead: Lead = STRANGER) -> Plan:
         """Returns how a task is checked whose first worker is `lead`."""
@@ -199,7 +221,7 @@ class JobSpec(Part):
     @property
     def most_expensive(self) -> Amount:
         """The cost that no run can exceed: every replica of every task is requested and agrees."""
-        return Amount(self.rounds * self.tasks_per_round * self.replication.max_replicas * self.price.most)
+        return Amount(self.sizes.all * self.replication.max_replicas * self.price.most)
 
     @property
     def deposit(self) -> Amount:

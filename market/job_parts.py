@@ -148,6 +148,13 @@ class Verifier(Part):
         return verifiers.verifier(self.name).SCORED
 
 
+class Growth(Part):
+    """From round `round` on, each round has `tasks` tasks (rules.growth)."""
+
+    round: Count
+    tasks: int = Field(ge=1, le=10_000)
+
+
 class Deadlines(Part):
     """Timeouts in seconds, and `end`, a date.
 

@@ -10,7 +10,7 @@ from gradmarket.market.fields import Chosen, Count, Name, Part
 class Schedule(Part):
     """How a rate changes: over the rounds of a job, or over all the inner steps of its local steps."""
 
-    name: Literal["constant", "linear", "cosine"] = "constant"
+    name: Literal["constant", "linear", "cosine", "polynomial"] = "constant"
     warmup: int = Field(default=0, ge=0, le=1_000_000)
 
 

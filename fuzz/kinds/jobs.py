@@ -46,6 +46,7 @@ def _honest(chance: Random) -> dict[str, Any]:
         "aggregator": {"name": "trimmed_mean", "trim": 1},
         "rounds": 10,
         "tasks_per_round": 4,
+        "growth": [{"round": 3, "tasks": 6}, {"round": 5, "tasks": 9}],
         "seed": 7,
         "replication": {"name": "fixed", "replicas": 3, "max_replicas": 5},
         "audit": {"probability": 0.1},

@@ -56,15 +56,19 @@ def _warning(spec: JobSpec, token: TokenUnit) -> str:
     least = spec.plan(BEST).first_wave
     return (
         f"{spec.name}: costs at most {token.text(most)}, {_expected(spec, most, token)}: {spec.rounds} rounds of "
-        f"{spec.tasks_per_round} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
+        f"{_tasks(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
         f"Each that agrees is paid {_priced(spec, token)}. What is not earned comes back.\n"
         "Workers see the model and the training data of this job."
     )
 
 
+def _tasks(spec: JobSpec) -> str:
+    return f"{spec.tasks_per_round} to {spec.sizes.most}" if spec.growth else str(spec.tasks_per_round)
+
+
 def _expected(spec: JobSpec, most: int, token: TokenUnit) -> str:
     """Returns the cost if every round is run and the first replicas of every task agree."""
-    gradients = spec.rounds * spec.tasks_per_round * spec.replication.replicas
+    gradients = spec.sizes.all * spec.replication.replicas
     bound = "" if spec.price.least() == spec.price.most else "at most "
     return f"{bound}{token.text(min(most, gradients * spec.price.most))} if nobody disagrees"
 

@@ -63,7 +63,7 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
         outlook = _forecast(spec, assumed) if trust or picture else None
         if picture and outlook:
             picture.write_text(svg(outlook, workers))
-        speed = Speed(tflops, mbit, workers or spec.tasks_per_round * spec.replication.replicas)
+        speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
         taken = None if outlook else resources(spec, lambda: find(market, token, data).market(), speed)
         if as_json:
             more = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
@@ -96,7 +96,7 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
     policy = spec.replication
     return {
         "job": spec.name,
-        "tasks": spec.rounds * spec.tasks_needed,
+        "tasks": spec.all_needed,
         "replicas": f"{policy.replicas} to {policy.max_replicas}",
         "price": str(spec.price.most),
         "at_most": str(spec.most_expensive),

@@ -80,12 +80,10 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
         task = cost(info.document, runner.bound(*spec.step.pass_sizes), spec.step)
     partitions = [partition.bytes for partition in training(manifest, spec)]
     upload = payload_bytes(info.layout, codec(spec.uplink.codec))
-    tasks = spec.rounds * spec.tasks_per_round
+    tasks = spec.sizes.all
     replicas = tasks * spec.replication.replicas
     compute = task.operations / (speed.tflops * 1e12)
     seconds = compute + 8 * (task.state + upload) / (speed.mbit * 1e6)
-    together = 1 + spec.overlap
-    turns = -(-together * spec.tasks_per_round * spec.replication.replicas // speed.workers)
     return Resources(
         operations=task.operations,
         memory=task.memory,
@@ -100,7 +98,16 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
         replicas=replicas,
         traffic_down=replicas * task.state + min(replicas, speed.workers) * sum(partitions),
         traffic_up=tasks * upload,
-        job_seconds=-(-spec.rounds // together) * turns * seconds,
+        job_seconds=_turns(spec, speed.workers) * seconds,
+    )
+
+
+def _turns(spec: JobSpec, workers: int) -> int:
+    """Returns how many tasks each worker computes one after another where none waits for another."""
+    together = 1 + spec.overlap
+    return sum(
+        -(-(stage.end - stage.first) // together) * -(-together * stage.tasks * spec.replication.replicas // workers)
+        for stage in spec.sizes.stages
     )
 
 

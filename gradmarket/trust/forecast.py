@@ -70,7 +70,7 @@ class Forecast:
 
 def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     plan = spec.plan() if assumed.audit is None else replace(spec.plan(), audit=assumed.audit)
-    tasks = spec.rounds * spec.tasks_needed
+    tasks = spec.all_needed
     rows = tuple(_row(plan, tasks, ColludingPool(share, assumed.workers)) for share in assumed.shares)
     return Forecast(plan, tasks, rows, _deterrence(plan.audit, assumed))
 

@@ -10,8 +10,9 @@ SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
     "constant": lambda progress: 1.0,  # noqa: ARG005
     "linear": lambda progress: 1.0 - progress,
     "cosine": half_cosine,
+    "polynomial": lambda progress: (1.0 - progress) * (1.0 - progress),
 }
-"""The share of the full rate at progress 0 to 1 after the warm-up."""
+"""The share of the full rate at progress 0 to 1 after the warm-up. The polynomial's power 2 is that of LARS's paper."""
 
 
 def rate(schedule: str, lr: float, round_number: int, rounds: int, warmup: int = 0) -> float:

@@ -40,7 +40,7 @@ class Admitted:
 def admit(context: Context, spec: JobSpec) -> Admitted:
     """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
     _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
-    configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.tasks_per_round)
+    configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.sizes.most)
     move_of(spec)
     if isinstance(spec.step, LocalStep):
         chosen("step.optimizer", spec.step.optimizer)

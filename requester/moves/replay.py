@@ -55,8 +55,8 @@ class MergeInputs:
 
 def recipe(spec: JobSpec, job: Job) -> Recipe:
     chosen = spec.aggregator
-    rule, settings = configured(chosen.name, chosen.settings, spec.tasks_needed, spec.tasks_per_round)
-    return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.tasks_per_round)
+    rule, settings = configured(chosen.name, chosen.settings, spec.tasks_needed, spec.sizes.most)
+    return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.sizes.most)
 
 
 def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:

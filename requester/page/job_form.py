@@ -21,7 +21,7 @@ EXAMPLE: Final = """{
 }"""
 DEPTH: Final = 3
 """Levels of the schema that the form shows; what is deeper is written as JSON."""
-LEFT_OUT: Final = frozenset({"staleness", "min_tasks"})
+LEFT_OUT: Final = frozenset({"staleness", "min_tasks", "growth"})
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _kind(shape: Mapping[str, Any]) -> str:
 
 def estimate(spec: JobSpec, token: TokenUnit) -> Estimate:
     plan = spec.plan()
-    tasks = spec.rounds * spec.tasks_per_round
+    tasks = spec.sizes.all
     return Estimate(
         cost=token.text(spec.most_expensive),
         deposit=token.text(spec.deposit),

@@ -181,7 +181,7 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
                 return None
             accepted = select(Task).where(*jobs.merged_in(job_id, row.number), Task.state == TaskState.ACCEPTED)
             chosen = work.session.scalars(accepted).all()
-            if len(chosen) < jobs.spec(job).tasks_needed or jobs.lacks(work, job, row.number) > 0:
+            if len(chosen) < jobs.spec(job).needed_in(row.number) or jobs.lacks(work, job, row.number) > 0:
                 return None
             for task in chosen:
                 task.used = True

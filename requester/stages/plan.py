@@ -73,7 +73,7 @@ def _go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
         return context.settings.sweep_s
     if reason:
         end(context, work, job, JobState.FINISHED, reason)
-    elif _affordable(work, job, price := price_of(work, job, closed)):
+    elif _affordable(work, job, number, price := price_of(work, job, closed)):
         _open(context, work, job, number, price, now)
     elif jobs.has_open_round(work, job.id):
         return context.settings.sweep_s  # its work may cost less than is set aside for it
@@ -89,15 +89,16 @@ def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
     return job.rewind_to is not None or (first is not None and first <= through)
 
 
-def _affordable(reader: RowReader, job: Job, price: Units) -> bool:
+def _affordable(reader: RowReader, job: Job, number: int, price: Units) -> bool:
     """Returns whether the deposit less the earnings pays for a round in which each task takes only its quorum.
 
     What the rounds under way lack for the same is set aside first.
     """
     spec, open_round = jobs.spec(job), jobs.first_under_way(reader, job.id)
-    owed = spec.tasks_needed * price
+    owed = spec.needed_in(number) * price
     if open_round is not None:
-        owed += jobs.lacks(reader, job, open_round.number, spec.tasks_needed) * open_round.price
+        under_way = open_round.number
+        owed += jobs.lacks(reader, job, under_way, spec.needed_in(under_way)) * open_round.price
     return job.deposited - jobs.earned(reader, job.id) >= spec.plan().quorum * owed
 
 

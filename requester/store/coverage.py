@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import bindparam, case, func, select
+from sqlalchemy import ColumnElement, bindparam, case, func, select
 
+from gradmarket.market.job import JobSpec
 from gradmarket.requester.store import jobs, tasks
 from gradmarket.requester.store.tables import Job, Task
 from gradmarket.requester.store.work import RowReader
@@ -40,8 +41,15 @@ _USED: Final = select(func.count(), func.sum(case((Task.merge_round > Task.round
 
 def by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int, int]:
     """Returns how many tasks in updates had their rows of each training partition, by its number."""
-    spec = jobs.spec(job)
-    each = 0 if spec.by_epochs else spec.tasks_per_round
-    number = ((Task.round * each + Task.index) % partitions).label("number")
+    number = (_place(jobs.spec(job)) % partitions).label("number")
     rows = select(number, func.count()).where(Task.job_id == job.id, Task.used).group_by(number)
     return {int(index): count for index, count in reader.session.execute(rows)}
+
+
+def _place(spec: JobSpec) -> ColumnElement[int]:
+    """Returns JobSpec.place of a task, in SQL."""
+    if spec.by_epochs:
+        return Task.index.expression
+    stages = reversed(spec.sizes.stages)
+    before = [(Task.round >= one.first, one.before + (Task.round - one.first) * one.tasks) for one in stages]
+    return case(*before) + Task.index

@@ -56,16 +56,17 @@ def unit(reader: RowReader, job_id: str) -> str | None:
 _UNIT: Final = select(Job.unit).where(Job.id == bindparam("job"))
 
 
-def places(job: Job) -> int:
-    """Returns the number of replicas that a round begins with."""
+def places(reader: RowReader, job: Job) -> int:
+    """Returns the number of replicas that the newest round begins with."""
     parsed = spec(job)
-    return parsed.tasks_per_round * parsed.plan().first_wave
+    newest = latest_round(reader, job.id) if parsed.growth else None
+    return parsed.sizes.of(newest.number if newest else 0) * parsed.plan().first_wave
 
 
-def round_cost(job: Job) -> Units:
-    """Returns the price of all replicas of a round of which one task is split to the end."""
+def round_cost(reader: RowReader, job: Job) -> Units:
+    """Returns the price of all replicas of the newest round, were one of its tasks split to the end."""
     plan = spec(job).plan()
-    return Units((places(job) + plan.maximum - plan.first_wave) * job.price)
+    return Units((places(reader, job) + plan.maximum - plan.first_wave) * job.price)
 
 
 def spec_of(reader: RowReader, task: Task) -> JobSpec:

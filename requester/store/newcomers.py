@@ -35,7 +35,7 @@ def tried(reader: RowReader, job: Job, now: float) -> Tried:
     deadlines = jobs.spec(job).deadlines
     stall_s = float(max(deadlines.lease_s, deadlines.wave_s, deadlines.upload_s))
     since = now - (totals.last or 0.0)
-    return Tried(jobs.places(job), int(totals.stalled or 0), int(totals.delivered or 0), since, stall_s)
+    return Tried(jobs.places(reader, job), int(totals.stalled or 0), int(totals.delivered or 0), since, stall_s)
 
 
 def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -75,7 +75,7 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
 def _most(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
     held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
-    by_money = (newcomers.allowance(Units(job.deposited), jobs.round_cost(job)) - int(held)) // job.price
+    by_money = (newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)) // job.price
     return by_money if known or by_money <= 0 else min(by_money, _wanted(reader, job, mixable, now))
 
 
@@ -104,7 +104,7 @@ def _wanted(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
     known, idle = present(reader, job, mixable, now), _idle(reader, job, mixable, now)
     first_wave = jobs.spec(job).plan().first_wave
     nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.spec(job).separation)
-    trials = jobs.places(job)
+    trials = jobs.places(reader, job)
     if newcomers.suffice(known, nothing, first_wave):
         trials = newcomers.at_once(tried(reader, job, now))
     missing = trials - in_flight(reader, job) - len(idle)

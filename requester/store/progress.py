@@ -91,7 +91,7 @@ def _stalled(reader: RowReader, job: Job) -> str:
     silent = (Account.earned == 0, Account.reserved > 0, Account.stalls > 0, Worker.accepted_at.is_(None))
     held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
     count, units = reader.session.execute(held.join(Worker, Worker.address == Account.worker)).one()
-    if units + job.price <= newcomers.allowance(Units(job.deposited), jobs.round_cost(job)):
+    if units + job.price <= newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)):
         return ""
     gradients = units // job.price
     return f"{gradients} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"

@@ -56,6 +56,17 @@ def test_rounds_that_overlap_keep_twice_the_workers_busy(tmp_path: Path) -> None
     assert (one["overlap"], two["overlap"]) == (0, 1)
 
 
+def test_rounds_that_grow_cost_what_all_their_tasks_cost(tmp_path: Path) -> None:
+    """One round of two tasks, and two of six."""
+    told = planned(tmp_path, READY | {"growth": [{"round": 1, "tasks": 6}]}, "--workers", "9")
+    takes = told["takes"]
+    assert told["tasks"] == 14
+    assert told["at_most"] == str(14 * 5 * 7)
+    assert takes["replicas"] == 14 * 3
+    assert takes["traffic_up"] == 14 * takes["upload"]
+    assert takes["job_seconds"] == pytest.approx((1 + 2 * 2) * takes["task_seconds"])
+
+
 def test_the_card_is_the_smallest_that_fits() -> None:
     assert [size for _, size in CARDS] == sorted(size for _, size in CARDS)
     assert smallest_card(0) == "RTX 3050 (8 GB)"

@@ -225,7 +225,7 @@ def test_what_is_sent_to_a_child_is_read_as_it_was() -> None:
 
 def test_what_orthogonal_steps_take_is_in_the_cost(program: Program) -> None:
     """Newton-Schulz grows with the cube of a matrix's side, and is computed at each inner step."""
-    bound, names = Bound(4, 10**6, 10**6), {entry.name: entry.shape for entry in program.document.trainable}
+    bound, names = Bound(4, 10**6, 10**6, ""), {entry.name: entry.shape for entry in program.document.trainable}
     plain, muon = (
         cost(program.document, bound, asked("local", optimizer={"name": name, "lr": 0.1})) for name in ("adamw", "muon")
     )

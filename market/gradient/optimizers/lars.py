@@ -56,7 +56,8 @@ def _kernel(rate: float, decay: float, momentum: float) -> Kernel:
     factor, shrink, keep = np.float32(rate), np.float32(decay), np.float32(momentum)
 
     def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
-        after = before * keep + (gradient + parameter * shrink) * factor
+        slope = gradient + parameter * shrink
+        after = np.add(before * keep, slope * factor)
         return np.subtract(parameter, after), after
 
     return kernel

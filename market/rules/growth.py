@@ -1,0 +1,83 @@
+"""Batch growth: how many tasks each round has where rounds grow, and how many all rounds before it had.
+
+A larger batch does what a smaller rate does (Smith et al. 2018, "Don't Decay the Learning Rate, Increase the Batch
+Size"): its tasks are computed side by side.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+
+class Grown(Protocol):
+    """From round `round` on, each round has `tasks` tasks."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def tasks(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EqualRounds:
+    """Rounds of equally many tasks, from `first` to below `end`; `before`: how many tasks have all earlier rounds."""
+
+    first: int
+    end: int
+    before: int
+    tasks: int
+
+    def before_round(self, number: int) -> int:
+        """Returns how many tasks the rounds before this one have, which is of this stage or is its end."""
+        return self.before + (number - self.first) * self.tasks
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSizes:
+    """How many tasks the rounds of a job have; at least one stage, each beginning where the one before it ends."""
+
+    stages: tuple[EqualRounds, ...]
+
+    def of(self, number: int) -> int:
+        """Returns the number of tasks of a round; rounds after the last are like it."""
+        return self._stage(number).tasks
+
+    def before(self, number: int) -> int:
+        """Returns the number of tasks of all rounds before this one."""
+        return self._stage(number).before_round(number)
+
+    @property
+    def all(self) -> int:
+        """The number of tasks of all rounds."""
+        return self.before(self.stages[-1].end)
+
+    @property
+    def most(self) -> int:
+        """The number of tasks of the largest round."""
+        return self.stages[-1].tasks
+
+    def _stage(self, number: int) -> EqualRounds:
+        return next(stage for stage in reversed(self.stages) if stage.first <= number)
+
+
+def sizes(tasks: int, growth: Sequence[Grown], rounds: int) -> RoundSizes:
+    """Returns the sizes of a job's rounds, of which the first have `tasks` tasks."""
+    ends = [*(grown.round for grown in growth), rounds]
+    stages = [EqualRounds(0, ends[0], 0, tasks)]
+    for grown, end in zip(growth, ends[1:], strict=True):
+        stages.append(EqualRounds(grown.round, end, stages[-1].before_round(grown.round), grown.tasks))
+    return RoundSizes(tuple(stages))
+
+
+def fault(tasks: int, growth: Sequence[Grown], rounds: int) -> str:
+    """Returns why a job cannot grow so; empty where it can."""
+    for (earlier, fewer), (later, more) in pairwise([(0, tasks), *((grown.round, grown.tasks) for grown in growth)]):
+        if later <= earlier:
+            return "name rounds in ascending order, the first one above 0"
+        if more <= fewer:
+            return f"round {later} has {more} tasks, and the rounds before it have {fewer}: name more"
+    if growth and growth[-1].round >= rounds:
+        return f"the job has {rounds} rounds, counted from 0: name earlier ones"
+    return ""

@@ -1,0 +1,54 @@
+"""A job whose rounds grow: every round has its tasks, its money and its rows, and the model is the formula's."""
+
+from fractions import Fraction
+
+import pytest
+
+from gradmarket.market.terms import JobState, RoundState
+from gradmarket.requester.store import coverage, jobs
+from tests.databases import BOTH
+from tests.requester.market_fixture import PRICE
+from tests.requester.test_overlapped_rounds import SPEC as OVERLAPPED
+from tests.requester.test_overlapped_rounds import NewFloor, ends_as_the_formula_says, staffed
+
+GROWING = {"overlap": 0, "rounds": 4, "growth": [{"round": 1, "tasks": 3}, {"round": 3, "tasks": 5}]}
+SIZES = [2, 3, 3, 5]
+
+
+@BOTH
+@pytest.mark.parametrize("sampling", ["rounds", "epochs"])
+def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
+    market = staffed(new_floor, sampling=sampling, **GROWING)
+    market.play()
+    ends_as_the_formula_says(market)
+    with market.context.reading() as reader:
+        taken = coverage.by_partition(reader, market.the_job(), 3)
+    spec, tasks = jobs.spec(market.the_job()), market.tasks()
+    assert [sum(task.round == number for task in tasks) for number in range(4)] == SIZES
+    assert sorted(spec.place(task.round, task.index) for task in tasks) == list(range(13))
+    assert taken == {number: len(range(number, 13, 3)) for number in range(3)}
+
+
+def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it(new_floor: NewFloor) -> None:
+    """Two rounds of two tasks are covered; one of five, of which each takes its quorum of two, is not."""
+    growing = {"overlap": 0, "rounds": 4, "growth": [{"round": 2, "tasks": 5}]}
+    spent, quorum, replicas = 2 * 2, 2, 3
+    market = staffed(new_floor, **growing)
+    with market.context.begin() as work:
+        job = work.get_one(type(market.the_job()), market.job)
+        job.deposited = PRICE * (replicas * spent + quorum * 5) - 1
+    market.play()
+    assert market.state() == JobState.PAUSED
+    assert "does not cover" in market.the_job().reason
+    assert [row.state for row in market.rounds()] == [RoundState.CLOSED] * 2
+
+
+def test_newcomers_are_allowed_the_money_of_the_round_that_is_open(new_floor: NewFloor) -> None:
+    market = staffed(new_floor, **GROWING)
+    with market.context.reading() as reader:
+        before = jobs.places(reader, market.the_job())
+    market.play()
+    with market.context.reading() as reader:
+        after = jobs.places(reader, market.the_job())
+    assert Fraction(after, before) == Fraction(SIZES[-1], SIZES[0])
+    assert OVERLAPPED["tasks_per_round"] == SIZES[0]
