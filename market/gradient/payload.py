@@ -167,9 +167,14 @@ def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes
     check(layout, tensors)
     packed = BytesIO()
     for index, shard in enumerate(_cut(layout, tensors)):
-        for part, used in _packings(layout, index, codec):
-            packed.write(used.pack(shard[part], _shard_seed(seed, index)))
+        packed.write(pack_shard(layout, shard, index, codec, seed))
     return packed.getvalue()
+
+
+def pack_shard(layout: Layout, shard: Vector, index: int, codec: Codec, seed: bytes) -> bytes:
+    """Returns the bytes of shard `index`, flat float32."""
+    packings, own = _packings(layout, index, codec), _shard_seed(seed, index)
+    return b"".join(used.pack(shard[part], own) for part, used in packings)
 
 
 def _cut(layout: Layout, tensors: Tensors) -> Iterator[Vector]:

@@ -4,6 +4,7 @@ merged shards -> clip -> optimizer -> the next parameters
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,30 +15,42 @@ from numpy.typing import NDArray
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.clipping import factor
+from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.optimizers import Memory, OptimizerRule
 from gradmarket.market.gradient.payload import Layout, LayoutEntry, flatten, whole_tensors
+from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, exact, update_bytes
 from gradmarket.market.gradient.shards import ONE, Lanes, Shards, in_lanes, in_order, kept, parts, pieces
 from gradmarket.market.gradient.sums import squares
+from gradmarket.market.terms import Hash
 
+NOWHERE: Final = Hash(bytes(32))
 HELD: Final = 2**26
 """Elements of a merged answer that are kept for a second pass, where clipping needs one; more are merged twice."""
 
 
 @dataclass(frozen=True)
 class OptimizerStep:
-    """How a job updates its model: optimizer, settings, and the norm that gradients are clipped to (None: not)."""
+    """How a job updates its model: optimizer, settings, and the norm that gradients are clipped to (None: not).
+
+    downlink: the codec of the updates that rounds publish (published_update); None: they publish whole parameters.
+    """
 
     optimizer: OptimizerRule
     settings: Any
     clip: float | None = None
+    downlink: Codec | None = None
 
 
 @dataclass(frozen=True)
 class ModelState:
-    """The state that a round changes: parameters, float buffers and counters by name, and the optimizer's memory."""
+    """The state that a round changes: parameters, float buffers and counters by name, and the optimizer's memory.
+
+    update: what the last round published, where the job has a downlink.
+    """
 
     tensors: Arrays
     memory: Arrays
+    update: bytes = b""
 
 
 def begin(layout: Layout, tensors: Arrays, move: OptimizerStep) -> ModelState:
@@ -45,22 +58,35 @@ def begin(layout: Layout, tensors: Arrays, move: OptimizerStep) -> ModelState:
 
     Raises PayloadRefused where a tensor of the layout is missing or has another shape or dtype.
     """
-    return ModelState(tensors, move.optimizer.start(_trainable(layout, tensors), move.settings))
+    trainable = _trainable(layout, tensors)
+    memory = move.optimizer.start(trainable, move.settings)
+    if move.downlink is not None:
+        memory |= {EXACT + name: np.array(tensor, order="C") for name, tensor in trainable.items()}
+    return ModelState(tensors, memory)
 
 
 def apply(
-    layout: Layout, model: ModelState, merged: Tensors, move: OptimizerStep, lr: float, counters: Sequence[str] = ()
+    layout: Layout,
+    model: ModelState,
+    merged: Tensors,
+    move: OptimizerStep,
+    lr: float,
+    counters: Sequence[str] = (),
+    start: Hash = NOWHERE,
 ) -> ModelState:
     """Returns the model's state after a round: trainable parameters updated at rate `lr`, float buffers as merged.
 
     counters: the integer tensors that count rounds of training (`num_batches_tracked`); each is increased by one. All
-    other tensors are unchanged. Raises PayloadRefused where names, shapes or dtypes do not match the layout.
+    other tensors are unchanged. start: the digest of the parameters' file, which the update names where there is one.
+    Raises PayloadRefused where names, shapes or dtypes do not match the layout.
     """
     vector = flatten(layout, merged)
     after = {name: np.empty_like(array, order="C") for name, array in model.tensors.items()}
     memory = {name: np.array(array, order="C") for name, array in model.memory.items()}
-    advance(layout, model.tensors, after, memory, parts(layout, vector), move, lr, counters)
-    return ModelState(after, memory)
+    update = bytearray(0 if move.downlink is None else update_bytes(layout, move.downlink))
+    draft = None if move.downlink is None else UpdateDraft(move.downlink, memoryview(update), start)
+    advance(layout, model.tensors, after, memory, parts(layout, vector), move, lr, counters, draft=draft)
+    return ModelState(after, memory, bytes(update))
 
 
 def advance(
@@ -73,22 +99,39 @@ def advance(
     lr: float,
     counters: Sequence[str] = (),
     lanes: Lanes = ONE,
+    draft: UpdateDraft | None = None,
 ) -> float:
     """Does what `apply` does, piece by piece: writes `after` and changes `memory` in place; returns the merged loss.
 
     shards: merges the answers, as `merged_shards` returns it; merged once more where gradients are clipped. lanes: work
-    on shards side by side, where aggregator and optimizer allow it; the bits are the same. Memory is a shard's for each
-    lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as `apply` does, and as
-    `shards` does; after that `after` and `memory` are invalid.
+    on shards side by side, where aggregator and optimizer allow it; the bits are the same. draft: where the update is
+    written that the round publishes, if the job has a downlink; `after` is then what it makes of `before`. Memory is a
+    shard's for each lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as
+    `apply` does, and as `shards` does; after that `after` and `memory` are invalid.
     """
-    parameters = _trainable(layout, before)
-    update = _Update(parameters, after, memory, move, lr)
+    parameters, target = _trainable(layout, before), after
+    if draft is not None:
+        draft.begin()
+        parameters = exact(memory)
+        target = {**after, **parameters}
+    own = {key: array for key, array in memory.items() if draft is None or not key.startswith(EXACT)}
+    update = _Update(parameters, target, own, move, lr)
     shards, update.factor = _clipped(layout, shards, move.clip, lanes)
+
+    def publish(index: int) -> None:
+        if draft is not None:
+            draft.publish(layout, index, before, after, parameters, update.loss)
+
+    def take(index: int, shard: Vector) -> None:
+        update.take(pieces(layout, index, shard))
+        publish(index)
+
     if move.optimizer.ELEMENTWISE:
-        in_lanes(layout, shards, lanes, lambda index, shard: update.take(pieces(layout, index, shard)))
+        in_lanes(layout, shards, lanes, take)
     else:
         whole = whole_tensors(layout, in_order(layout, shards))
         update.take((entry, slice(0, entry.size), values) for entry, values in whole)
+        deque(map(publish, range(len(layout.shards))), maxlen=0)
     update.finish()
     counted = {name: _counted(name, before) for name in counters}
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:

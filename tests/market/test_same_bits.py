@@ -17,7 +17,7 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
 from gradmarket.market.gradient.schedules import rate
 
-PINNED = "71285ce724ae57eb6dac3aec07f933f9"
+PINNED = "4bd6109f5f271236a32bcb23b309542b"
 LAYOUT = Layout(
     (
         LayoutEntry("loss", (), "loss"),
@@ -26,11 +26,14 @@ LAYOUT = Layout(
     )
 )
 MOVES = [
-    ("nesterov", {"momentum": 0.9, "weight_decay": 0.01}),
-    ("adamw", {}),
-    ("lamb", {}),
-    ("sgd", {"momentum": 0.9}),
+    ("nesterov", {"momentum": 0.9, "weight_decay": 0.01}, None),
+    ("adamw", {}, None),
+    ("lamb", {}, None),
+    ("sgd", {"momentum": 0.9}, None),
+    ("adamw", {}, "two_bit"),
+    ("lamb", {}, "int8"),
 ]
+"""Optimizer, its settings, and the codec of the published updates."""
 
 
 def values(seed: int) -> dict[str, np.ndarray]:
@@ -43,9 +46,9 @@ def values(seed: int) -> dict[str, np.ndarray]:
 def digest() -> str:
     """Of everything that three rounds with each codec and optimizer leave behind."""
     hasher = hashlib.blake2b(digest_size=16)
-    for name, settings in MOVES:
+    for name, settings, downlink in MOVES:
         rule, mean, packer = optimizer(name), aggregator("mean"), codec("bf16")
-        move = OptimizerStep(rule, rule.Settings(**settings), clip=0.7)
+        move = OptimizerStep(rule, rule.Settings(**settings), 0.7, codec(downlink) if downlink else None)
         recipe, model = Recipe(LAYOUT, packer, mean, mean.Settings(), 1e3, 4), begin(LAYOUT, values(99), move)
         for number in range(3):
             blobs = [encode(LAYOUT, values(number * 4 + index), packer, b"") for index in range(4)]
@@ -56,6 +59,7 @@ def digest() -> str:
         for arrays in (model.tensors, model.memory):
             for key in sorted(arrays):
                 hasher.update(key.encode() + arrays[key].tobytes())
+        hasher.update(model.update)
     return hasher.hexdigest()
 
 
