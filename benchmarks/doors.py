@@ -91,7 +91,8 @@ def _furnished(here: Service) -> dict[str, str]:
     database.dispose()
     task = httpx.get(f"{here.url}/v1/jobs/{job}/tasks").json()["items"][0]["id"]
     replica, digest = f"{task}-1", "blake3:" + "0" * 64
-    return {"job_id": job, "task_id": task, "replica": replica, "digest": digest, "address": address, "name": "made-up"}
+    places = {"job_id": job, "task_id": task, "replica": replica, "digest": digest, "address": address}
+    return places | {"name": "made-up", "number": "1"}
 
 
 def _idle(here: Service, seconds: float) -> float:

@@ -1,10 +1,12 @@
 """A cache of downloads on disk, named by digest; evicts the least recently used files beyond its limit."""
 
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from blake3 import blake3
 
@@ -12,9 +14,14 @@ from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import hash_of
 
+LOCK: Final = ".lock"
+
 
 class Cache:
-    """Files by digest, at most `limit` bytes. Unfinished downloads end in `.part` and are resumed after a restart."""
+    """Files by digest, at most `limit` bytes. Unfinished downloads end in `.part` and are resumed after a restart.
+
+    Several processes may have one folder: each file is checked by its digest whenever it is read.
+    """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
@@ -46,6 +53,25 @@ class Cache:
         return data
 
     @contextmanager
+    def alone(self, digest: Digest) -> Iterator[None]:
+        """Holds the lock for getting the bytes with this digest; other processes with this folder wait for it."""
+        path = self._lock_of(self.path(digest))
+        while True:
+            with path.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _is(path, file):
+                    continue  # whoever held it before has deleted it
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
+                return
+
+    @staticmethod
+    def _lock_of(path: Path) -> Path:
+        return path.with_suffix(LOCK)
+
+    @contextmanager
     def filling(self, digest: Digest, length: int) -> Iterator[Path]:
         """Yields the path of the `.part` file, with room for `length` bytes; it is not evicted until the block ends."""
         part = self.part(digest)
@@ -73,14 +99,40 @@ class Cache:
 
     def _throw_out(self, allowed: int, but: Path) -> None:
         """Deletes the oldest files until all files except `but` take at most `allowed` bytes."""
-        files = sorted((path.stat().st_mtime, path) for path in self._folder.iterdir() if path != but)
-        sizes = {path: max(path.stat().st_size, self._filling.get(path, 0)) for _, path in files}
+        found = {path: _stat(path) for path in self._folder.iterdir() if path != but and path.suffix != LOCK}
+        files = {path: stat for path, stat in found.items() if stat is not None}
+        sizes = {path: max(stat.st_size, self._filling.get(path, 0)) for path, stat in files.items()}
         taken = sum(sizes.values())
-        for _, path in files:
+        for path in sorted(files, key=lambda path: files[path].st_mtime):
             if taken <= allowed:
                 return
-            if path not in self._filling:
-                path.unlink()
+            if path not in self._filling and not self._filled_elsewhere(path):
+                path.unlink(missing_ok=True)
                 taken -= sizes[path]
         if taken > allowed:
             raise DownloadFailed("the downloads under way leave no room in the cache")
+
+    def _filled_elsewhere(self, part: Path) -> bool:
+        """Returns whether a process, maybe this one, is getting the bytes of a `.part` file just now."""
+        try:
+            with self._lock_of(part).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return part.suffix == ".part"
+        return False
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """Returns None where another process has deleted the file."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _is(path: Path, file: BinaryIO) -> bool:
+    """Returns whether the open file is the one of this name."""
+    there, opened = _stat(path), os.fstat(file.fileno())
+    return there is not None and (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)

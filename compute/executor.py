@@ -12,6 +12,7 @@ from gradmarket.compute.download_errors import DownloadRefused, PartitionUnfit
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import Effort, MachineLimits, Unfit, too_heavy, unlike
 from gradmarket.compute.prefetch import Prefetch
+from gradmarket.compute.published import parameters
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
 from gradmarket.market.data.values import Outside, outside
 from gradmarket.market.errors import JobRefused, MarketError, Refused
@@ -67,7 +68,7 @@ class Executor:
         with self._alone:
             info = self._load(publication)
             batch = self._batch(publication, offer.round, offer.task)
-            state = self._parameters(digest_of(offer.parameters), info)
+            state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
             self._look_ahead(publication, offer)
             started = time.perf_counter()
             tensors = self._compute(state, batch, offer.seed, spec.step_in(offer.round))
@@ -100,7 +101,8 @@ class Executor:
         partition, arrays = self._partition(publication, offer.round, offer.task)
         own = task_rows(self._manifest(publication.manifest), spec, offer.round, offer.task)
         draws = [own, *other_rows(own, partition.rows, others, seed)]
-        return self._parameters(digest_of(offer.parameters), info), [_chosen(arrays, rows) for rows in draws]
+        digest = digest_of(offer.parameters)
+        return self._parameters(publication, offer.round, digest, info), [_chosen(arrays, rows) for rows in draws]
 
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
         """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
@@ -122,8 +124,8 @@ class Executor:
         if self._info is None or self._borne != publication.digest:
             return
         self._expect_partition(publication, publication.spec.place(offer.round, offer.task))
-        digest, layout = digest_of(offer.parameters), self._info.document.state
-        self._states.expect(digest, lambda: unpack(self._fetcher.blob(digest), layout))
+        digest, info = digest_of(offer.parameters), self._info
+        self._states.expect(digest, lambda: self._unpacked(publication, offer.round, digest, info))
 
     def trial(self, publication: Publication) -> float:
         """Returns the seconds of one step on the first task's rows, the better of two runs; used for estimates.
@@ -134,7 +136,7 @@ class Executor:
         with self._alone:
             info = self._load(publication)
             try:
-                state = self._parameters(publication.parameters, info)
+                state = self._parameters(publication, 0, publication.parameters, info)
             except DownloadRefused:
                 state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
             batch = self._batch(publication, 0, 0)
@@ -200,8 +202,12 @@ class Executor:
         if download > self._limits.max_disk:
             raise Refused(f"{Unfit.TOO_MANY_BYTES}: {download} of {self._limits.max_disk}")
 
-    def _parameters(self, digest: Digest, info: DocumentInfo) -> Arrays:
-        return self._states.take(digest, lambda: unpack(self._fetcher.blob(digest), info.document.state))
+    def _parameters(self, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Arrays:
+        """Returns the parameters from which the tasks of round `number` start."""
+        return self._states.take(digest, lambda: self._unpacked(publication, number, digest, info))
+
+    def _unpacked(self, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Arrays:
+        return unpack(parameters(self._fetcher, publication, number, digest, info), info.document.state)
 
     def _manifest(self, digest: Digest) -> Manifest:
         if digest not in self._manifests:

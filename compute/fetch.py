@@ -70,7 +70,7 @@ class Fetcher:
     def get(self, link: str, digest: Digest, length: int | None = None) -> bytes:
         """Returns the bytes with this digest, from the cache or from `link`; exactly `length` of them if it is given.
 
-        Thread-safe: if several threads want one digest, one of them downloads it and the others wait.
+        If several threads, or processes with one cache folder, want one digest, one downloads it and the others wait.
         """
         with self._alone(digest):
             data = self._cache.read(digest)
@@ -81,13 +81,44 @@ class Fetcher:
             raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
         return data
 
+    def held(self, digest: Digest, most: int) -> bytes | None:
+        """Returns the bytes with this digest if they are in the cache and not more than `most`."""
+        return self._cache.read(digest) if _length(self._cache.path(digest)) <= most else None
+
+    def made(self, digest: Digest, make: Callable[[], bytes]) -> bytes:
+        """Returns the bytes with this digest: from the cache, or made and put there. `make` checks the digest."""
+        with self._alone(digest):
+            data = self._cache.read(digest)
+            if data is None:
+                data = make()
+                with self._cache.filling(digest, len(data)) as part:
+                    part.write_bytes(data)
+                    self._cache.keep(digest)
+        return data
+
+    def small(self, link: str, limit: int) -> bytes:
+        """Returns an answer of the market that has no digest, at most `limit` bytes; it is asked for once."""
+        until = time.monotonic() + min(self._seconds, PATIENCE_S)
+        try:
+            with self._open(link, 0, until) as response:
+                _expect_bytes(response, None)
+                data = b""
+                for chunk in response.iter_raw():
+                    data += chunk
+                    if len(data) > limit or time.monotonic() > until:
+                        raise DownloadRefused(f"{link} is longer than {limit} bytes, or takes too long")
+        except httpx.TransportError as error:
+            raise DownloadFailed(f"{link}: {error}") from error
+        return data
+
     @contextmanager
     def _alone(self, digest: Digest) -> Iterator[None]:
         with self._changed:
             self._changed.wait_for(lambda: digest not in self._fetching)
             self._fetching.add(digest)
         try:
-            yield
+            with self._cache.alone(digest):
+                yield
         finally:
             with self._changed:
                 self._fetching.discard(digest)
@@ -175,17 +206,18 @@ class Fetcher:
         return self._http.build_request("GET", where.url, headers=headers, extensions=extensions)
 
 
-def _expect_bytes(response: httpx.Response, part: Path) -> None:
+def _expect_bytes(response: httpx.Response, part: Path | None) -> None:
+    """Raises unless the answer has the bytes that were asked for: all, or those after what `part` has."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise DownloadRefused("the answer is compressed, which was not asked for")
-    if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+    if part is not None and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
         part.unlink(missing_ok=True)
         raise DownloadFailed("it cannot be resumed")
     if response.status_code >= 500 or response.status_code == 429:
         raise DownloadFailed(f"the answer is {response.status_code}")
     if response.status_code not in (200, 206):
         raise DownloadRefused(f"the answer is {response.status_code}")
-    if response.status_code == 206 and not _continues(response, _length(part)):
+    if response.status_code == 206 and not _continues(response, _length(part) if part is not None else 0):
         raise DownloadRefused("another range than was asked for")
 
 

@@ -107,8 +107,6 @@ class JobSpec(Part):
             raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
         if self.overlap and self.leaves_tasks:
             raise ValueError('overlap: no round leaves tasks to the next: leave out min_tasks, or sampling at "rounds"')
-        if self.downlink.codec != "fp32":
-            raise ValueError("downlink.codec: only fp32 is offered")
         if self.stake is not None and not self.audited:
             raise ValueError("stake: only an audit finds what it is lost for, and no task is audited")
         if self.verifier.sketched and (fault := self._not_sketched()):

@@ -81,6 +81,11 @@ class Aggregator(Chosen):
 class Link(Part):
     codec: Name = "fp32"
 
+    @property
+    def small(self) -> bool:
+        """Whether values are rounded to fewer bytes than they have."""
+        return self.codec != "fp32"
+
 
 class _ReadAs:
     """Reads a field as a type that is only known once the plug-ins are listed."""

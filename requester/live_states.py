@@ -90,10 +90,18 @@ class LiveState:
     snapshot: int = -1
     """The newest round of which the optimizer's state is stored; -1: that before the first."""
     snapshot_at: float = field(default_factory=time.monotonic)
+    folder: Path | None = None
+    """Where its images are mapped from; None: they are in memory."""
+    update: Image = field(default_factory=lambda: Image(0, None))
+    """What the last merge published, where the job has a downlink."""
 
     @property
     def length(self) -> int:
-        return self.parameters.length + self.spare.length + self.memory.length
+        return sum(image.length for image in self._images)
+
+    @property
+    def _images(self) -> tuple[Image, ...]:
+        return self.parameters, self.spare, self.memory, self.update
 
     @property
     def mapped(self) -> bool:
@@ -104,8 +112,14 @@ class LiveState:
         self.parameters, self.spare = self.spare, self.parameters
 
     def release(self) -> None:
-        for image in (self.parameters, self.spare, self.memory):
+        for image in self._images:
             image.release()
+
+    def draft(self, length: int) -> memoryview:
+        """Returns room for an update of so many bytes."""
+        if self.update.length != length:
+            self.update = Image(length, self.folder)
+        return self.update.data
 
 
 class LiveStates:
@@ -140,4 +154,5 @@ class LiveStates:
 def load(model: Bytes, memory: Bytes, version: Version, snapshot: int, limit: int, folder: Path) -> LiveState:
     """Copies a state from files of arrays. One of more than `limit` bytes is mapped from unnamed files in `folder`."""
     place = folder if 2 * len(model) + len(memory) > limit else None
-    return LiveState(version, Image.of(model, place), Image.of(model, place), Image.of(memory, place), snapshot)
+    images = (Image.of(model, place), Image.of(model, place), Image.of(memory, place))
+    return LiveState(version, *images, snapshot, folder=place)

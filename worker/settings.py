@@ -36,6 +36,9 @@ class WorkerSettings(BaseSettings):
     """Files in which the payout's key says that it is this worker's operator (`gradmarket wallet consent give`)."""
     data: Path = Path.home() / ".gradmarket" / "worker"
     """Folder of the key, the vouchers, the cache and the replicas in flight."""
+    cache: Path | None = None
+    """Folder of downloads, which workers of one machine may share: each is then fetched once; `cache` in `data` where
+    none is given."""
     passphrase: SecretStr | None = None
     """Encrypts the key's file where given."""
     passphrase_file: Path | None = None
@@ -103,6 +106,10 @@ class WorkerSettings(BaseSettings):
         """Returns the named markets' addresses without a trailing slash; with `discover`, naming none is allowed."""
         first = () if self.discover and "market" not in self.model_fields_set else (self.market,)
         return tuple(dict.fromkeys(str(market).rstrip("/") for market in (*first, *self.markets)))
+
+    @property
+    def downloads(self) -> Path:
+        return self.cache or self.data / "cache"
 
     @property
     def node(self) -> str | None:

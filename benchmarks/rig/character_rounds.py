@@ -8,7 +8,7 @@ import torch
 from examples.character import sources, windows
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import Codec, codec
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
@@ -62,10 +62,10 @@ class Training:
         """The loss of a guess, in nats."""
         return float(np.log(self.characters))
 
-    def loss(self, delay: int = 0) -> float:
-        """Returns the held-out loss after all rounds, in nats; `delay` is the job's overlap."""
+    def loss(self, delay: int = 0, downlink: Codec | None = None) -> float:
+        """Returns the published parameters' held-out loss after all rounds, in nats; `delay` is the job's overlap."""
         rule = optimizer(self._case.optimizer)
-        move = OptimizerStep(rule, rule.Settings(**self._case.settings))
+        move = OptimizerStep(rule, rule.Settings(**self._case.settings), downlink=downlink)
         states = [begin(self._recipe.layout, self._first, move)]
         for number in range(self._case.rounds):
             start = states[overlap.starts_after(number, delay) - number].tensors

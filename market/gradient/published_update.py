@@ -85,7 +85,7 @@ def follow(
     other parameters, or the tensors are not the layout's; after that they may be half changed.
     """
     view = memoryview(update).cast("B")
-    if view[:HEAD] != start:
+    if bytes(view[:HEAD]) != start:
         raise PayloadRefused("it is the update of other parameters")
     for entry in (*layout.of("gradient"), *layout.of("buffer")):
         tensor = tensors.get(entry.name)

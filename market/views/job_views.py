@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job_parts import DigestField
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import JobId, JobState, RoundState
 from gradmarket.market.views.coverage_views import CoverageCounts
@@ -148,6 +149,21 @@ class RoundView(BaseModel):
     drift: DriftView | None
     opened_at: str | None
     closed_at: str | None
+
+
+class UpdateView(BaseModel):
+    """An update in few bytes, and the parameters before and after it, by digest."""
+
+    before: DigestField
+    update: DigestField
+    updated: DigestField
+
+
+class UpdatePath(BaseModel):
+    """The updates that lead to the parameters that a round's tasks start from, the newest first; none where whole
+    parameters take fewer bytes."""
+
+    updates: list[UpdateView]
 
 
 class Stats(BaseModel):

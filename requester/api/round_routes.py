@@ -1,20 +1,24 @@
 """What happened in a job: its rounds, its tasks with all that their verdicts rest on, and its workers."""
 
-from fastapi import APIRouter
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.rules import secrets
-from gradmarket.market.views.job_views import RoundView
+from gradmarket.market.rules import overlap, secrets
+from gradmarket.market.views.job_views import RoundView, UpdatePath, UpdateView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
-from gradmarket.requester.api.pages import CostlyLimit, Cursor, Limit, page, turned
+from gradmarket.requester.api.pages import MOST, CostlyLimit, Cursor, Limit, page, turned
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.job_views import round_view
 from gradmarket.requester.api.views.payment_views import job_worker_view
 from gradmarket.requester.api.views.task_views import evidence, task_view, verdict_view
-from gradmarket.requester.store import ballots, disclosure, jobs, listings, progress
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.store import ballots, disclosure, jobs, listings, progress, published_updates
 from gradmarket.requester.store import tasks as task_rows
 from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task
 from gradmarket.requester.store.work import RowReader
@@ -27,6 +31,23 @@ def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) 
     with context.reading() as reader:
         unit = unit_of(reader, job_id)
         return page(reader, listings.rounds(job_id), [Round.number], lambda row: round_view(row, unit), cursor, limit)
+
+
+@router.get(
+    "/{job_id}/rounds/{number}/updates",
+    responses=NO_JOB,
+    summary="The updates that lead to the parameters of its tasks",
+)
+def updates(context: Here, job_id: JobPath, number: Annotated[int, Path(ge=0, le=MOST)]) -> UpdatePath:
+    with context.reading() as reader:
+        job = job_or_404(reader, job_id)
+        spec = jobs.spec(job)
+        if not spec.downlink.small or job.facts is None:
+            return UpdatePath(updates=[])
+        most = 1 if spec.visibility == "requester" else blob_cleanup.updates_worth(job)
+        last = overlap.starts_after(number, spec.overlap)
+        steps = published_updates.leading_to(reader, job_id, last, most)
+        return UpdatePath(updates=[UpdateView(**asdict(step)) for step in steps])
 
 
 @router.get("/{job_id}/tasks", responses=NO_JOB)

@@ -1,17 +1,17 @@
 """Checks of a posted job that need no computation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import Codec, codec
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.round_update import OptimizerStep
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import Deadlines, LinkedData, ReadyModel
+from gradmarket.market.job_parts import Deadlines, Link, LinkedData, ReadyModel
 from gradmarket.market.model import arguments
 from gradmarket.market.rules import payment
 from gradmarket.market.step import InnerOptimizer, LocalStep
@@ -88,8 +88,17 @@ def _plugin(field: str, load: object) -> None:
 
 
 def move_of(spec: JobSpec) -> OptimizerStep:
-    """Returns the job's optimizer step. Raises JobRefused if the optimizer or its settings are unknown."""
-    return chosen("optimizer", spec.optimizer)
+    """Returns the job's optimizer step. Raises JobRefused if optimizer, settings or downlink are unknown."""
+    return replace(chosen("optimizer", spec.optimizer), downlink=_downlink(spec.downlink.codec))
+
+
+def _downlink(name: str) -> Codec | None:
+    if not Link(codec=name).small:
+        return None
+    _plugin("downlink.codec", lambda: codec(name))
+    if not codec(name).GRADIENTS_ONLY:
+        raise JobRefused("downlink.codec", f"{name} rounds buffers too: take fp32, or a codec for gradients like int8")
+    return codec(name)
 
 
 def chosen(field: str, wanted: InnerOptimizer) -> OptimizerStep:

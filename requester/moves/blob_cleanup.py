@@ -4,16 +4,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.published_update import worth
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import blob_needs, unneeded
-from gradmarket.requester.store.tables import Round, UnneededBlob
+from gradmarket.requester.store import blob_needs, jobs, published_updates, unneeded
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.tables import Job, Round, UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
 
 PAYLOAD: Final = "payload"
 SNAPSHOT: Final = "snapshot"
 PARAMETERS: Final = "parameters"
+UPDATE: Final = "update"
 """What a blob was to the job that let it go, and by which rule it is dropped: see `_needed`."""
 KEPT_NEWEST = 3
 """How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
@@ -78,6 +82,8 @@ def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
         return blob_needs.needs_payload(reader, row.digest)
     if row.kind == SNAPSHOT:
         return blob_needs.names_blob(reader, row.digest)
+    if row.kind == UPDATE:
+        return blob_needs.needs_update(reader, row.digest, row.job_id, row.after)
     every = context.settings.keep_parameters_every
     return blob_needs.needs_parameters(reader, row.digest, row.job_id, row.after, every)
 
@@ -87,8 +93,29 @@ def oldest_kept(spec: JobSpec, number: int) -> int:
     return number - kept_newest(spec) + 2
 
 
-def merged(work: Work, job_id: str, spec: JobSpec, number: int, now: float) -> None:
-    """Lets go of parameters that are neither new nor a checkpoint once a round is merged."""
+def merged(work: Work, job: Job, number: int, now: float) -> None:
+    """Lets go of parameters that are neither new nor a checkpoint once a round is merged, and of an old update."""
+    spec = jobs.spec(job)
     old = number - kept_newest(spec)
-    row = work.get(Round, (job_id, old))
-    unneeded.add(work, job_id, PARAMETERS, [row.updated if row is not None else None], now, old)
+    row = work.get(Round, (job.id, old))
+    unneeded.add(work, job.id, PARAMETERS, [row.updated if row is not None else None], now, old)
+    if spec.downlink.small:
+        _let_updates_go(work, job, old - updates_worth(job), now)
+
+
+def updates_worth(job: Job) -> int:
+    """Returns how many updates in a row take fewer bytes than the parameters that they lead to."""
+    spec = jobs.spec(job)
+    return worth(layout_of(job), codec(spec.downlink.codec)) if spec.downlink.small else 0
+
+
+def updates_over(work: Work, job: Job, now: float) -> None:
+    """Lets go of all updates of a job that is over: nobody computes from what they lead to."""
+    latest = jobs.latest_closed(work, job.id)
+    if latest is not None and jobs.spec(job).downlink.small:
+        _let_updates_go(work, job, latest.number, now, kept_newest(jobs.spec(job)) + updates_worth(job) + 1)
+
+
+def _let_updates_go(work: Work, job: Job, through: int, now: float, count: int = 1) -> None:
+    old = published_updates.between(work, job.id, through - count, through)
+    unneeded.add(work, job.id, UPDATE, old, now, through)

@@ -19,12 +19,14 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
-from gradmarket.market.gradient.round_update import advance
+from gradmarket.market.gradient.round_update import OptimizerStep, advance
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
+from gradmarket.market.wire import hash_of
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import Image, LiveState, Version, load
@@ -116,7 +118,10 @@ def _replay(context: Context, state: LiveState, rounds: Sequence[MergeInputs], a
 
 
 def merge(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
-    """Moves the state past a round; returns the mean loss that its tasks measured. If this raises, drop the state."""
+    """Moves the state past a round; returns the mean loss that its tasks measured. If this raises, drop the state.
+
+    `state.update` then has what the round publishes, where the job has a downlink.
+    """
     schedule = inputs.spec.optimizer.schedule
     lr = rate(schedule.name, inputs.spec.optimizer.lr, inputs.number, inputs.spec.rounds, schedule.warmup)
     with ExitStack() as stack:
@@ -125,9 +130,17 @@ def merge(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
         before, after, memory = state.parameters.arrays, state.spare.arrays, state.memory.arrays
         layout, move = inputs.recipe.layout, move_of(inputs.spec)
         lanes = Lanes(LANES, stack.enter_context(ThreadPoolExecutor(LANES)).map)
-        loss = advance(layout, before, after, memory, shards, move, lr, inputs.counters, lanes)
+        draft = _draft(inputs, state, move)
+        loss = advance(layout, before, after, memory, shards, move, lr, inputs.counters, lanes, draft)
     state.swap()
     return loss
+
+
+def _draft(inputs: MergeInputs, state: LiveState, move: OptimizerStep) -> UpdateDraft | None:
+    if move.downlink is None:
+        return None
+    room = state.draft(update_bytes(inputs.recipe.layout, move.downlink))
+    return UpdateDraft(move.downlink, room, hash_of(inputs.before.parameters))
 
 
 def _releasing(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards) -> Shards:

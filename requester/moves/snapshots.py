@@ -54,6 +54,8 @@ def collect(context: Context, job_id: str) -> None:
         payloads, old = _unneeded(work, job)
         newest, now = jobs.latest_closed(work, job_id), context.clock()
         oldest = newest.number - blob_cleanup.kept_newest(jobs.spec(job)) if newest else -1
+        if job.ended_at is not None:
+            blob_cleanup.updates_over(work, job, now)
         unneeded.add(work, job_id, blob_cleanup.PAYLOAD, payloads, now)
         unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [row.optimizer_state for row in old], now)
         unneeded.add(work, job_id, blob_cleanup.PARAMETERS, [row.updated for row in old], now, oldest)

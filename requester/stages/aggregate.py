@@ -91,10 +91,10 @@ def _run(context: Context, job_id: str) -> None:
     with span("merge"):
         loss = replay.merge(context.blobs, inputs, state)
     with span("store parameters"):
-        updated = replay.store(context.blobs, state.parameters)
+        updated, published = replay.store(context.blobs, state.parameters), _published(context, state)
     contributions = drift.contributions(context, inputs.recipe, inputs.answers, closing.operators, closing.drift_seed)
     metrics, unfit = _evaluated(context, closing, state)
-    closed = _closed(context, job_id, closing, contributions, _Merged(state, updated, loss, metrics, unfit))
+    closed = _closed(context, job_id, closing, contributions, _Merged(state, updated, published, loss, metrics, unfit))
     if closed is None:
         return
     state.version = Version(inputs.number + 1, updated, closed)
@@ -114,6 +114,10 @@ def _let_go_of_ended(context: Context) -> None:
         context.states.take(job_id)
 
 
+def _published(context: Context, state: LiveState) -> Digest | None:
+    return replay.store(context.blobs, state.update) if state.update.length else None
+
+
 @dataclass(frozen=True)
 class ClosingRound:
     """A merge read in one transaction. `operators` has for each answer the operators that agreed on it."""
@@ -130,6 +134,7 @@ class _Merged:
 
     state: LiveState
     updated: Digest
+    published: Digest | None
     loss: float
     metrics: dict[str, float]
     unfit: str
@@ -147,18 +152,20 @@ def _closed(
             return None
         job.reason = ""
         drift.keep(work, job, row, contributions, now)
-        again = partial(replay.store, context.blobs, merged.state.parameters)
-        blob_cleanup.keep_still(context, work, {merged.updated: again})
+        again = {merged.updated: partial(replay.store, context.blobs, merged.state.parameters)}
+        if merged.published is not None:
+            again[merged.published] = partial(replay.store, context.blobs, merged.state.update)
+        blob_cleanup.keep_still(context, work, again)
         figures = {"loss": merged.loss, "metrics": merged.metrics}
-        kept = {"updated": merged.updated, "optimizer_state": "", "closed_at": now}
-        work.move_now(row, RoundState.CLOSED, **kept, **figures)
+        kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
+        work.move_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
         for task in jobs.used_tasks(work, job_id, number) if not spec.audited else ():
             work.move(task, TaskState.FINAL)
         if job.ended_at is not None and job.replay_from is None:
             job.replay_from = number  # it was collected without this round
         if spec.verifier.sketched:
             trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(spec, number))
-        blob_cleanup.merged(work, job_id, spec, number, now)
+        blob_cleanup.merged(work, job, number, now)
         tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **figures)
         if merged.unfit and job.state == JobState.RUNNING:
             work.move_now(job, JobState.PAUSED, reason=merged.unfit)

@@ -6,7 +6,7 @@ With an overlap, rounds whose tasks started from parameters before that merge ke
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 
@@ -23,6 +23,11 @@ from gradmarket.requester.store.work import RowReader, Work
 TOPIC = "aftermath"
 LEFT_S: Final = 60.0
 """Seconds after which who let a blob go is taken to have ended before it dropped it."""
+NOT_MERGED: Final[dict[str, Any]] = {
+    **dict.fromkeys(("updated", "published_update", "loss", "metrics", "drift", "closed_at")),
+    "optimizer_state": "",
+}
+"""The columns of a round as before its merge."""
 IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
 
 
@@ -42,7 +47,8 @@ def run(context: Context, job_id: str) -> None:
     with context.begin() as work:
         job = locked(work, Job, job_id)
         if _rewinds(work, job):
-            unneeded.add(work, job_id, blob_cleanup.PARAMETERS, _rewind(context, work, job), context.clock())
+            for kind, blobs in _rewind(context, work, job).items():
+                unneeded.add(work, job_id, kind, blobs, context.clock())
         elif jobs.spec(job).audited:
             unneeded.add(work, job_id, blob_cleanup.PAYLOAD, _finish(work, job), context.clock())
         over = job.ended_at is not None and _is_over(work, job)
@@ -66,19 +72,21 @@ def _rewinds(reader: RowReader, job: Job) -> bool:
     return not reader.session.scalar(select(or_(later, merging)))
 
 
-def _rewind(context: Context, work: Work, job: Job) -> list[Digest]:
-    """Opens the round again; returns the blobs that its merge and later merges produced."""
+def _rewind(context: Context, work: Work, job: Job) -> dict[str, list[str | None]]:
+    """Opens the round again; returns the blobs that its merge and later merges produced, by kind."""
     now, number = context.clock(), job.rewind_to or 0
     standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
     rows = work.session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
     again = [row for row in rows if row.number <= _unharmed(job, number) and row.state == RoundState.CLOSED]
     later = [row for row in rows if row.number > _unharmed(job, number)]
-    blobs = [digest for row in (*again, *later) for digest in (row.updated, row.optimizer_state)]
-    nothing = {"updated": None, "optimizer_state": "", "loss": None, "metrics": None, "drift": None, "closed_at": None}
+    blobs: dict[str, list[str | None]] = {
+        blob_cleanup.PARAMETERS: [digest for row in (*again, *later) for digest in (row.updated, row.optimizer_state)],
+        blob_cleanup.UPDATE: [row.published_update for row in (*again, *later)],
+    }
     for row in later:
-        work.move_now(row, RoundState.REWOUND, **nothing)
+        work.move_now(row, RoundState.REWOUND, **NOT_MERGED)
     for row in again:
-        work.move_now(row, RoundState.OPEN, **nothing)
+        work.move_now(row, RoundState.OPEN, **NOT_MERGED)
     job.rewind_to = None
     if jobs.spec(job).verifier.sketched:
         trusted_runs.let_go(work, job.id, TrustedRun.round > _unharmed(job, number))
@@ -87,7 +95,7 @@ def _rewind(context: Context, work: Work, job: Job) -> list[Digest]:
         _do_again(context, work, job, row.number, now)
     tell(work, job.id, "rewound", now, round=number, again=[row.number for row in later])
     work.notify("plan", "assign", "aggregate")
-    return [Digest(digest) for digest in blobs if digest]
+    return blobs
 
 
 def _unharmed(job: Job, number: int) -> int:

@@ -28,6 +28,12 @@ def needs_parameters(reader: RowReader, digest: str, job_id: str, after: int, ev
     return bool(reader.session.scalar(select(or_(*own, *others, _starts(digest)))))
 
 
+def needs_update(reader: RowReader, digest: str, job_id: str, after: int) -> bool:
+    """Whether a round of the job after `after`, or another job, publishes the update."""
+    kept = or_(Round.job_id != job_id, Round.number > after)
+    return bool(reader.session.scalar(select(_in_rounds(Round.published_update, digest, kept))))
+
+
 def names_blob(reader: RowReader, digest: str) -> bool:
     """Whether any round or any job's start names the blob."""
     rounds = (_in_rounds(column, digest) for column in (*_PRODUCED, Round.parameters))

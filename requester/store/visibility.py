@@ -1,6 +1,9 @@
 """Who may read a blob of a job: what its spec's `visibility` says. Every route that serves bytes enforces it."""
 
+from typing import Final
+
 from sqlalchemy import ColumnElement, exists, or_, select
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
@@ -10,6 +13,8 @@ from gradmarket.requester.store.work import RowReader
 FIRST = "publication.parameters"
 PUBLISHED = ("publication.document", "publication.manifest", FIRST)
 """The parts of a publication that workers compute from."""
+_MADE: Final = (Round.updated, Round.published_update)
+_MAKER: Final = aliased(Round)
 
 
 def to_anybody(reader: RowReader, digest: Digest) -> bool:
@@ -26,28 +31,31 @@ def is_answer(reader: RowReader, digest: Digest) -> bool:
 def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:
     """Whether the worker may read the blob: any but the parameters of jobs with the visibility `requester`.
 
-    Of these it may read what a task starts from that it holds just now, and what is also of another job.
+    Of these it may read what a task starts from that it holds just now, the update that led to that, and what is also
+    of another job. An update is read as the parameters that it leads to: with these, it tells those before.
     """
     kept = select(_parameters(digest, Job.visibility == "requester"))
     if not reader.session.scalar(kept):
         return True
-    holds = exists().where(
+    holds = (
         Replica.worker == worker,
         Replica.state.in_(IN_FLIGHT),
         Task.id == Replica.task_id,
         Round.job_id == Task.job_id,
         Round.number == Task.round,
-        Round.parameters == digest,
     )
-    return bool(reader.session.scalar(select(or_(holds, _parameters(digest, Job.visibility != "requester")))))
+    led = (_MAKER.published_update == digest, _MAKER.job_id == Round.job_id, _MAKER.updated == Round.parameters)
+    own = or_(exists().where(*holds, Round.parameters == digest), exists().where(*holds, *led))
+    return bool(reader.session.scalar(select(or_(own, _parameters(digest, Job.visibility != "requester")))))
 
 
 def _parameters(digest: Digest, of: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Condition: such a job starts from the blob, or one of its rounds produced it."""
+    """Condition: such a job starts from the blob, or one of its rounds produced or published it."""
     return _named(digest, (FIRST,), of)
 
 
 def _named(digest: Digest, parts: tuple[str, ...], of: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Condition: such a job has the blob as one of these parts, or one of its rounds produced it; along an index."""
+    """Condition: such a job has the blob as one of these parts, or a round of it made it; along indices."""
     published = exists().where(JobBlob.digest == digest, JobBlob.part.in_(parts), Job.id == JobBlob.job_id, of)
-    return or_(published, exists().where(Round.updated == digest, Job.id == Round.job_id, of))
+    made = (exists().where(column == digest, Job.id == Round.job_id, of) for column in _MADE)
+    return or_(published, *made)

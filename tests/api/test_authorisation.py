@@ -47,6 +47,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/jobs/{job_id}/fund"): (401, 200, 403, 403),
     ("POST", "/v1/jobs/{job_id}/cancel"): (401, 200, 403, 403),
     ("GET", "/v1/jobs/{job_id}/rounds"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/rounds/{number}/updates"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/tasks"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/tasks/{task_id}"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/verdicts"): EVERYBODY,
@@ -132,7 +133,7 @@ def scene(service) -> Scene:  # type: ignore[no-untyped-def]
     def places() -> dict[str, str]:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         task, replica = with_a_replica(service, job, address)
-        of_job = {"job_id": job, "task_id": task, "replica": replica}
+        of_job = {"job_id": job, "task_id": task, "replica": replica, "number": "0"}
         return {"name": "nobody", "digest": DIGEST, "address": address} | of_job
 
     return Scene((service.anyone, service.requester, worker, other), places)

@@ -45,6 +45,7 @@ def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_databas
         assert not visibility.to_worker(reader, Digest("d7"), NOBODY)
         assert not blob_needs.names_blob(reader, WANTED)
         assert not blob_needs.needs_parameters(reader, WANTED, "7", 3, 10)
+        assert not blob_needs.needs_update(reader, WANTED, "7", 3)
     with database.connect() as connection:
         explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
         plans = [
@@ -53,7 +54,7 @@ def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_databas
             if said.startswith("SELECT")
         ]
         lines = [str(line) for plan in plans for line in plan]
-    assert len(plans) >= 5
+    assert len(plans) >= 6
     whole = [line for line in lines if "SCAN" in line or "Seq Scan" in line]
     assert [line for line in whole if any(name in line for name in LARGE)] == []
     assert any("job_blobs" in line for line in lines)

@@ -414,3 +414,40 @@ def test_a_worker_that_is_killed_half_way_goes_on_where_it_was(origin: str, tmp_
     with closing(Fetcher(Cache(tmp_path, 10**6), origin, limit=200_000)) as fetcher:
         assert fetcher.blob(digest) == DATA
     assert Site.seen[-1][1] is not None
+
+
+def test_what_another_process_is_getting_is_not_evicted(tmp_path: Path) -> None:
+    """Two caches of one folder, as two processes have; a flock is the open file's, so one process shows it too."""
+    here, there, digest = Cache(tmp_path, 250), Cache(tmp_path, 250), named(b"another's")
+    with here.alone(digest):
+        here.part(digest).write_bytes(bytes(200))
+        with pytest.raises(DownloadFailed, match="leaves no room"):
+            there.make_room(there.part(named(b"own")), 100)
+    there.make_room(there.part(named(b"own")), 100)
+    assert not here.part(digest).exists()
+
+
+def test_the_lock_of_a_killed_process_stops_nobody(fetcher: Fetcher, tmp_path: Path) -> None:
+    digest = serve()
+    cache = Cache(tmp_path, 10**6)
+    cache.part(digest).write_bytes(DATA[:10])
+    (tmp_path / f"{digest.removeprefix('blake3:')}.lock").touch()
+    cache.make_room(cache.part(named(b"own")), 10**6)
+    assert not cache.part(digest).exists()
+    assert fetcher.blob(digest) == DATA
+    assert list(tmp_path.glob("*.lock")) == []
+
+
+def test_a_cache_whose_files_vanish_meanwhile_goes_on(fetcher: Fetcher, tmp_path: Path) -> None:
+    digest = serve()
+    fetcher.blob(digest)
+    Cache(tmp_path, 10**6).path(digest).unlink()
+    assert fetcher.held(digest, len(DATA)) is None
+    assert fetcher.blob(digest) == DATA
+
+
+def test_a_file_of_the_cache_that_is_too_long_is_not_read(fetcher: Fetcher) -> None:
+    digest = serve()
+    fetcher.blob(digest)
+    assert fetcher.held(digest, len(DATA)) == DATA
+    assert fetcher.held(digest, len(DATA) - 1) is None

@@ -83,7 +83,7 @@ def examine(
         if why:
             return Examined(False, f"what is published does not show it: {why}", shown.task)
         fetcher = Fetcher(
-            Cache(settings.data / "cache", settings.max_disk),
+            Cache(settings.downloads, settings.max_disk),
             market.origin,
             settings.max_download,
             bearer=market.bearer,

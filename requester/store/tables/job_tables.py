@@ -9,6 +9,7 @@ from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.requester.store.tables.base import Base, BigKey
 
 _REPLAYED: Final = text("replay_from IS NOT NULL")
+_PUBLISHED: Final = text("published_update IS NOT NULL")
 NAMED_IN: Final = {
     "spec": ("document", "parameters"),
     "publication": ("document", "evaluation", "manifest", "parameters"),
@@ -98,9 +99,9 @@ class UnneededBlob(Base):
     digest: Mapped[Digest] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
-    """What it was to the job: `payload`, `snapshot` or `parameters` (moves.blob_cleanup)."""
+    """What it was to the job: `payload`, `snapshot`, `parameters` or `update` (moves.blob_cleanup)."""
     after: Mapped[int]
-    """Of parameters: the job needs those of rounds after this one."""
+    """Of parameters and updates: the job needs those of rounds after this one."""
     at: Mapped[float]
 
     __table_args__ = (Index("unneeded_blobs_of_job", "job_id"),)
@@ -120,6 +121,8 @@ class Round(Base):
     """Digest of the optimizer's state after its merge, where that is stored (moves.snapshots); else empty."""
     updated: Mapped[Digest | None]
     """Digest of the parameters that its merge produced."""
+    published_update: Mapped[Digest | None]
+    """Digest of the update that makes these of the parameters before, in a job with a downlink."""
     loss: Mapped[float | None]
     metrics: Mapped[dict[str, Any] | None]
     """Metrics of the updated parameters on the held-out rows."""
@@ -131,6 +134,7 @@ class Round(Base):
     __table_args__ = (
         Index("rounds_by_state", "state", "job_id"),
         Index("rounds_by_updated", "updated"),
+        Index("rounds_by_published_update", "published_update", sqlite_where=_PUBLISHED, postgresql_where=_PUBLISHED),
         Index("rounds_by_parameters", "parameters"),
         Index("rounds_by_optimizer_state", "optimizer_state"),
     )

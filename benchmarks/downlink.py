@@ -1,0 +1,140 @@
+"""Bytes that a worker downloads for the parameters of a task, and what the codec of updates costs in loss.
+
+The bytes are counted where a server sends them, headers apart: a worker of the real code takes part in every round of a
+job of 2.1 million parameters, whose updates are those of random gradients. The loss is that of a small character model,
+with the same rounds, rows and settings, after all rounds.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks.figure import Figure
+from benchmarks.overlap_loss import CASES
+from benchmarks.rig.character_rounds import Training
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.published import parameters
+from gradmarket.market.data.manifest import Labelled
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.published_update import worth
+from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.model.tensors import pack, views
+from gradmarket.market.views.job_views import UpdatePath, UpdateView
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import DocumentInfo, Runner
+
+PREFIX = "downlink."
+SEEDS = range(int(os.environ.get("SEEDS", "3")))
+MOST = {"int8": 1.1, "int4": 0.55, "fp4": 0.55, "two_bit": 0.35, "topk": 0.05}
+"""Most bytes a parameter."""
+LOSS = ("fp32", "int8", "int4", "two_bit", "topk")
+WIDTH, HIDDEN, ROUNDS = 512, 4096, 12
+JOB = {
+    "name": "downlink",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [HIDDEN]}},
+    "data": {"ready": "digits"},
+    "step": {"rows": 1},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": ROUNDS + 1,
+    "price": "1",
+}
+
+
+def measure() -> Iterator[Figure]:
+    yield from _bytes()
+    yield from _losses()
+
+
+def _losses() -> Iterator[Figure]:
+    for case in CASES:
+        found: dict[str, list[float]] = {name: [] for name in LOSS}
+        for seed, name in product(SEEDS, LOSS):
+            used = None if name == "fp32" else codec(name)
+            found[name].append(Training(case, seed).loss(downlink=used))
+        for name, losses in found.items():
+            note = f"{case.rounds} rounds; seeds: {', '.join(f'{loss:.3f}' for loss in losses)}"
+            target = "" if name == "fp32" else "<= 1.01"
+            ratio = mean(losses) / mean(found["fp32"])
+            yield Figure(f"downlink.loss.{case.name}.{name}", ratio, "", "fp32", ratio, target, note)
+
+
+def _bytes() -> Iterator[Figure]:
+    with Runner() as runner:
+        runner.turn("", publishes=True)
+        data = Labelled(dtype="float32", shape=(WIDTH,), classes=10)
+        published = runner.publish("mlp", {"hidden": [HIDDEN]}, data, seed=0)
+        info = runner.load(published.document)
+    count = sum(entry.size for entry in info.layout.of("gradient"))
+    for name, most in MOST.items():
+        sent = _played(name, info, pack(published.parameters))
+        for what, spent, target in (("task", sent[1:], f"<= {most}"), ("joining", sent[:1], "")):
+            note = f"{count} parameters, one task in each of {ROUNDS} rounds after the first"
+            value = mean(spent) / count
+            yield Figure(f"downlink.bytes.{name}.{what}", value, "bytes a parameter", "fp32", value / 4, target, note)
+
+
+def _played(name: str, info: DocumentInfo, first: bytes) -> list[int]:
+    """Returns the bytes sent to a worker in each round."""
+    digest = blob_digest(first)
+    spec = JobSpec.model_validate(JOB | {"downlink": {"codec": name}})
+    publication = Publication(
+        job="0" * 16, spec=spec, document=info.document.digest, evaluation=None, parameters=digest, manifest=digest
+    )
+    rule, sent, pages = optimizer("sgd"), [0], {f"/v1/blobs/{digest}": first}
+    step = OptimizerStep(rule, rule.Settings(), downlink=codec(name))
+    state, path, held = begin(info.layout, views(first), step), [], []
+    with ExitStack() as stack:
+        folder, origin = Path(stack.enter_context(TemporaryDirectory())), stack.enter_context(_served(pages, sent))
+        fetcher = stack.enter_context(closing(Fetcher(Cache(folder, 2**30), origin, 2**30)))
+        for number in range(ROUNDS + 1):
+            page = f"/v1/jobs/{publication.job}/rounds/{number}/updates"
+            pages[page] = UpdatePath(updates=path[: worth(info.layout, codec(name))]).model_dump_json().encode()
+            before = sent[0]
+            parameters(fetcher, publication, number, digest, info)
+            held.append(sent[0] - before)
+            state = apply(info.layout, state, _merged(info, number), step, 0.1, (), hash_of(digest))
+            after, update = blob_digest(pack(state.tensors)), blob_digest(state.update)
+            pages |= {f"/v1/blobs/{update}": state.update, f"/v1/blobs/{after}": pack(state.tensors)}
+            path.insert(0, UpdateView(before=digest, update=update, updated=after))
+            digest = after
+    return held
+
+
+def _merged(info: DocumentInfo, number: int) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(number).standard_normal
+    return {entry.name: np.asarray(draw(entry.shape), np.float32) for entry in info.layout.entries}
+
+
+@contextmanager
+def _served(pages: dict[str, bytes], sent: list[int]) -> Iterator[str]:
+    """Serves the pages on this machine; adds the bytes of each answer to `sent`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = pages[self.path]
+            sent[0] += len(page)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()

@@ -1,0 +1,85 @@
+"""Published parameters for a task: made from what is held already and a few small updates, or downloaded whole."""
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+from pydantic import ValidationError
+
+from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import PayloadRefused, TensorsRefused
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.published_update import follow, update_bytes, worth
+from gradmarket.market.job import Publication
+from gradmarket.market.model.tensors import HEADER_LIMIT, views
+from gradmarket.market.terms import Digest
+from gradmarket.market.views.job_views import UpdatePath, UpdateView
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import DocumentInfo
+
+PATH_BYTES = 2**17
+"""Most bytes of the list of updates."""
+
+
+class Unfollowed(Exception):
+    """No updates lead from what is held to what is wanted."""
+
+
+def parameters(fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> bytes:
+    """Returns the bytes of the parameters with this digest, from which the tasks of round `number` start.
+
+    In a job with a downlink they are made from older ones in the cache where the updates since take fewer bytes; what
+    comes out is checked by its digest, and anything that does not fit ends in a download of the whole. Raises as
+    `Fetcher.blob` does.
+    """
+    if publication.spec.downlink.small and digest != publication.parameters:
+        try:
+            return fetcher.made(digest, lambda: _followed(fetcher, publication, number, digest, info))
+        except (Unfollowed, DownloadFailed, DownloadRefused, PayloadRefused, TensorsRefused):
+            return fetcher.blob(digest)
+    return fetcher.blob(digest)
+
+
+def _followed(fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> bytes:
+    packed = codec(publication.spec.downlink.codec)
+    length, most, longest = update_bytes(info.layout, packed), worth(info.layout, packed), _longest(info)
+    steps: list[UpdateView] = []
+    for step in islice(_chain(fetcher, publication, number, digest), most):
+        steps.append(step)
+        base = fetcher.held(step.before, longest)
+        if base is not None:
+            break
+    else:
+        raise Unfollowed
+    data = bytearray(base)
+    del base
+    tensors = views(memoryview(data))
+    for step in reversed(steps):
+        update = fetcher.get(f"/v1/blobs/{step.update}", step.update, length)
+        follow(info.layout, packed, tensors, hash_of(step.before), update, info.document.counters)
+    if blob_digest(data) != digest:
+        raise Unfollowed
+    return bytes(data)
+
+
+def _chain(fetcher: Fetcher, publication: Publication, number: int, digest: Digest) -> Iterator[UpdateView]:
+    """Yields the updates that the market names, the newest first, as far as each leads to the one before."""
+    answer = fetcher.small(f"/v1/jobs/{publication.job}/rounds/{number}/updates", PATH_BYTES)
+    try:
+        path = UpdatePath.model_validate_json(answer)
+    except ValidationError as error:
+        raise Unfollowed from error
+    for step in path.updates:
+        if step.updated != digest:
+            return
+        yield step
+        digest = step.before
+
+
+def _longest(info: DocumentInfo) -> int:
+    """Returns the most bytes of a file of the model's parameters: a cache has larger files too."""
+    state = info.document.state.values()
+    return HEADER_LIMIT + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in state)

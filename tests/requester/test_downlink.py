@@ -1,0 +1,189 @@
+"""A job whose rounds publish updates in few bytes: what its tasks start from is what whoever follows them has."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradmarket.market.errors import JobRefused, PayloadRefused
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.published_update import HEAD, follow
+from gradmarket.market.gradient.round_merge import MergedAnswer, merge
+from gradmarket.market.gradient.round_update import ModelState, apply, begin
+from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Digest, Hash, JobState, RoundState
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.moves import blob_cleanup, replay, snapshots
+from gradmarket.requester.moves.admission import admit, move_of
+from gradmarket.requester.store import jobs, published_updates
+from tests.databases import BOTH
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import COUNTER, LAYOUT, MarketFixture, first_parameters
+from tests.requester.market_workers import SimWorker, honest_answer, scaled
+
+NewFloor = Callable[..., MarketFixture]
+ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}
+SPEC: dict[str, Any] = {"rounds": 7, "tasks_per_round": 2, "optimizer": ADAMW, "downlink": {"codec": "two_bit"}}
+ALONE: dict[str, Any] = SPEC | {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
+SELDOM = {"snapshot_rounds": 3, "snapshot_s": 1e9}
+
+
+def by_the_formula(market: MarketFixture, worker: SimWorker) -> list[ModelState]:
+    """Before each round and after the last, computed round by round on one machine."""
+    job = market.the_job()
+    spec, move = jobs.spec(job), move_of(jobs.spec(job))
+    states = [begin(LAYOUT, first_parameters(), move)]
+    for number in range(spec.rounds):
+        start = states[max(0, number - spec.overlap)].tensors
+        seeds = [secrets.task_seed(spec.seed, number, index) for index in spec.tasks_of(number)]
+        answers = [MergedAnswer(worker.encode(honest_answer(start, seed), seed), seed) for seed in seeds]
+        merged = merge(replay.recipe(spec, job), answers)
+        lr = rate("constant", spec.optimizer.lr, number, spec.rounds, spec.optimizer.schedule.warmup)
+        before = hash_of(market.context.blobs.put(tensors.pack(states[-1].tensors)))
+        states.append(apply(LAYOUT, states[-1], merged, move, lr, (COUNTER,), before))
+    return states
+
+
+def staffed(new_floor: NewFloor, workers: int = 3, settings: Any = None, **spec: Any) -> MarketFixture:
+    market = new_floor(settings=settings, **SPEC | spec)
+    for _ in range(workers):
+        market.worker().capacity = 2
+    return market
+
+
+def ends_as_the_formula_says(market: MarketFixture) -> None:
+    assert market.state() == JobState.FINISHED, market.why_waiting()
+    states = by_the_formula(market, market.workers[-1])
+    blobs = [tensors.pack(state.tensors) for state in states]
+    assert market.context.blobs.read(Digest(market.final_parameters())) == blobs[-1]
+    digests = [market.context.blobs.put(blob) for blob in blobs]
+    assert [row.updated for row in market.rounds()] == digests[1:]
+    assert [row.published_update for row in market.rounds()] == [
+        market.context.blobs.put(state.update) for state in states[1:]
+    ]
+    check_books(market)
+
+
+def closed(market: MarketFixture) -> int:
+    return sum(row.state == RoundState.CLOSED for row in market.rounds())
+
+
+def kept_updates(market: MarketFixture) -> list[int]:
+    blobs = market.context.blobs
+    return [row.number for row in market.rounds() if row.published_update and blobs.has(row.published_update)]
+
+
+@BOTH
+@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overlap: int, replicas: int) -> None:
+    checked = {"name": "fixed", "replicas": replicas, "max_replicas": replicas}
+    market = staffed(new_floor, replication=checked, overlap=overlap)
+    market.play(passes=100)
+    ends_as_the_formula_says(market)
+
+
+def test_a_follower_has_what_every_round_starts_from(new_floor: NewFloor) -> None:
+    market = staffed(new_floor)
+    held = tensors.unpack(tensors.pack(first_parameters()))
+
+    def through(number: int) -> Callable[[], bool]:
+        return lambda: closed(market) > number
+
+    for number in range(SPEC["rounds"] - 1):
+        market.until(through(number))
+        row = market.rounds()[number]
+        before, update = Digest(row.parameters), market.context.blobs.read(row.published_update)
+        assert update[:HEAD] == hash_of(before)
+        follow(LAYOUT, codec("two_bit"), held, hash_of(before), update, (COUNTER,))
+        assert market.context.blobs.put(tensors.pack(held)) == row.updated == market.rounds()[number + 1].parameters
+    with pytest.raises(PayloadRefused, match="other parameters"):
+        follow(LAYOUT, codec("two_bit"), held, Hash(bytes(32)), update, (COUNTER,))
+
+
+def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor: NewFloor) -> None:
+    market = staffed(new_floor, downlink={"codec": "fp32"})
+    market.play(passes=100)
+    assert {row.published_update for row in market.rounds()} == {None}
+    other = staffed(new_floor)
+    other.play(passes=100)
+    assert market.final_parameters() != other.final_parameters()
+    near, exact = (
+        tensors.unpack(one.context.blobs.read(Digest(one.final_parameters())))["w"] for one in (other, market)
+    )
+    np.testing.assert_allclose(near, exact, atol=0.5)
+
+
+@pytest.mark.parametrize("crashes", [[1], [2, 3], [1, 2, 3, 4, 5, 6]])
+def test_after_a_crash_it_is_replayed_to_the_same_bits(
+    new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the codes left out is a part of the optimizer's stored and replayed state."""
+    monkeypatch.setattr(snapshots, "SMALL", 0)
+    market = new_floor(settings=SELDOM, **ALONE)
+    market.worker()
+    for number in crashes:
+        market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
+        market.crash()
+    market.play(passes=100)
+    ends_as_the_formula_says(market)
+
+
+def test_a_job_larger_than_the_memory_gives_the_same_bits(new_floor: NewFloor) -> None:
+    market = staffed(new_floor, settings=SELDOM | {"merge_memory": 0})
+    market.play(passes=100)
+    ends_as_the_formula_says(market)
+
+
+def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_floor: NewFloor) -> None:
+    spec = {"rounds": 4, "tasks_per_round": 1, "audit": {"probability": 1.0}, "optimizer": {"name": "sgd", "lr": 0.125}}
+    market = new_floor(**SPEC | spec)
+    market.worker(scaled(3.0)), market.worker(scaled(3.0)), market.worker()
+    market.until(lambda: closed(market) == 2)
+    false = [row.published_update for row in market.rounds() if row.published_update]
+    for _ in range(3):
+        market.worker()
+    SimAuditor(market).play()
+    assert market.events("rewound")
+    ends_as_the_formula_says(market)
+    last = {row.published_update for row in market.rounds()}
+    gone = [digest for digest in false if digest not in last]
+    assert gone
+    assert not any(market.context.blobs.has(digest) for digest in gone)
+
+
+@BOTH
+def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_floor: NewFloor) -> None:
+    market = new_floor(**ALONE | {"rounds": 12, "tasks_per_round": 1})
+    market.worker()
+    worth = blob_cleanup.updates_worth(market.the_job())
+    least = blob_cleanup.kept_newest(jobs.spec(market.the_job())) + worth
+    market.until(lambda: closed(market) == 11)
+    assert kept_updates(market) == list(range(11 - least, 11))
+    rows = market.rounds()
+    with market.reading() as reader:
+        path = published_updates.leading_to(reader, market.job, 10, 3)
+        first = published_updates.leading_to(reader, market.job, 1, 9)
+        none = published_updates.leading_to(reader, market.job, -1, 9)
+    assert [step.updated for step in path] == [rows[number].updated for number in (10, 9, 8)]
+    assert [step.before for step in path] == [rows[number].parameters for number in (10, 9, 8)]
+    assert [step.update for step in path] == [rows[number].published_update for number in (10, 9, 8)]
+    assert [step.before for step in first] == [rows[1].parameters, rows[0].parameters]
+    assert none == []
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert kept_updates(market) == []
+    assert market.context.blobs.has(Digest(market.final_parameters()))
+
+
+@pytest.mark.parametrize(("name", "reason"), [("bf16", "rounds buffers too"), ("none", "no codecs of this name|none")])
+def test_a_downlink_that_is_no_codec_for_gradients_is_refused(new_floor: NewFloor, name: str, reason: str) -> None:
+    market = new_floor(**ALONE)
+    spec = jobs.spec(market.the_job()).model_copy(update={"downlink": {"codec": name}})
+    with pytest.raises(JobRefused, match=reason) as refused:
+        admit(market.context, type(spec).model_validate(spec.model_dump(mode="json")))
+    assert refused.value.field == "downlink.codec"

@@ -1,0 +1,238 @@
+"""A worker makes a round's parameters from those it holds and the updates since, and believes none of it unchecked."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.download_errors import DownloadRefused
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.published import parameters
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.published_update import update_bytes, worth
+from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.job import Publication
+from gradmarket.market.job_parts import Link
+from gradmarket.market.model.tensors import pack, unpack
+from gradmarket.market.terms import Digest
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import DocumentInfo, Runner
+from tests.worker.conftest import named
+
+SGD, INT8, ROUNDS = optimizer("sgd"), codec("int8"), 6
+
+
+@dataclass
+class History:
+    """A job's parameters before each round and after the last, the updates between them, and who asked for what."""
+
+    publication: Publication
+    info: DocumentInfo
+    versions: list[bytes]
+    updates: list[bytes]
+    pages: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def serve(self, *blobs: bytes) -> None:
+        self.pages |= {f"/v1/blobs/{named(blob)}": blob for blob in blobs}
+
+    def digest(self, number: int) -> Digest:
+        return named(self.versions[number])
+
+    def name_path(self, number: int, steps: list[dict[str, Any]] | None = None) -> None:
+        """Serves the updates that lead to the parameters of a round's tasks."""
+        if steps is None:
+            steps = [
+                {"before": self.digest(k - 1), "update": named(self.updates[k - 1]), "updated": self.digest(k)}
+                for k in range(number, 0, -1)
+            ]
+        page = f"/v1/jobs/{self.publication.job}/rounds/{number}/updates"
+        self.pages[page] = json.dumps({"updates": steps}).encode()
+
+    def get(self, fetcher: Fetcher, number: int) -> bytes:
+        return parameters(fetcher, self.publication, number, self.digest(number), self.info)
+
+    def taken(self) -> list[str]:
+        """The blobs asked for, by name, and forgets them."""
+        names = {f"/v1/blobs/{named(blob)}": f"w{k}" for k, blob in enumerate(self.versions)}
+        names |= {f"/v1/blobs/{named(blob)}": f"c{k}" for k, blob in enumerate(self.updates)}
+        taken = [names[page] for page in self.asked if page in names]
+        self.asked.clear()
+        return taken
+
+
+@pytest.fixture
+def history(publication: Publication, blobs: dict[Digest, bytes], runner: Runner) -> History:
+    info = runner.load(blobs[publication.document])
+    step = OptimizerStep(SGD, SGD.Settings(), downlink=INT8)
+    first = blobs[publication.parameters]
+    states, versions = [begin(info.layout, unpack(first), step)], [first]
+    for number in range(ROUNDS):
+        rng = np.random.default_rng(number)
+        merged = {entry.name: rng.standard_normal(entry.shape).astype(np.float32) for entry in info.layout.entries}
+        merged = {name: np.asarray(array, np.float32) for name, array in merged.items()}
+        start = hash_of(named(versions[-1]))
+        states.append(apply(info.layout, states[-1], merged, step, 0.1, info.document.counters, start))
+        versions.append(pack(states[-1].tensors))
+    spec = publication.spec.model_copy(update={"downlink": Link(codec="int8")})
+    return History(
+        publication.model_copy(update={"spec": spec}), info, versions, [state.update for state in states[1:]]
+    )
+
+
+@pytest.fixture
+def origin(history: History) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            history.asked.append(self.path)
+            page = history.pages.get(self.path)
+            if page is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def fetcher(origin: str, tmp_path: Path) -> Iterator[Fetcher]:
+    with closing(Fetcher(Cache(tmp_path / "cache", 2**26), origin, 2**24)) as made:
+        yield made
+
+
+def test_the_first_parameters_come_whole_and_then_an_update_a_round(history: History, fetcher: Fetcher) -> None:
+    history.serve(*history.versions, *history.updates)
+    for number in range(ROUNDS + 1):
+        history.name_path(number)
+        assert history.get(fetcher, number) == history.versions[number]
+    assert history.taken() == ["w0", *(f"c{number}" for number in range(ROUNDS))]
+    assert history.get(fetcher, 3) == history.versions[3]
+    assert history.taken() == [], "it is in the cache"
+
+
+def test_rounds_that_were_missed_are_caught_up_with_while_that_takes_fewer_bytes(
+    history: History, fetcher: Fetcher
+) -> None:
+    history.serve(*history.versions, *history.updates)
+    most = worth(history.info.layout, INT8)
+    assert most * update_bytes(history.info.layout, INT8) < len(history.versions[0])
+    history.get(fetcher, 0)
+    for number in (most, most + 1):
+        history.name_path(number)
+    assert history.get(fetcher, most) == history.versions[most]
+    assert history.taken() == ["w0", *(f"c{number}" for number in range(most))]
+
+
+def test_a_newcomer_and_who_missed_too_many_rounds_take_the_whole(history: History, fetcher: Fetcher) -> None:
+    history.serve(*history.versions, *history.updates)
+    far = worth(history.info.layout, INT8) + 1
+    history.name_path(far)
+    assert history.get(fetcher, far) == history.versions[far]
+    assert history.taken() == [f"w{far}"]
+    history.name_path(ROUNDS)
+    history.get(fetcher, 0)
+    history.taken()
+    (fetcher._cache.path(history.digest(far))).unlink()
+    assert history.get(fetcher, far) == history.versions[far]
+    assert history.taken() == [f"w{far}"]
+
+
+def test_a_job_without_a_downlink_asks_for_no_updates(history: History, fetcher: Fetcher) -> None:
+    spec = history.publication.spec.model_copy(update={"downlink": Link()})
+    whole = replace(history, publication=history.publication.model_copy(update={"spec": spec}))
+    history.serve(*history.versions, *history.updates)
+    history.name_path(1)
+    whole.get(fetcher, 0)
+    assert whole.get(fetcher, 1) == history.versions[1]
+    assert [page for page in history.asked if "rounds" in page] == []
+
+
+def spoiled(history: History, fetcher: Fetcher, how: str) -> None:
+    """What a market names and serves that leads elsewhere."""
+    step = {"before": history.digest(0), "update": named(history.updates[0]), "updated": history.digest(1)}
+    if how == "no list":
+        history.pages.pop(f"/v1/jobs/{history.publication.job}/rounds/1/updates")
+    elif how == "an endless list":
+        history.name_path(1, [step] * 1000)
+    elif how == "no digests":
+        history.name_path(1, [step | {"before": "x"}])
+    elif how == "another round's":
+        history.name_path(1, [step | {"update": named(history.updates[1])}])
+    elif how == "what is no model":
+        fetcher.made(named(b"text"), lambda: b"text")
+        history.name_path(1, [step | {"before": named(b"text")}])
+    elif how == "a lost update":
+        history.pages.pop(f"/v1/blobs/{named(history.updates[0])}")
+    elif how == "other codes":
+        other = bytearray(history.updates[0])
+        other[-3] ^= 1
+        history.serve(bytes(other))
+        history.name_path(1, [step | {"update": named(bytes(other))}])
+
+
+WRONG = (
+    "no list",
+    "an endless list",
+    "no digests",
+    "another round's",
+    "what is no model",
+    "a lost update",
+    "other codes",
+)
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_what_leads_elsewhere_ends_in_a_download_of_the_whole(history: History, fetcher: Fetcher, how: str) -> None:
+    history.serve(*history.versions, *history.updates)
+    history.name_path(1)
+    history.get(fetcher, 0)
+    spoiled(history, fetcher, how)
+    assert history.get(fetcher, 1) == history.versions[1]
+    assert history.taken()[-1] == "w1"
+
+
+def test_where_the_whole_is_refused_too_the_worker_says_so(history: History, fetcher: Fetcher) -> None:
+    history.serve(history.versions[0])
+    history.get(fetcher, 0)
+    with pytest.raises(DownloadRefused):
+        history.get(fetcher, 1)
+
+
+def test_two_workers_with_one_cache_fetch_each_thing_once(history: History, origin: str, tmp_path: Path) -> None:
+    """Each has its own fetcher over its own cache of one folder, as two processes have."""
+    history.serve(*history.versions, *history.updates)
+    found: list[bytes] = []
+
+    def work() -> None:
+        with closing(Fetcher(Cache(tmp_path / "shared", 2**26), origin, 2**24)) as own:
+            found.extend(history.get(own, number) for number in range(ROUNDS + 1))
+
+    for number in range(ROUNDS + 1):
+        history.name_path(number)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(len, found)) == [len(history.versions[0])] * 4 * (ROUNDS + 1)
+    assert set(found) == set(history.versions)
+    assert sorted(history.taken()) == sorted(["w0", *(f"c{number}" for number in range(ROUNDS))])
