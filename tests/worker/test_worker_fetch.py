@@ -421,7 +421,7 @@ def test_what_another_process_is_getting_is_not_evicted(tmp_path: Path) -> None:
     here, there, digest = Cache(tmp_path, 250), Cache(tmp_path, 250), named(b"another's")
     with here.alone(digest):
         here.part(digest).write_bytes(bytes(200))
-        with pytest.raises(DownloadFailed, match="leaves no room"):
+        with pytest.raises(DownloadFailed, match="leave no room"):
             there.make_room(there.part(named(b"own")), 100)
     there.make_room(there.part(named(b"own")), 100)
     assert not here.part(digest).exists()
