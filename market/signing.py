@@ -9,11 +9,11 @@ from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Protocol
 
-from eth_keys.datatypes import PrivateKey, Signature
-from eth_keys.exceptions import BadSignature
+from coincurve import PrivateKey as Secret
+from coincurve import PublicKey
+from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
-from eth_utils.exceptions import ValidationError
 from pydantic import AfterValidator
 
 from gradmarket.market.errors import Refused, SignatureRefused
@@ -66,25 +66,31 @@ def word(value: int | str | bytes) -> bytes:
 
 
 @cache
-def _type_hash(type_string: str) -> bytes:
-    return keccak(text=type_string)
+def _form(struct: type[Struct]) -> tuple[bytes, tuple[str, ...]]:
+    """Returns the type's hash and its members' names, in order."""
+    return keccak(text=struct.TYPE), tuple(field.name for field in fields(struct))
 
 
 def digest(domain: Domain, struct: Struct) -> Hash:
     """Returns the 32 bytes that are signed: keccak(0x1901 | domain separator | hashStruct), EIP-712."""
-    members = b"".join(word(getattr(struct, field.name)) for field in fields(struct))
-    body = keccak(_type_hash(struct.TYPE) + domain.instance + members)
+    type_hash, names = _form(type(struct))
+    members = b"".join(word(getattr(struct, name)) for name in names)
+    body = keccak(type_hash + domain.instance + members)
     return Hash(keccak(b"\x19\x01" + domain.separator + body))
 
 
 def sign(key: PrivateKey, message: Hash) -> bytes:
     """Returns 65 bytes r | s | v, with v 27 or 28 and s in the lower half, as OpenZeppelin's ECDSA accepts."""
-    signature = key.sign_msg_hash(message)
-    return signature.to_bytes()[:64] + bytes([27 + signature.v])
+    return signer_of(key)(message)
 
 
 def recover(message: Hash, signature: bytes) -> Address:
     """Returns the signer of `message`. Raises SignatureRefused on a short, malleable or invalid signature."""
+    return Address(to_checksum_address(_recovered(message, signature)))
+
+
+def _recovered(message: Hash, signature: bytes) -> bytes:
+    """Returns the signer's address as 20 bytes."""
     if len(signature) != 65:
         raise SignatureRefused(f"{len(signature)} bytes instead of 65")
     if int.from_bytes(signature[32:64], "big") > _HALF_ORDER:
@@ -92,17 +98,18 @@ def recover(message: Hash, signature: bytes) -> Address:
     if signature[64] not in (27, 28):
         raise SignatureRefused("v is neither 27 nor 28")
     try:
-        parsed = Signature(signature[:64] + bytes([signature[64] - 27]))
-        return Address(parsed.recover_public_key_from_msg_hash(message).to_checksum_address())
-    except (BadSignature, ValidationError) as error:
+        recoverable = signature[:64] + bytes([signature[64] - 27])
+        key = PublicKey.from_signature_and_message(recoverable, message, hasher=None)
+    except ValueError as error:
         raise SignatureRefused(str(error)) from error
+    return keccak(key.format(compressed=False)[1:])[12:]
 
 
 def check(domain: Domain, struct: Struct, signature: bytes, signer: Address) -> None:
     """Raises SignatureRefused unless `signer` signed `struct` for this domain."""
-    recovered = recover(digest(domain, struct), signature)
-    if recovered != signer:
-        raise SignatureRefused(f"signed by {recovered} instead of {signer}")
+    recovered = _recovered(digest(domain, struct), signature)
+    if recovered.hex() != signer[2:].lower():  # the checksum of an address costs as much as the rest of a digest
+        raise SignatureRefused(f"signed by {to_checksum_address(recovered)} instead of {signer}")
 
 
 def address_of(key: PrivateKey) -> Address:
@@ -140,4 +147,11 @@ Signer = Callable[[Hash], bytes]
 
 
 def signer_of(key: PrivateKey) -> Signer:
-    return lambda message: sign(key, message)
+    """Returns a signer that derives nothing from the key anew."""
+    secret = Secret(key.to_bytes())
+
+    def signed(message: Hash) -> bytes:
+        signature = secret.sign_recoverable(message, hasher=None)
+        return signature[:64] + bytes([27 + signature[64]])
+
+    return signed

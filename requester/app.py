@@ -22,6 +22,7 @@ from gradmarket.requester.api import (
     event_tail,
     fund_routes,
     health_routes,
+    hot_route,
     job_routes,
     ledger_cache,
     ledger_routes,
@@ -101,6 +102,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     for routes in DOORS:
         app.include_router(routes.router)
     app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
+    app.add_middleware(hot_route.HotDoors, routers=[routes.router for routes in DOORS], handlers=problems.HANDLERS)
     # the middleware added last is the first that a request reaches
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)

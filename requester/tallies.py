@@ -67,8 +67,8 @@ def _grouped(reader: RowReader, column: InstrumentedAttribute[str]) -> dict[str,
     return dict(reader.session.execute(select(column, func.count()).group_by(column)).all())
 
 
-def _count(reader: RowReader, column: InstrumentedAttribute[Any], *where: Any) -> int:
-    return reader.session.scalar(select(func.count(column)).where(*where)) or 0
+def _count(reader: RowReader, column: InstrumentedAttribute[Any], *where: Any, **named: Any) -> int:
+    return reader.session.scalar(select(func.count(column)).where(*where), named) or 0
 
 
 def _gauges(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
@@ -91,7 +91,7 @@ def _verdicts(replicas: Mapping[str, int]) -> Metric:
 
 def _workers(reader: RowReader, now: float) -> Iterator[Metric]:
     yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count(reader, Worker.address))
-    asking = _count(reader, Worker.address, workers.asks(now))
+    asking = _count(reader, Worker.address, workers.ASKS, now=now)
     yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
 
 

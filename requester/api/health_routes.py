@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.market.views.service_views import Health, Readiness
+from gradmarket.requester.api.hot_route import OpenHotRoute
 from gradmarket.requester.context import Context
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import LeaderLease
@@ -47,9 +48,11 @@ async def _probe(request: Request) -> Probe:
     return probe
 
 
-@router.get("/v1/health", summary="The process answers")
 async def health() -> Health:
     return Health(status="ok")
+
+
+router.add_api_route("/v1/health", health, summary="The process answers", route_class_override=OpenHotRoute)
 
 
 @router.get("/v1/ready", response_model=Readiness, responses={503: {"model": Readiness}}, summary="It can work")

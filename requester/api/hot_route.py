@@ -1,37 +1,80 @@
-"""Routes that every task passes: FastAPI describes them, and Starlette calls them with the request alone.
+"""Routes that are called most: FastAPI describes them, and they are called with the request alone.
 
-FastAPI solves a route's dependencies and validates what it returns anew for each request, which takes longer than
-these routes themselves. A worker's token is looked up, a body is parsed once by its model, and an answer is written by
-its own.
+FastAPI looks through its routers, solves a route's dependencies and validates what it returns anew for each request,
+which takes longer than these routes themselves. Here a route is found by its path, a worker's token is looked up, a
+body is parsed once by its model, and an answer is written by its own.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from gradmarket.market.wire import PollRequest
 from gradmarket.requester.api.auth_routes import worker_of
 
 JSON = "application/json"
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class HotRoute(APIRoute):
     """Of an endpoint that takes `(request, worker)` and, where its path takes JSON, the poll's request."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Handler:
         endpoint, takes_json = self.endpoint, self.body_field is not None
 
         async def handle(request: Request) -> Response:
             worker = await worker_of(request)
             bodies = (parsed(await request.body()),) if takes_json else ()
-            answer: BaseModel = await endpoint(request, worker, *bodies)
-            return Response(answer.__pydantic_serializer__.to_json(answer), media_type=JSON)
+            return _written(await endpoint(request, worker, *bodies))
 
         return handle
+
+
+class OpenHotRoute(HotRoute):
+    """Of an endpoint that takes nothing, for anybody."""
+
+    def get_route_handler(self) -> Handler:
+        endpoint = self.endpoint
+
+        async def handle(_request: Request) -> Response:
+            return _written(await endpoint())
+
+        return handle
+
+
+class HotDoors:
+    """Calls the hot routes of these routers, whose paths have no parameters; FastAPI gets all other requests."""
+
+    def __init__(
+        self, app: ASGIApp, routers: Iterable[APIRouter], handlers: dict[type[Exception], ExceptionHandler]
+    ) -> None:
+        routes = [route for router in routers for route in router.routes if isinstance(route, HotRoute)]
+        self._app = app
+        self._doors = {(m, route.path): (route, route.get_route_handler()) for route in routes for m in route.methods}
+        self._answered = ExceptionMiddleware(_call, handlers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        door = self._doors.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if door is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"], scope["handler"] = door
+        await self._answered(scope, receive, send)
+
+
+async def _call(scope: Scope, receive: Receive, send: Send) -> None:
+    response: Response = await scope["handler"](Request(scope, receive))
+    await response(scope, receive, send)
+
+
+def _written(answer: BaseModel) -> Response:
+    return Response(answer.__pydantic_serializer__.to_json(answer), media_type=JSON)
 
 
 def parsed(body: bytes) -> PollRequest:

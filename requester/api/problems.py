@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI, Request
@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
+from starlette.types import ExceptionHandler
 
 from gradmarket.market.errors import Conflict, IllegalTransition, JobRefused, MarketError, NotFound, Refused
 from gradmarket.market.fields import place
@@ -103,9 +104,14 @@ async def _storage(_request: Request, error: Exception) -> JSONResponse:
     return response(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "5"})
 
 
+HANDLERS: Final[Mapping[type[Exception], ExceptionHandler]] = {
+    **dict.fromkeys((OperationalError, InterfaceError, OSError), _storage),
+    MarketError: _market,
+    RequestValidationError: _validation,
+    HTTPException: _http,
+}
+
+
 def install(app: FastAPI) -> None:
-    for unreachable in (OperationalError, InterfaceError, OSError):
-        app.add_exception_handler(unreachable, _storage)
-    app.add_exception_handler(MarketError, _market)
-    app.add_exception_handler(RequestValidationError, _validation)
-    app.add_exception_handler(HTTPException, _http)
+    for error, handler in HANDLERS.items():
+        app.add_exception_handler(error, handler)

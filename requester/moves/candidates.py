@@ -1,7 +1,9 @@
 """Who may be drawn for a job's tasks, and the class that a job settles on. The rule is market.rules.assignment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment
@@ -27,29 +29,26 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float) -> bool:
     spec = jobs.spec(job)
     beside = assignment.comparable(job.determinism_class or "", mixable)
     for known in (True, False):
-        own = workers.deciding(job, now, beside, known)
-        if job.determinism_class is not None and _quorum(work, own, spec, mixable):
+        own = partial(workers.deciding, work, job, now, beside, known)
+        if job.determinism_class is not None and _quorum(own, spec, mixable):
             return True
-        everyone = workers.deciding(job, now, known=known)
-        leading, most = separate(work, everyone, spec.separation, mixable)
+        leading, most = _separate(workers.deciding(work, job, now, known=known), spec.separation, mixable)
         if most >= spec.plan().first_wave:
             job.determinism_class = leading
             return True
     return job.determinism_class is not None
 
 
-def _quorum(reader: RowReader, present: workers.Present, spec: JobSpec, mixable: Mixable) -> bool:
+def _quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, mixable: Mixable) -> bool:
     """Returns whether separate ones of them are a quorum; looks at a few of them first."""
     quorum = spec.plan().quorum
-    some = (present.limit(SAMPLE * quorum), present)
-    return any(separate(reader, query, spec.separation, mixable)[1] >= quorum for query in some)
+    some = (SAMPLE * quorum, workers.EVERYBODY)
+    return any(_separate(own(most=most), spec.separation, mixable)[1] >= quorum for most in some)
 
 
-def separate(
-    reader: RowReader, present: workers.Present, separation: Sequence[str], mixable: Mixable
-) -> tuple[str, int]:
-    """Returns the class with the most separate workers, and their number. `present` is a query by `workers.present`."""
-    parties = ((row.determinism_class, workers.party(row)) for row in workers.rows(reader, present))
+def _separate(present: Iterable[Any], separation: Sequence[str], mixable: Mixable) -> tuple[str, int]:
+    """Returns the class with the most separate workers, and their number; `present` as `workers.present`."""
+    parties = ((row.determinism_class, workers.party(row)) for row in present)
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 

@@ -4,9 +4,9 @@ An IN with a list of parameters is another statement for each length, which is b
 """
 
 import json
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from sqlalchemy import Boolean, ColumnElement, Dialect, Text, bindparam
+from sqlalchemy import Boolean, ColumnElement, Dialect, Float, Text, bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute
@@ -37,6 +37,10 @@ class _Among(FunctionElement[bool]):
     def self_group(self, against: OperatorType | None = None) -> Self:  # noqa: ARG002
         """A condition as it stands: `… IN (…) = 1`, which SQLite would be told otherwise, is found along no index."""
         return self
+
+
+NOW: Final = bindparam("now", type_=Float(53))
+"""The present time as a parameter, in Unix seconds."""
 
 
 def among(column: InstrumentedAttribute[str], name: str) -> ColumnElement[bool]:

@@ -56,10 +56,15 @@ def claimed_task(work: Work, task_id: str) -> tuple[Task, Job] | None:
     return None if task is None else (task, job)
 
 
+def in_order(tasks: Select[Task]) -> Select[Task]:
+    """Returns the query for these tasks that locks them in the one common order."""
+    ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
+    return _fresh(ordered.with_for_update(key_share=True, of=Task))
+
+
 def locked_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
     """Returns several tasks, locked in the one common order."""
-    ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
-    return work.session.scalars(_fresh(ordered.with_for_update(key_share=True, of=Task))).all()
+    return work.session.scalars(in_order(tasks)).all()
 
 
 def locked_workers(work: Work, addresses: Iterable[str]) -> Sequence[Worker]:
@@ -78,9 +83,8 @@ class LockedTasks:
     def __init__(self, tasks: Select[Task]) -> None:
         its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
         self._jobs = _fresh(its_jobs.with_for_update(read=True))
-        ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
-        self._tasks = _fresh(ordered.with_for_update(key_share=True, of=Task))
-        self._both = _fresh(ordered.join(Job, Job.id == Task.job_id).add_columns(Job))
+        self._tasks = in_order(tasks)
+        self._both = self._tasks.join(Job, Job.id == Task.job_id).add_columns(Job)
 
     def __call__(self, work: Work, **named: Iterable[str]) -> list[tuple[Task, Job]]:
         if not is_shared(work.session.get_bind()):

@@ -26,8 +26,10 @@ NEW: Final = Worker.accepted_at.is_(None)
 def present(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
     """Returns live workers that could share the job's tasks and delivered before; at most SAMPLE of them."""
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    known = workers.present(job, now, beside).where(~NEW).limit(SAMPLE)
-    return [workers.party(row) for row in reader.session.execute(known)]
+    return [workers.party(row) for row in reader.session.execute(_SOME_KNOWN, workers.asked_of(job, now, beside))]
+
+
+_SOME_KNOWN: Final = workers.PRESENT.where(workers.KNOWN).limit(SAMPLE)
 
 
 def tried(reader: RowReader, job: Job, now: float) -> Tried:
@@ -52,8 +54,14 @@ _TRIED: Final = select(
 
 def in_flight(reader: RowReader, job: Job) -> int:
     """Counts the newcomers that hold a place in the job."""
-    held = select(func.count(Replica.worker.distinct())).join(Worker, Worker.address == Replica.worker)
-    return reader.session.scalar(held.where(Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT), NEW)) or 0
+    return reader.session.scalar(_IN_FLIGHT, {"job": job.id}) or 0
+
+
+_IN_FLIGHT: Final = (
+    select(func.count(Replica.worker.distinct()))
+    .join(Worker, Worker.address == Replica.worker)
+    .where(Replica.job_id == bindparam("job"), Replica.state.in_(IN_FLIGHT), NEW)
+)
 
 
 def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
@@ -113,11 +121,13 @@ def _wanted(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
 
 def _idle(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
     """Returns the newcomers with money reserved that can be drawn now: they are there, have room and hold no place."""
-    here = or_(Worker.seen_at > now - workers.HERE_S, Worker.asking_until > now)
-    busy = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    idle = workers.present(job, now, beside).where(NEW, here, Worker.capacity > 0, workers.covered(job), ~busy, ~_SPENT)
-    return [workers.party(row) for row in reader.session.execute(idle.limit(SAMPLE), {"job": job.id})]
+    return [workers.party(row) for row in reader.session.execute(_IDLE, workers.asked_of(job, now, beside))]
+
+
+_IDLE: Final = workers.PRESENT.where(
+    NEW, workers.HERE, Worker.capacity > 0, workers.COVERED, ~workers.BUSY, ~_SPENT
+).limit(SAMPLE)
 
 
 def _openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
@@ -133,16 +143,9 @@ def _openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[assig
 
 def _drawn(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
     """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
-    covered = exists().where(
-        Account.job_id == job.id,
-        Account.worker == Worker.address,
-        or_(Account.earned > 0, Account.reserved >= job.price),
-    )
-    beside = assignment.comparable(job.determinism_class or "", mixable)
-    fits = Worker.determinism_class != "" if beside is None else Worker.determinism_class.in_(beside)
-    these = (*workers.asking_now(job.id, now), *workers.content(job), fits, ~NEW if known else NEW, ~covered)
-    turns = select(Worker).where(*these).order_by(_TURN, func.random()).limit(SAMPLE)
-    rows = reader.session.scalars(turns, {"digit": 3 + randbelow(DIGITS)})
+    asked = workers.asked_of(job, now, assignment.comparable(job.determinism_class or "", mixable))
+    turns = _DRAWN[known], asked | {"digit": 3 + randbelow(DIGITS)}
+    rows = reader.session.scalars(*turns)
     content = [row for row in rows if workers.serves(row, job.id) and workers.asks_of(row, job) <= job.price]
     return [party.worker for party in newcomers.in_turn(map(workers.party, content))]
 
@@ -161,3 +164,12 @@ _BY_PAYOUT: Final = _number(Worker.payout)
 _BY_NETWORK: Final = case((Worker.network.is_(None), 1), else_=_number(Worker.network))
 _TURN: Final = case((_BY_PAYOUT > _BY_NETWORK, _BY_PAYOUT), else_=_BY_NETWORK)
 """The turn in which a worker comes among all selected, before any is left out (market.rules.newcomers.in_turn)."""
+_COVERED: Final = exists().where(
+    Account.job_id == bindparam("job"),
+    Account.worker == Worker.address,
+    or_(Account.earned > 0, Account.reserved >= workers.PRICE),
+)
+_ASKS: Final = select(Worker).where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~_COVERED)
+_DRAWN: Final = {
+    known: _ASKS.where(~NEW if known else NEW).order_by(_TURN, func.random()).limit(SAMPLE) for known in (True, False)
+}

@@ -44,8 +44,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return job.reason or _unaudited(reader, job)
     spec = jobs.spec(job)
     counted = workers.deciding if job.determinism_class is None else workers.present
-    rows = reader.session.execute(counted(job, now))
-    present = [(row.determinism_class, workers.party(row)) for row in rows]
+    present = [(row.determinism_class, workers.party(row)) for row in counted(reader, job, now)]
     mixable = ballots.mixable(reader, job)
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0

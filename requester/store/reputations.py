@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, bindparam, exists, select
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
 from gradmarket.market.rules.reputation import TrustRecord
+from gradmarket.requester.store.among import NOW, among
 from gradmarket.requester.store.tables import Reputation, Worker
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -70,16 +71,20 @@ def _newest_failure(work: Work, key: str, now: float) -> Reputation | None:
     return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
 
 
-def barred(since: float) -> ColumnElement[bool]:
-    """Condition on a worker's row: an audit of its work, or of its operator's, failed after `since`."""
-    theirs = Reputation.operator.in_([Worker.operator, Worker.address])
-    return exists().where(theirs, Reputation.failed_at > since)
+BARRED: Final = exists().where(
+    Reputation.operator.in_([Worker.operator, Worker.address]), Reputation.failed_at > NOW - reputation.BARRED_S
+)
+"""Condition on a worker's row: an audit of its work, or of its operator's, failed not long before the time `now`."""
 
 
 def barred_among(reader: RowReader, operators: Collection[str], since: float) -> set[str]:
     """Returns those of the keys for which an audit failed after `since`."""
-    failed = select(Reputation.operator).where(Reputation.operator.in_(operators), Reputation.failed_at > since)
-    return set(reader.session.scalars(failed))
+    return set(reader.session.scalars(_FAILED, {"operators": operators, "since": since}))
+
+
+_FAILED: Final = select(Reputation.operator).where(
+    among(Reputation.operator, "operators"), Reputation.failed_at > bindparam("since")
+)
 
 
 def _change(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select
+from sqlalchemy import bindparam, exists, func, or_, select
 
 from gradmarket.market.rules import strikes
 from gradmarket.market.rules.strikes import NONE, Strikes
-from gradmarket.requester.store.among import among
+from gradmarket.requester.store.among import NOW, among
 from gradmarket.requester.store.tables import Strike, Worker
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -39,23 +39,26 @@ def change(work: Work, changes: Sequence[StrikeChange], now: float, most: int) -
     work.flush()
 
 
-def suspended(job_id: str, now: float) -> ColumnElement[bool]:
-    """Condition on a worker's row: its wallet or its operator gets no work of the job now."""
-    theirs = or_(Strike.operator == Worker.operator, Strike.operator == Worker.address)
-    own = (theirs, Strike.job_id == job_id, Strike.until > now)
-    several = (
-        select(func.count(Strike.job_id.distinct()))
-        .where(theirs, Strike.withheld_until > now)
-        .correlate(Worker)
-        .scalar_subquery()
-    )
-    return or_(exists().where(*own), several >= strikes.EVERYWHERE)
+_THEIRS: Final = or_(Strike.operator == Worker.operator, Strike.operator == Worker.address)
+_SEVERAL: Final = (
+    select(func.count(Strike.job_id.distinct()))
+    .where(_THEIRS, Strike.withheld_until > NOW)
+    .correlate(Worker)
+    .scalar_subquery()
+)
+SUSPENDED: Final = or_(
+    exists().where(_THEIRS, Strike.job_id == bindparam("job"), Strike.until > NOW), _SEVERAL >= strikes.EVERYWHERE
+)
+"""Condition on a worker's row: its wallet or its operator gets no work of `job` at the time `now`."""
 
 
 def suspended_among(reader: RowReader, job_id: str, workers: Collection[Worker], now: float) -> set[str]:
     """Returns the addresses of those workers that get no work of the job now."""
-    named = select(Worker.address).where(among(Worker.address, "workers"), suspended(job_id, now))
-    return set(reader.session.scalars(named, {"workers": [worker.address for worker in workers]})) if workers else set()
+    named = {"job": job_id, "now": now, "workers": [worker.address for worker in workers]}
+    return set(reader.session.scalars(_SUSPENDED, named)) if workers else set()
+
+
+_SUSPENDED: Final = select(Worker.address).where(among(Worker.address, "workers"), SUSPENDED)
 
 
 def of(reader: RowReader, operator: str) -> Sequence[Strike]:

@@ -1,15 +1,15 @@
 """Queries about tasks and their replicas."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import ColumnElement, Integer, Select, bindparam, exists, func, select, update
 
 from gradmarket.market.job import STALEST
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.jobs import UNACCEPTED, merged_in
-from gradmarket.requester.store.locks import held_tasks, locked_tasks
+from gradmarket.requester.store.locks import held_tasks, in_order, locked_tasks
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -27,13 +27,18 @@ _OF_TASKS: Final = select(Replica).where(among(Replica.task_id, "tasks")).execut
 
 def open_ones(work: Work, job_id: str, most: int) -> Sequence[Task]:
     """Locks and returns up to `most` open tasks. Later waves come first: workers that committed to them are waiting."""
-    open_tasks = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
-    order = (Task.round, Task.index, Task.attempt)
-    split = open_tasks.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most).subquery()
-    fresh = open_tasks.where(Task.wave == 0).order_by(*order).limit(most).subquery()
-    either = select(split.c.id).union_all(select(fresh.c.id))
-    rows = locked_tasks(work, select(Task).where(Task.id.in_(either)))
+    rows = work.session.scalars(_OPEN_ONES, {"job": job_id, "most": most}).all()
     return sorted((task for task in rows if task.state == TaskState.OPEN), key=lambda task: -task.wave)[:most]
+
+
+def _open(where: ColumnElement[bool], *order: Any) -> Select[str]:
+    ordered = select(Task.id).where(Task.job_id == bindparam("job"), Task.state == TaskState.OPEN, where)
+    first = ordered.order_by(*order, Task.round, Task.index, Task.attempt).limit(bindparam("most", type_=Integer))
+    return select(first.subquery().c.id)
+
+
+_EITHER: Final = _open(Task.wave > 0, Task.wave.desc()).union_all(_open(Task.wave == 0))
+_OPEN_ONES: Final = in_order(select(Task).where(Task.id.in_(_EITHER)))
 
 
 def gathering(work: Work, job_id: str, round_number: int | None) -> Sequence[Task]:

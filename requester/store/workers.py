@@ -1,9 +1,9 @@
 """Queries about workers: who is present, who asks for work, and what each may do in a job."""
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, String, and_, bindparam, cast, exists, func, or_, select
+from sqlalchemy import JSON, BigInteger, Boolean, Integer, String, and_, bindparam, cast, exists, func, or_, select
 
 from gradmarket.market.rules import assignment, operators
 from gradmarket.market.rules.assignment import Candidate, Mixable, Party
@@ -12,7 +12,7 @@ from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, ReplicaState, Units
 from gradmarket.requester.store import reputations, strikes
-from gradmarket.requester.store.among import among
+from gradmarket.requester.store.among import NOW, among
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
 from gradmarket.requester.store.work import RowReader
 
@@ -20,10 +20,8 @@ LIVE_S: Final = 45.0
 """Seconds after which a silent worker counts as gone; waiting polls keep theirs present (store.presence)."""
 HERE_S: Final = 3.0
 """Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
+EVERYBODY: Final = 2**31 - 1
 KNOWN: Final = Worker.accepted_at.is_not(None)
-
-Present = Select[str, str, str, str, str | None]
-"""A query for class, address, operator, payout and network."""
 
 
 def party(row: Any) -> Party:
@@ -55,49 +53,75 @@ def earners(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
     return reader.session.scalars(theirs).all()
 
 
-def present(job: Job, now: float, classes: Collection[str] | None = None) -> Present:
-    """Class and party of every live worker that may be drawn for the job, or of those of some classes.
+_NAMED_JOBS: Final = cast(Worker.jobs, String)
+PRICE: Final = bindparam("price", type_=BigInteger)
+_ITS_LEAST: Final = Worker.least_prices[bindparam("job_key", type_=JSON.JSONStrIndexType())].as_float()
+CONTENT: Final = (
+    or_(_NAMED_JOBS == "[]", _NAMED_JOBS.contains(bindparam("job"))),
+    Worker.least_price <= PRICE,
+    func.coalesce(_ITS_LEAST, 0.0) <= PRICE,
+)
+"""Conditions: the worker serves the job, and for its price."""
+LIVE: Final = Worker.seen_at > NOW - LIVE_S
+RESTS: Final = exists().where(
+    Account.job_id == bindparam("job"), Account.worker == Worker.address, Account.rests_until > NOW
+)
+_FIT: Final = (~strikes.SUSPENDED, ~RESTS, ~reputations.BARRED)
+"""Conditions: neither suspended nor barred, and not resting."""
+OF_CLASSES: Final = or_(
+    and_(bindparam("any_class", type_=Boolean), Worker.determinism_class != ""),
+    among(Worker.determinism_class, "classes"),
+)
+ASKS: Final = and_(Worker.asking_until > NOW, Worker.capacity > 0)
+BUSY: Final = exists().where(
+    Replica.worker == Worker.address, Replica.job_id == bindparam("job"), Replica.state.in_(IN_FLIGHT)
+)
+ASKING_NOW: Final = (ASKS, LIVE, *_FIT)
+"""Conditions: the worker asks for a lease now and may get one of the job."""
+COVERED: Final = exists().where(
+    Account.job_id == bindparam("job"), Account.worker == Worker.address, Account.reserved - Account.earned > 0
+)
+"""Condition: the job has money reserved for the worker beyond what it earned."""
+PRESENT: Final = select(Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network).where(
+    LIVE, *CONTENT, *_FIT, OF_CLASSES
+)
+"""Class and party of every live worker that may be drawn for the job, or of those of some classes (`asked_of`).
 
-    Who names other jobs, or wants more than it pays, is not there for it: it keeps no place from anybody.
-    """
-    columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
-    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *content(job), *_fit(job.id, now))
-    if classes is None:
-        return alive.where(Worker.determinism_class != "")
-    return alive.where(Worker.determinism_class.in_(classes))
+Who names other jobs, or wants more than it pays, is not there for it: it keeps no place from anybody.
+"""
 
 
-def content(job: Job) -> tuple[ColumnElement[bool], ...]:
-    """Conditions: the worker serves the job, and for its price."""
-    named = cast(Worker.jobs, String)
-    wants = (Worker.least_price, func.coalesce(Worker.least_prices[job.id].as_float(), 0.0))
-    return or_(named == "[]", named.contains(job.id)), *(price <= job.price for price in wants)
+def asked_of(job: Job, now: float, classes: Collection[str] | None = None) -> dict[str, Any]:
+    """Returns the parameters of all these conditions; `classes` None: workers of any class count."""
+    about = {"job": job.id, "job_key": job.id, "price": job.price, "now": now}
+    return about | {"any_class": classes is None, "classes": classes or ()}
 
 
-def deciding(job: Job, now: float, classes: Collection[str] | None = None, known: bool = False) -> Present:
+def present(reader: RowReader, job: Job, now: float, classes: Collection[str] | None = None) -> Sequence[Any]:
+    return reader.session.execute(PRESENT, asked_of(job, now, classes)).all()
+
+
+def deciding(
+    reader: RowReader,
+    job: Job,
+    now: float,
+    classes: Collection[str] | None = None,
+    known: bool = False,
+    most: int = EVERYBODY,
+) -> Sequence[Any]:
     """Those of `present` that may decide the job's class: who delivered before, and newcomers that can be drawn now.
 
     A newcomer counts while it asks and has room, or holds a place of the job. One that never has room is never drawn,
     so it could name a class for ever at no risk. `known`: only those who delivered before.
     """
-    if known:
-        return present(job, now, classes).where(KNOWN)
-    polls = or_(Worker.asking_until > now, Worker.seen_at > now - HERE_S)
-    holds = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
-    return present(job, now, classes).where(or_(KNOWN, and_(polls, Worker.capacity > 0), holds))
+    statement = _KNOWN if known else _DECIDING
+    return reader.session.execute(statement, asked_of(job, now, classes) | {"most": most}).all()
 
 
-def _fit(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    """Conditions: neither suspended nor barred, and not resting."""
-    return ~strikes.suspended(job_id, now), ~_rests(job_id, now), ~reputations.barred(now - BARRED_S)
-
-
-def _rests(job_id: str, now: float) -> ColumnElement[bool]:
-    return exists().where(Account.job_id == job_id, Account.worker == Worker.address, Account.rests_until > now)
-
-
-def asks(now: float) -> ColumnElement[bool]:
-    return and_(Worker.asking_until > now, Worker.capacity > 0)
+_FEW: Final = bindparam("most", type_=Integer)
+HERE: Final = or_(Worker.asking_until > NOW, Worker.seen_at > NOW - HERE_S)
+_KNOWN: Final = PRESENT.where(KNOWN).limit(_FEW)
+_DECIDING: Final = PRESENT.where(or_(KNOWN, and_(HERE, Worker.capacity > 0), BUSY)).limit(_FEW)
 
 
 def serves(worker: Worker, job_id: str) -> bool:
@@ -110,24 +134,12 @@ def asks_of(worker: Worker, job: Job) -> Units:
     return Units(max(worker.least_price, worker.least_prices.get(job.id, 0)))
 
 
-def asking_now(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    """Conditions: the worker asks for a lease now and may get one of the job."""
-    return asks(now), Worker.seen_at > now - LIVE_S, *_fit(job_id, now)
-
-
-def covered(job: Job) -> ColumnElement[bool]:
-    """Condition: the job has money reserved for the worker beyond what it earned."""
-    left = Account.reserved - Account.earned
-    return exists().where(Account.job_id == job.id, Account.worker == Worker.address, left > 0)
-
-
 def asking(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
     """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it."""
-    return reader.session.scalars(select(Worker).where(*asking_now(job.id, now), covered(job))).all()
+    return reader.session.scalars(_ASKING, asked_of(job, now)).all()
 
 
-def rows(reader: RowReader, present: Present) -> Iterable[Any]:
-    return reader.session.execute(present)
+_ASKING: Final = select(Worker).where(*ASKING_NOW, COVERED)
 
 
 def idle_elsewhere(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
@@ -136,9 +148,10 @@ def idle_elsewhere(reader: RowReader, job: Job, mixable: Mixable, now: float) ->
     A draw waits briefly for them.
     """
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    silent = present(job, now, beside).where(~asks(now), covered(job))
-    busy = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
-    return reader.session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
+    return reader.session.scalar(_SILENT, asked_of(job, now, beside)) or 0
+
+
+_SILENT: Final = PRESENT.where(~ASKS, COVERED, ~BUSY).with_only_columns(func.count())
 
 
 def at_stake(reader: RowReader, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:
