@@ -113,7 +113,7 @@ BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket"}
 
 PURE_OTHERS: Final = {
     "numba", "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
-    "pydantic_core", "difflib",
+    "pydantic_core", "coincurve", "difflib",
     "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "enum", "fnmatch", "fractions",
     "functools", "hashlib", "importlib", "io", "itertools", "json", "math", "mmap", "operator", "pkgutil", "re",
     "statistics", "struct", "types", "typing", "weakref", "zipfile", "zlib",

@@ -5,7 +5,7 @@ which takes longer than these routes themselves. Here a route is found by its pa
 body is parsed once by its model, and an answer is written by its own.
 """
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -52,12 +52,16 @@ class HotDoors:
     """Calls the hot routes of these routers, whose paths have no parameters; FastAPI gets all other requests."""
 
     def __init__(
-        self, app: ASGIApp, routers: Iterable[APIRouter], handlers: dict[type[Exception], ExceptionHandler]
+        self, app: ASGIApp, routers: Iterable[APIRouter], handlers: Mapping[type[Exception], ExceptionHandler]
     ) -> None:
         routes = [route for router in routers for route in router.routes if isinstance(route, HotRoute)]
         self._app = app
-        self._doors = {(m, route.path): (route, route.get_route_handler()) for route in routes for m in route.methods}
-        self._answered = ExceptionMiddleware(_call, handlers)
+        self._doors = {
+            (method, route.path): (route, route.get_route_handler())
+            for route in routes
+            for method in route.methods or ()
+        }
+        self._answered = ExceptionMiddleware(_call, dict(handlers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         door = self._doors.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
