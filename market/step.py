@@ -1,6 +1,6 @@
 """What one task computes, a gradient or local steps, and the optimizers that apply it to parameters."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -78,6 +78,10 @@ class GradientStep(Passes):
         return self
 
 
+REWARM: Final = {"adamw": 5}
+"""The usual re-warm by inner optimizer, where a measured one lowers the loss (docs/training.md)."""
+
+
 class LocalStep(Passes):
     """One task takes `steps` inner steps from the round's parameters, each by the gradient over `rows` new rows.
 
@@ -89,11 +93,17 @@ class LocalStep(Passes):
     optimizer: InnerOptimizer
     rewarm: int = Field(default=0, ge=0, le=10_000, exclude_if=_is_none)
     """In the first inner steps of each task, so many, the rate grows linearly to its schedule's: the optimizer's memory
-    is empty then. Omitted where it is 0, as `schedule` is where it is the default."""
+    is empty then. The service names `usual_rewarm` for a posted job that names none. Omitted where it is 0, as a
+    `schedule` is where it is the default."""
 
     @property
     def moves(self) -> int:
         return self.steps
+
+    @property
+    def usual_rewarm(self) -> int:
+        """The inner optimizer's in REWARM, or a third of the steps where that is less."""
+        return min(REWARM.get(self.optimizer.name, 0), self.steps // 3)
 
     @property
     def place(self) -> tuple[int, int]:

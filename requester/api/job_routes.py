@@ -22,7 +22,7 @@ from gradmarket.requester.api.response_cache import Recent, Source
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.job_views import job_view
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves.admission import admit
+from gradmarket.requester.moves.admission import admit, completed
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.resume import resume_job
 from gradmarket.requester.store import jobs, listings, progress
@@ -97,14 +97,14 @@ def standing_of(
 )
 def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -> JSONResponse:
     admitted = admit(context, spec)
-    drawn = spec if "seed" in spec.model_fields_set else spec.model_copy(update={"seed": randbits(63)})
+    whole = completed(spec, randbits(63))
 
     def act(work: Work) -> tuple[int, JobView, str]:
         job = Job(
             id=token_hex(8),
             state=JobState.DRAFT,
             reason="being published",
-            spec=drawn.model_dump(mode="json"),
+            spec=whole.model_dump(mode="json"),
             visibility=spec.visibility,
             token=identity.subject,
             secret=token_bytes(32),

@@ -58,6 +58,15 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
 
 
+def completed(spec: JobSpec, seed: int) -> JobSpec:
+    """Returns the job with what its requester left open: its seed, and the re-warm of its local steps."""
+    step = spec.step
+    drawn = {} if "seed" in spec.model_fields_set else {"seed": seed}
+    if isinstance(step, LocalStep) and "rewarm" not in step.model_fields_set:
+        drawn |= {"step": step.model_copy(update={"rewarm": step.usual_rewarm})}
+    return spec.model_copy(update=drawn)
+
+
 def _pays_a_round(spec: JobSpec) -> None:
     """Refuses a budget that pays no round even if every task takes its quorum alone, at the rule's least price."""
     least = spec.tasks_needed * spec.plan().quorum * spec.price.least()

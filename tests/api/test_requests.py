@@ -216,6 +216,19 @@ def test_health_and_readiness(service) -> None:  # type: ignore[no-untyped-def]
     assert service.anyone.get("/v1/ready").json() == {"status": "ok", "database": "ok", "blobs": "ok", "chain": "ok"}
 
 
+def test_a_re_warm_that_is_not_named_is_the_usual_one(service: Service) -> None:
+    def rewarm(steps: int, optimizer: str = "adamw", **named: int) -> int:
+        inner = {"name": optimizer, "lr": 0.1}
+        local = {"kind": "local", "rows": 4, "steps": steps, "optimizer": inner} | named
+        job = service.requester.post("/v1/jobs", json={**JOB, "step": local}).json()["id"]
+        with service.context.reading() as reader:
+            return int(reader.get_one(Job, job).spec["step"].get("rewarm", 0))
+
+    assert [rewarm(steps) for steps in (1, 2, 7, 15, 500)] == [0, 0, 2, 5, 5]
+    assert (rewarm(15, rewarm=0), rewarm(15, rewarm=3)) == (0, 3)
+    assert (rewarm(15, "muon"), rewarm(15, "sgd"), rewarm(15, "sgd", rewarm=3)) == (0, 0, 3)
+
+
 def test_a_seed_that_is_not_named_is_drawn_so_that_equal_jobs_have_other_answers(service: Service) -> None:
     def seed(**named: int) -> int:
         job = service.requester.post("/v1/jobs", json={**JOB, **named}).json()["id"]

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
+from gradmarket.market.gradient.clipping import clip
+from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import layout
-from gradmarket.market.step import GradientStep
+from gradmarket.market.model.passes import numbered
+from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 from gradmarket.runner import Runner, RunnerSettings
 from tests.handmade import IMAGES, VECTORS, Raw, encoded, linear, node, tensor, value, with_nodes
 
@@ -48,6 +51,27 @@ def test_two_children_compute_the_same_bits(
             assert bits(ours) == bits(theirs)
             evaluations = [one.evaluate(published.evaluation, published.parameters, batch) for one in (runner, other)]
             assert evaluations[0] == evaluations[1]
+
+
+def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:
+    """By gradients of the same child, and by inner steps that this process takes with another library's threads."""
+    inner = InnerOptimizer(name="muon", lr=0.01, clip=1.0, schedule=Schedule(name="linear"))
+    step = LocalStep(kind="local", rows=16, steps=4, rewarm=2, optimizer=inner)
+    rule, state = optimizer("muon"), dict(mlp.parameters)
+    document = runner.load(mlp.document).document
+    names, settings = [entry.name for entry in document.trainable], rule.Settings()
+    memory = rule.start({name: state[name] for name in names}, settings)
+    for place in range(4):
+        part = {name: array[16 * place : 16 * place + 16] for name, array in digits.items()}
+        answer = runner.compute(state, part, numbered(b"inner", place, SEED), GradientStep(rows=16))
+        gradient = clip({name: answer[name] for name in names}, 1.0)
+        lr = 0.01 * (1.0 - (2 * 4 + place) / 20) * min(1.0, (place + 1) / 2)
+        moved, memory = rule.step({name: state[name] for name in names}, gradient, memory, lr, settings)
+        state |= moved
+    change = runner.compute(mlp.parameters, digits, SEED, step.in_round(2, 5))
+    for name in names:
+        np.testing.assert_array_equal(change[name], mlp.parameters[name] - state[name])
+    assert bits(change) != bits(runner.compute(mlp.parameters, digits, SEED, step.in_round(3, 5)))
 
 
 def test_memory_and_order_of_the_question_do_not_matter(runner: Runner, mlp: Published, digits: Arrays) -> None:
