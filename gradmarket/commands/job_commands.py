@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from gradmarket.commands import calibration, ledger, plan, progress
+from gradmarket.commands import calibration, ledger, plan, progress, proposal
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, writable
 from gradmarket.endpoint import find
 from gradmarket.json_input import checked, read
@@ -96,6 +96,7 @@ def _from_file(file: str) -> JobSpec:
 
 
 app.command("plan")(plan.command(_from_file))
+app.command("propose")(proposal.propose)
 
 
 @app.command("list")

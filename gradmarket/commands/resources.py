@@ -13,6 +13,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import LinkedData, ReadyModel
+from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.task_cost import cost
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.ready_data import digits
@@ -74,10 +75,8 @@ class Resources:
 
 def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     """Computes the needs. Builds a ready model here, fetches uploads from `market`. Raises JobRefused, NotFound."""
-    with Runner() as runner:
-        manifest = _manifest(spec, market)
-        info = _document(runner, spec, manifest, market)
-        task = cost(info.document, runner.bound(*spec.step.pass_sizes), spec.step)
+    manifest, info, bound = measured(spec, market)
+    task = cost(info.document, bound, spec.step)
     partitions = [partition.bytes for partition in training(manifest, spec)]
     upload = payload_bytes(info.layout, codec(spec.uplink.codec))
     tasks = spec.sizes.all
@@ -102,6 +101,14 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     )
 
 
+def measured(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
+    """Returns the job's manifest, its document, and the bound of one pass. Raises as `resources` does."""
+    with Runner() as runner:
+        manifest = _manifest(spec, market)
+        info = _document(runner, spec, manifest, market)
+        return manifest, info, runner.bound(*spec.step.pass_sizes)
+
+
 def _turns(spec: JobSpec, workers: int) -> int:
     """Returns how many tasks each worker computes one after another where none waits for another."""
     together = 1 + spec.overlap
@@ -119,22 +126,24 @@ def smallest_card(memory: int) -> str:
 
 def lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]:
     """Returns names and values for display."""
+    down = in_bytes(costs.download)
     assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
     return [
-        ("a task", f"{costs.operations / 1e12:.4g} TFLOP, {_bytes(costs.memory)} of memory"),
+        ("a task", f"{costs.operations / 1e12:.4g} TFLOP, {in_bytes(costs.memory)} of memory"),
         ("smallest card", costs.card or _no_card(costs)),
-        ("down, up", f"{_bytes(costs.download)} and a partition of {_bytes(costs.partition)}, {_bytes(costs.upload)}"),
+        ("down, up", f"{down} and a partition of {in_bytes(costs.partition)}, {in_bytes(costs.upload)}"),
         ("rounds", f"{costs.rounds}{', each computed while the one before it is merged' if costs.overlap else ''}"),
-        ("traffic", f"{_bytes(costs.traffic_down)} down, {_bytes(costs.traffic_up)} up"),
+        ("traffic", f"{in_bytes(costs.traffic_down)} down, {in_bytes(costs.traffic_up)} up"),
         ("time", f"{costs.job_seconds:.3g} s, {costs.task_seconds:.3g} s a task: {assumed}"),
     ]
 
 
 def _no_card(costs: Resources) -> str:
-    return f"none: {costs.only_on_cpu}" if costs.only_on_cpu else f"none has {_bytes(int(costs.memory * MARGIN))}"
+    return f"none: {costs.only_on_cpu}" if costs.only_on_cpu else f"none has {in_bytes(int(costs.memory * MARGIN))}"
 
 
-def _bytes(count: int) -> str:
+def in_bytes(count: int) -> str:
+    """Returns a number of bytes in words, such as "3.1 MB"."""
     for size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if count >= size:
             return f"{count / size:.3g} {unit}"

@@ -1,0 +1,93 @@
+"""`gradmarket job propose`: how many inner steps a task should take and how its answer is sent, and why."""
+
+import json
+from math import ceil
+from typing import Annotated, Any, Final
+
+import typer
+
+from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
+from gradmarket.commands.resources import in_bytes, measured
+from gradmarket.endpoint import find
+from gradmarket.json_input import checked, read
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.job import JobSpec
+from gradmarket.market.model.task_cost import cost
+from gradmarket.market.rules.pricing import PLAIN
+from gradmarket.market.rules.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, momentum, proposed
+from gradmarket.market.step import GradientStep, LocalStep
+
+OUTER_RATE: Final = 0.7
+"""DiLoCo's (Douillard et al. 2023)."""
+LEASES: Final = 2
+"""A lease is at least so many times a task's expected seconds."""
+
+
+def propose(
+    file: Annotated[str, typer.Argument(metavar="FILE.json", help="The job; - for standard input.")],
+    tflops: Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")] = 10.0,
+    down: Annotated[float, typer.Option(min=1e-3, help="Mbit/s that a worker fetches.")] = 100.0,
+    up: Annotated[float, typer.Option(min=1e-3, help="Mbit/s that a worker sends.")] = 20.0,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+) -> None:
+    """Print the job with local steps and a codec that suit its model, a worker's link and its price, and say why.
+
+    Posts nothing. As many steps are taken in all, and the job costs what it did.
+    """
+    posted = read(file)
+    spec = checked(JobSpec, posted, "the job")
+    if spec.growth:
+        raise Refused("growth: its rounds are other ones with local steps", "leave it out, and add it afterwards")
+    _, info, bound = measured(spec, lambda: find(market, token, data).market())
+    one = cost(info.document, bound, GradientStep(rows=spec.step.rows, microbatch=spec.step.microbatch))
+    sent = {name: payload_bytes(info.layout, codec(name)) for name in CODECS}
+    size, link = TaskSize(one.operations / (tflops * 1e12), one.state, sent), HomeLink(down, up)
+    choice = proposed(size, link, spec.rounds * spec.step.moves)
+    job = changed(posted, spec, choice)
+    checked(JobSpec, job, "the proposed job")
+    for reason in reasons(spec, job, choice, size, link):
+        typer.echo(reason, err=True)
+    typer.echo(json.dumps(job, indent=2, ensure_ascii=False))
+
+
+def changed(posted: dict[str, Any], spec: JobSpec, choice: Proposed) -> dict[str, Any]:
+    """Returns the job with the proposed steps: as many in all, at the same price a step."""
+    job = posted | {"uplink": {"codec": choice.codec}}
+    lease_s = ceil(LEASES * choice.task_s)
+    if lease_s > spec.deadlines.lease_s:
+        job["deadlines"] = posted.get("deadlines", {}) | {"lease_s": lease_s}
+    if choice.steps == spec.step.moves:
+        return job
+    job["rounds"] = ceil(spec.rounds * spec.step.moves / choice.steps)
+    if spec.price.name == PLAIN:
+        job["price"] = str(spec.price.most * choice.steps // spec.step.moves)
+    step = posted["step"] | {"kind": "local", "steps": choice.steps}
+    if isinstance(spec.step, LocalStep):
+        return job | {"step": step}
+    outer = {"name": "nesterov", "lr": OUTER_RATE, "momentum": momentum(job["rounds"])}
+    return job | {"step": step | {"optimizer": posted["optimizer"]}, "optimizer": outer}
+
+
+def reasons(spec: JobSpec, job: dict[str, Any], choice: Proposed, size: TaskSize, link: HomeLink) -> list[str]:
+    """Returns one sentence for each field that is proposed."""
+    steps, fp32 = choice.steps, CODECS[0]
+    sent = f"fetching {in_bytes(size.down)} and sending {in_bytes(size.up[choice.codec])} takes {choice.link_s:.3g} s"
+    of_task = f"{choice.idle:.0%} of a task's {choice.task_s:.3g} s"
+    lines = [f"steps: {steps} of {size.step_s:.3g} s; {sent} at {link.down:g}/{link.up:g} Mbit/s, {of_task}."]
+    if choice.codec == fp32:
+        lines.append(f"codec: {fp32}, for a smaller one would spare few steps.")
+    else:
+        more = f"{fp32} sends {in_bytes(size.up[fp32])} and would need {choice.plain_steps} steps for {IDLE:.0%}"
+        lines.append(f"codec: {choice.codec} sends {in_bytes(size.up[choice.codec])} a task; {more}.")
+    if steps != spec.step.moves:
+        lines.append(f"rounds: {job['rounds']} in place of {spec.rounds}, so that as many steps are taken.")
+    if steps != spec.step.moves and spec.price.name == PLAIN:
+        more = f"{steps / spec.step.moves:g} times as much for as many times the work"
+        lines.append(f"price: {job['price']} a task, {more}; {choice.idle:.0%} of it pays for the link.")
+    if job.get("deadlines", {}).get("lease_s", 0) > spec.deadlines.lease_s:
+        lines.append(f"deadlines.lease_s: {job['deadlines']['lease_s']}, {LEASES} times what a task takes.")
+    return lines

@@ -1,0 +1,81 @@
+"""Proposes how many inner steps a task takes and by which codec it is sent, from the model's size, the link and price.
+
+A task fetches parameters, computes, and sends its answer. The more inner steps it takes, the less of its time goes to
+the link. The fewest steps are proposed with which the link takes IDLE of it, since steps from stale parameters cost
+loss; and the codec that loses least, but where a smaller one spares many steps.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+IDLE: Final = 0.05
+"""The share of a task's time that the link may take."""
+MOST_STEPS: Final = 500
+"""DiLoCo's own number (Douillard et al. 2023)."""
+CODECS: Final = ("fp32", "bf16", "int8", "int4", "two_bit")
+"""By what they lose, the least first."""
+SPARES: Final = 0.8
+"""A smaller codec is proposed where it needs at most this share of the steps."""
+AVERAGED: Final = 10
+"""The outer momentum averages over a tenth of the rounds, at most over ten of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeLink:
+    """Of a worker, in Mbit/s."""
+
+    down: float
+    up: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSize:
+    """`step_s`: seconds of one inner step. `down`, and `up` by codec: bytes of the parameters and of an answer."""
+
+    step_s: float
+    down: int
+    up: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """`link_s` and `task_s`: seconds that the link and the whole task take."""
+
+    steps: int
+    codec: str
+    link_s: float
+    task_s: float
+    plain_steps: int
+    """Inner steps with which fp32 would do, were there no limit."""
+
+    @property
+    def idle(self) -> float:
+        """The share of a task's time that the link takes."""
+        return self.link_s / self.task_s
+
+
+def proposed(size: TaskSize, link: HomeLink, most: int = MOST_STEPS) -> Proposed:
+    """Returns steps, at most `most` of them, and codec for tasks of this size over this link."""
+    needed = {codec: _needed(size, link, codec) for codec in CODECS}
+    chosen = CODECS[0]
+    for codec in CODECS[1:]:
+        if needed[codec] <= SPARES * needed[chosen]:
+            chosen = codec
+    steps, link_s = min(needed[chosen], most, MOST_STEPS), _link_s(size, link, chosen)
+    return Proposed(steps, chosen, link_s, link_s + steps * size.step_s, needed[CODECS[0]])
+
+
+def _link_s(size: TaskSize, link: HomeLink, codec: str) -> float:
+    return 8 * (size.down / link.down + size.up[codec] / link.up) / 1e6
+
+
+def _needed(size: TaskSize, link: HomeLink, codec: str) -> int:
+    """Returns the fewest steps with which the link takes IDLE of a task's time."""
+    return max(1, ceil(_link_s(size, link, codec) * (1 - IDLE) / IDLE / size.step_s))
+
+
+def momentum(rounds: int) -> float:
+    """Returns the outer momentum for so many rounds: it averages over 1 / (1 - momentum) of them."""
+    return round(1.0 - 1.0 / min(max(rounds / AVERAGED, 2.0), float(AVERAGED)), 2)
