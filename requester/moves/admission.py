@@ -1,6 +1,7 @@
 """Checks of a posted job that need no computation."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -61,7 +62,7 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
 def completed(spec: JobSpec, seed: int) -> JobSpec:
     """Returns the job with what its requester left open: its seed, and the re-warm of its local steps."""
     step = spec.step
-    drawn = {} if "seed" in spec.model_fields_set else {"seed": seed}
+    drawn: dict[str, Any] = {} if "seed" in spec.model_fields_set else {"seed": seed}
     if isinstance(step, LocalStep) and "rewarm" not in step.model_fields_set:
         drawn |= {"step": step.model_copy(update={"rewarm": step.usual_rewarm})}
     return spec.model_copy(update=drawn)
