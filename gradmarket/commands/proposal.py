@@ -12,7 +12,8 @@ from gradmarket.endpoint import find
 from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.gradient.payload import Layout, payload_bytes
+from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.task_cost import cost
 from gradmarket.market.rules.pricing import PLAIN
@@ -45,7 +46,8 @@ def propose(
     _, info, bound = measured(spec, lambda: find(market, token, data).market())
     one = cost(info.document, bound, GradientStep(rows=spec.step.rows, microbatch=spec.step.microbatch))
     sent = {name: payload_bytes(info.layout, codec(name)) for name in CODECS}
-    size, link = TaskSize(one.operations / (tflops * 1e12), one.state, sent), HomeLink(down, up)
+    fetched = {name: _fetched(info.layout, name, one.state) for name in CODECS}
+    size, link = TaskSize(one.operations / (tflops * 1e12), fetched, sent), HomeLink(down, up)
     choice = proposed(size, link, spec.rounds * spec.step.moves)
     job = changed(posted, spec, choice)
     checked(JobSpec, job, "the proposed job")
@@ -54,9 +56,16 @@ def propose(
     typer.echo(json.dumps(job, indent=2, ensure_ascii=False))
 
 
+def _fetched(layout: Layout, name: str, whole: int) -> int:
+    """Returns the bytes that a task fetches of a worker with a task in each round: an update, or whole parameters."""
+    chosen = codec(name)
+    return update_bytes(layout, chosen) if chosen.GRADIENTS_ONLY else whole
+
+
 def changed(posted: dict[str, Any], spec: JobSpec, choice: Proposed) -> dict[str, Any]:
     """Returns the job with the proposed steps: as many in all, at the same price a step."""
-    job = posted | {"uplink": {"codec": choice.codec}}
+    down = choice.codec if codec(choice.codec).GRADIENTS_ONLY else CODECS[0]
+    job = posted | {"uplink": {"codec": choice.codec}, "downlink": {"codec": down}}
     lease_s = ceil(LEASES * choice.task_s)
     if lease_s > spec.deadlines.lease_s:
         job["deadlines"] = posted.get("deadlines", {}) | {"lease_s": lease_s}
@@ -74,17 +83,19 @@ def changed(posted: dict[str, Any], spec: JobSpec, choice: Proposed) -> dict[str
 
 def reasons(spec: JobSpec, job: dict[str, Any], choice: Proposed, size: TaskSize, link: HomeLink) -> list[str]:
     """Returns one sentence for each field that is proposed."""
-    steps, fp32 = choice.steps, CODECS[0]
-    sent = f"fetching {in_bytes(size.down)} and sending {in_bytes(size.up[choice.codec])} takes {choice.link_s:.3g} s"
+    steps, fp32, chosen = choice.steps, CODECS[0], choice.codec
+    sent = f"fetching {in_bytes(size.down[chosen])} and sending {in_bytes(size.up[chosen])} takes {choice.link_s:.3g} s"
     of_task = f"{choice.idle:.0%} of a task's {choice.task_s:.3g} s"
     lines = [f"steps: {steps} of {size.step_s:.3g} s; {sent} at {link.down:g}/{link.up:g} Mbit/s, {of_task}."]
-    if choice.codec == fp32:
+    if chosen == fp32:
         lines.append(f"codec: {fp32}, for a smaller one would spare few steps.")
     else:
-        more = f"{fp32} sends {in_bytes(size.up[fp32])} and would need {choice.plain_steps} steps for {IDLE:.0%}"
-        lines.append(f"codec: {choice.codec} sends {in_bytes(size.up[choice.codec])} a task; {more}.")
+        whole = f"{fp32} fetches {in_bytes(size.down[fp32])}, sends {in_bytes(size.up[fp32])}"
+        lines.append(f"codec: {chosen}, for {whole} and would need {choice.plain_steps} steps for {IDLE:.0%}.")
     if steps != spec.step.moves:
         lines.append(f"rounds: {job['rounds']} in place of {spec.rounds}, so that as many steps are taken.")
+    if steps != spec.step.moves and not isinstance(spec.step, LocalStep):
+        lines.append(f"optimizer: Nesterov's of momentum {job['optimizer']['momentum']:g}, for {job['rounds']} rounds.")
     if steps != spec.step.moves and spec.price.name == PLAIN:
         more = f"{steps / spec.step.moves:g} times as much for as many times the work"
         lines.append(f"price: {job['price']} a task, {more}; {choice.idle:.0%} of it pays for the link.")

@@ -1,4 +1,4 @@
-"""Proposes how many inner steps a task takes and by which codec it is sent, from the model's size, the link and price.
+"""Proposes how many inner steps a task takes and in which codec bytes travel, from the model's size, link and price.
 
 A task fetches parameters, computes, and sends its answer. The more inner steps it takes, the less of its time goes to
 the link. The fewest steps are proposed with which the link takes IDLE of it, since steps from stale parameters cost
@@ -18,8 +18,10 @@ CODECS: Final = ("fp32", "bf16", "int8", "int4", "two_bit")
 """By what they lose, the least first."""
 SPARES: Final = 0.8
 """A smaller codec is proposed where it needs at most this share of the steps."""
-AVERAGED: Final = 10
-"""The outer momentum averages over a tenth of the rounds, at most over ten of them."""
+AVERAGED: Final = 30
+"""The outer momentum averages over a thirtieth of the rounds: with more, the loss was worse (docs/training.md)."""
+MOMENTA: Final = (0.3, 0.9)
+"""The least that was measured, and DiLoCo's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,10 @@ class HomeLink:
 
 @dataclass(frozen=True, slots=True)
 class TaskSize:
-    """`step_s`: seconds of one inner step. `down`, and `up` by codec: bytes of the parameters and of an answer."""
+    """`step_s`: seconds of one inner step. Bytes by codec: `down` of what a task fetches, `up` of its answer."""
 
     step_s: float
-    down: int
+    down: Mapping[str, int]
     up: Mapping[str, int]
 
 
@@ -68,7 +70,7 @@ def proposed(size: TaskSize, link: HomeLink, most: int = MOST_STEPS) -> Proposed
 
 
 def _link_s(size: TaskSize, link: HomeLink, codec: str) -> float:
-    return 8 * (size.down / link.down + size.up[codec] / link.up) / 1e6
+    return 8 * (size.down[codec] / link.down + size.up[codec] / link.up) / 1e6
 
 
 def _needed(size: TaskSize, link: HomeLink, codec: str) -> int:
@@ -77,5 +79,6 @@ def _needed(size: TaskSize, link: HomeLink, codec: str) -> int:
 
 
 def momentum(rounds: int) -> float:
-    """Returns the outer momentum for so many rounds: it averages over 1 / (1 - momentum) of them."""
-    return round(1.0 - 1.0 / min(max(rounds / AVERAGED, 2.0), float(AVERAGED)), 2)
+    """Returns the outer momentum for so many rounds: it averages over about 1 / (1 - momentum) of them."""
+    least, most = MOMENTA
+    return min(most, max(least, round(1.0 - AVERAGED / rounds, 2)))

@@ -41,8 +41,14 @@ def test_over_a_slow_link_a_task_takes_many_steps(tmp_path: Path) -> None:
     assert (spec.step.optimizer.name, spec.step.optimizer.lr) == ("adamw", 0.01)
     assert (spec.step.optimizer.schedule.name, spec.step.optimizer.schedule.warmup) == ("cosine", 7)
     assert spec.optimizer.name == "nesterov"
-    assert spec.uplink.codec == "int4"
-    assert [line.partition(":")[0] for line in answer.stderr.splitlines()] == ["steps", "codec", "rounds", "price"]
+    assert spec.uplink.codec == spec.downlink.codec == "two_bit"
+    assert [line.partition(":")[0] for line in answer.stderr.splitlines()] == [
+        "steps",
+        "codec",
+        "rounds",
+        "optimizer",
+        "price",
+    ]
 
 
 def test_over_a_fast_link_nothing_is_changed_but_the_codec_said(tmp_path: Path) -> None:
@@ -50,8 +56,8 @@ def test_over_a_fast_link_nothing_is_changed_but_the_codec_said(tmp_path: Path) 
     assert answer.exit_code == 0, answer.output
     spec = JobSpec.model_validate_json(answer.stdout)
     assert isinstance(spec.step, GradientStep)
-    assert json.loads(answer.stdout) | {"uplink": None} == JOB | {"uplink": None, **deadlines(answer.stdout)}
-    assert spec.uplink.codec == "fp32"
+    links = {"uplink": {"codec": "fp32"}, "downlink": {"codec": "fp32"}}
+    assert json.loads(answer.stdout) == JOB | links | deadlines(answer.stdout)
 
 
 def deadlines(printed: str) -> dict[str, Any]:
