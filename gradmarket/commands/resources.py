@@ -11,6 +11,7 @@ from gradmarket.market.data.manifest import Manifest, training
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import LinkedData, ReadyModel
 from gradmarket.market.model.figures import Bound
@@ -58,7 +59,8 @@ class Resources:
     only_on_cpu: str
     """Why no GPU computes it; see figures.Bound."""
     download: int
-    """Parameters; the task's partition comes on top if the worker does not have it yet."""
+    """Parameters, or the updates since the worker's last task. The task's partition comes on top if the worker does not
+    have it yet."""
     partition: int
     upload: int
     task_seconds: float
@@ -67,7 +69,8 @@ class Resources:
     replicas: int
     """Of the whole job, if no replicas disagree."""
     traffic_down: int
-    """Of the whole job: parameters for each replica, and every partition once per worker."""
+    """Of the whole job: parameters or updates for each replica, and once per worker every partition, and the whole
+    parameters where it follows updates."""
     traffic_up: int
     """Of the whole job: one payload per task."""
     job_seconds: float
@@ -81,21 +84,23 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     upload = payload_bytes(info.layout, codec(spec.uplink.codec))
     tasks = spec.sizes.all
     replicas = tasks * spec.replication.replicas
+    download = _download(spec, info, task.state, speed.workers)
+    first = sum(partitions) + (task.state if download < task.state else 0)
     compute = task.operations / (speed.tflops * 1e12)
-    seconds = compute + 8 * (task.state + upload) / (speed.mbit * 1e6)
+    seconds = compute + 8 * (download + upload) / (speed.mbit * 1e6)
     return Resources(
         operations=task.operations,
         memory=task.memory,
         card="" if task.only_on_cpu else smallest_card(task.step_memory),
         only_on_cpu=task.only_on_cpu,
-        download=task.state,
+        download=download,
         partition=max(partitions, default=0),
         upload=upload,
         task_seconds=seconds,
         rounds=spec.rounds,
         overlap=spec.overlap,
         replicas=replicas,
-        traffic_down=replicas * task.state + min(replicas, speed.workers) * sum(partitions),
+        traffic_down=replicas * download + min(replicas, speed.workers) * first,
         traffic_up=tasks * upload,
         job_seconds=_turns(spec, speed.workers) * seconds,
     )
@@ -107,6 +112,17 @@ def measured(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bo
         manifest = _manifest(spec, market)
         info = _document(runner, spec, manifest, market)
         return manifest, info, runner.bound(*spec.step.pass_sizes)
+
+
+def _download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -> int:
+    """Returns the bytes of a task's parameters for a worker that has as many tasks as the others.
+
+    With a downlink it follows the updates of all rounds since its last task, unless the whole is fewer bytes.
+    """
+    if not spec.downlink.small:
+        return whole
+    since = max(1, -(-workers * spec.rounds // (spec.sizes.all * spec.replication.replicas)))
+    return min(whole, since * update_bytes(info.layout, codec(spec.downlink.codec)))
 
 
 def _turns(spec: JobSpec, workers: int) -> int:

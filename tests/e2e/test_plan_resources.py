@@ -67,6 +67,16 @@ def test_rounds_that_grow_cost_what_all_their_tasks_cost(tmp_path: Path) -> None
     assert takes["job_seconds"] == pytest.approx((1 + 2 * 2) * takes["task_seconds"])
 
 
+def test_updates_in_few_bytes_are_told_for_the_rounds_since_a_worker_s_last_task(tmp_path: Path) -> None:
+    """Six replicas a round: of six workers each has a task a round, of twelve in every other, of sixty hardly any."""
+    small = READY | {"downlink": {"codec": "int8"}}
+    six, twelve, sixty = (planned(tmp_path, small, "--workers", count)["takes"] for count in ("6", "12", "60"))
+    update = 32 + 4 + -(-PARAMETERS // 64) + PARAMETERS
+    assert [takes["download"] for takes in (six, twelve, sixty)] == [update, 2 * update, 4 * PARAMETERS]
+    partitions = planned(tmp_path, READY, "--workers", "6")["takes"]["traffic_down"] - 18 * 4 * PARAMETERS
+    assert six["traffic_down"] == 18 * update + 6 * 4 * PARAMETERS + partitions
+
+
 def test_the_card_is_the_smallest_that_fits() -> None:
     assert [size for _, size in CARDS] == sorted(size for _, size in CARDS)
     assert smallest_card(0) == "RTX 3050 (8 GB)"

@@ -231,3 +231,20 @@ def test_an_update_takes_few_bytes_and_so_many_are_worth_it(
     assert length <= most * count
     assert worth(layout, codec(downlink)) == updates
     assert updates * length < 4 * count <= (updates + 1) * length
+
+
+@given(st.sampled_from(SMALL), st.data())
+def test_a_spoiled_update_is_read_or_refused(downlink: str, data: st.DataObject) -> None:
+    begun, after = played(step("", downlink), 1)
+    spoiled = bytearray(after.update)
+    places = st.integers(HEAD, len(spoiled) - 1)
+    for place, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=20)):
+        spoiled[place] = value
+    held = copied(begun.tensors)
+    try:
+        follow(LAYOUT, codec(downlink), held, START, bytes(spoiled), COUNTERS)
+    except PayloadRefused:
+        return
+    assert {name: (array.shape, array.dtype) for name, array in held.items()} == {
+        name: (array.shape, array.dtype) for name, array in begun.tensors.items()
+    }
