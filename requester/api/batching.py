@@ -22,11 +22,13 @@ LANES: Final = 2
 MOST: Final = 64
 """Requests in one transaction, at most."""
 GATHER_S: Final = 0.003
-"""Seconds that a transaction waits for further requests: several cost hardly more than one."""
+LONGEST_GATHER_S: Final = 0.02
+"""A transaction waits for further requests until none came for so many seconds, and this long at most: several cost
+hardly more than one, and those whose leases were drawn together come together."""
 
 
 class Batcher(Generic[Question, Result]):
-    """Gathers the requests of GATHER_S seconds and those that come while its lanes are busy, and passes them to `act`.
+    """Gathers the requests that come together and those that come while its lanes are busy, and passes them to `act`.
 
     `act` returns one result for each request, in the same order.
     """
@@ -58,13 +60,20 @@ class Batcher(Generic[Question, Result]):
             lane.add_done_callback(self._lanes.discard)
 
     async def _drive(self) -> None:
-        await asyncio.sleep(GATHER_S)
+        await self._gathered()
         batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         self._gathering = False
         self._begin()
         await self._answer(batch)
         self._free += 1
         self._begin()
+
+    async def _gathered(self) -> None:
+        loop = asyncio.get_running_loop()
+        before, until = 0, loop.time() + LONGEST_GATHER_S
+        while before < len(self._waiting) < self._most and loop.time() < until:
+            before = len(self._waiting)
+            await asyncio.sleep(GATHER_S)
 
     async def _answer(self, asked: Sequence[tuple[Question, asyncio.Future[Result]]]) -> None:
         """Calls `act` for the requests. If it fails for several, calls it for each alone, so that only one fails."""

@@ -155,7 +155,7 @@ def vouchers(
         rows = listings.vouchers(caller)
 
         def line(account: Account) -> SignedVoucher:
-            voucher = receipts.voucher(account, reader.get_one(Job, account.job_id))
+            voucher = receipts.voucher(account, reader.get_one(Job, account.job_id).chain_job)
             if voucher is None:
                 raise NotFound("the voucher does not exist any more")
             return voucher

@@ -134,7 +134,7 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
 def _vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
     """Returns the newest vouchers of these jobs and workers, as far as they earned there, by one query."""
     rows = unheard.accounts(reader, keys)
-    return {(JobId(job.id), account.worker): receipts.voucher(account, job) for account, job in rows}
+    return {(JobId(row.job_id), row.worker): receipts.voucher(row, number) for row, number in rows}
 
 
 def _lease(replica: Replica, task: Task, now: float) -> Lease:

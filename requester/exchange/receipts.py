@@ -3,7 +3,7 @@
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobId, ReplicaId
 from gradmarket.market.wire import SignedVerdict, SignedVoucher
-from gradmarket.requester.store.tables import Account, Job, Replica, Task
+from gradmarket.requester.store.tables import Account, Replica, Task
 
 PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 """Outcomes whose verdict names the price, whatever the replica's state is afterwards."""
@@ -22,13 +22,13 @@ def verdict(replica: Replica, task: Task) -> SignedVerdict:
     )
 
 
-def voucher(account: Account | None, job: Job) -> SignedVoucher | None:
-    """Returns the worker's newest voucher in the job; None if it has earned nothing."""
+def voucher(account: Account | None, chain_job: int | None) -> SignedVoucher | None:
+    """Returns the worker's newest voucher in the job, by the contract's number of it; None if it has earned nothing."""
     if account is None or account.voucher_signature is None:
         return None
     return SignedVoucher(
-        job=JobId(job.id),
-        chain_job=job.chain_job or 0,
+        job=JobId(account.job_id),
+        chain_job=chain_job or 0,
         cumulative=account.earned,
         signature=account.voucher_signature,
     )

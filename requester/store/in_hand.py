@@ -122,15 +122,14 @@ class OwnReplica:
 
 
 def own_replicas(reader: RowReader, replicas: Sequence[str]) -> Mapping[str, OwnReplica]:
-    """Returns the replicas that exist by their ids, in one query and without a lock."""
-    rows = reader.session.execute(_WHOLE, {"replicas": replicas})
-    return {replica.id: OwnReplica(replica, task, job, wave) for replica, task, job, wave in rows}
+    """Returns the replicas that exist by their ids, without a lock; one job is read once, its spec is large."""
+    rows = reader.session.execute(_WHOLE, {"replicas": replicas}).all()
+    return {row.id: OwnReplica(row, task, reader.get_one(Job, row.job_id), wave) for row, task, wave in rows}
 
 
 _WHOLE: Final = (
-    select(Replica, Task, Job, Wave)
+    select(Replica, Task, Wave)
     .join(Task, Task.id == Replica.task_id)
-    .join(Job, Job.id == Replica.job_id)
     .outerjoin(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
     .where(among(Replica.id, "replicas"))
 )

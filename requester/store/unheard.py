@@ -46,16 +46,16 @@ def addressed(reader: RowReader) -> Sequence[Address]:
     return reader.session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
 
 
-def accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[Account, Job]]:
-    """Returns the accounts of these jobs and workers, and of their other pairs, with their jobs."""
+def accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[Account, int | None]]:
+    """Returns the accounts of these jobs and workers, and of their other pairs, with the contract's numbers of jobs."""
     if not keys:
         return []
     jobs, workers = zip(*keys, strict=True)
-    return [(row, job) for row, job in reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers})]
+    return [(row, number) for row, number in reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers})]
 
 
 _ACCOUNTS: Final = (
-    select(Account, Job)
+    select(Account, Job.chain_job)
     .join(Job, Job.id == Account.job_id)
     .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
 )

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, Table, bindparam, func, insert, select
 
 from gradmarket.requester.store.among import Texts
 from gradmarket.requester.store.session import MovingSession, Sessions, is_shared
@@ -109,7 +109,17 @@ class Work(RowReader):
         if self.recorded:
             self.flush()
             self.one_at_a_time(*{f"events of {row.job_id}" for row in self.recorded})
-            self.add(*self.recorded)
+            for table in (JobEvent, Earned):
+                if rows := [_columns_of(row) for row in self.recorded if isinstance(row, table)]:
+                    self.connection().execute(_INSERTS[table], rows)
+
+
+_INSERTS: Final = {table: insert(cast(Table, table.__table__)).inline() for table in (JobEvent, Earned)}
+"""Nobody asks for the numbers that the database gives these rows."""
+
+
+def _columns_of(row: Base) -> dict[str, Any]:
+    return {name: value for name, value in vars(row).items() if not name.startswith("_")}
 
 
 _NAMES: Final = func.unnest(bindparam("names", type_=Texts)).column_valued("name")
