@@ -78,7 +78,7 @@ def test_without_a_token_the_problem_says_which_one_to_send(service) -> None:  #
     body = problem(service.anyone.post("/v1/jobs", json=JOB), 401)
     assert "Authorization: Bearer" in body["detail"]
     _, worker = service.worker()
-    assert "requester" in problem(worker.post("/v1/jobs", json=JOB), 403)["detail"]
+    assert "only an API token" in problem(worker.post("/v1/jobs", json=JOB), 403)["detail"]
     assert "sign in" in problem(service.requester.post("/v1/work/poll", json={}), 403)["detail"]
 
 

@@ -81,7 +81,7 @@ def test_nothing_is_posted_that_nobody_agreed_to(run: Run, file: Callable[..., s
     before = run("job", "list", "--json").stdout
     done = run("job", "submit", file())
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "say --yes" in done.stderr
+    assert "add --yes" in done.stderr
     assert run("job", "list", "--json").stdout == before
 
 

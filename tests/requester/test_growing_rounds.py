@@ -7,9 +7,10 @@ import pytest
 from gradmarket.market.terms import JobState, RoundState
 from gradmarket.requester.store import coverage, jobs
 from tests.databases import BOTH
+from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE
+from tests.requester.test_overlapped_rounds import LIE, NewFloor, closed, ends_as_the_formula_says, staffed
 from tests.requester.test_overlapped_rounds import SPEC as OVERLAPPED
-from tests.requester.test_overlapped_rounds import NewFloor, ends_as_the_formula_says, staffed
 
 GROWING = {"overlap": 0, "rounds": 4, "growth": [{"round": 1, "tasks": 3}, {"round": 3, "tasks": 5}]}
 SIZES = [2, 3, 3, 5]
@@ -27,6 +28,28 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampl
     assert [sum(task.round == number for task in tasks) for number in range(4)] == SIZES
     assert sorted(spec.place(task.round, task.index) for task in tasks) == list(range(13))
     assert taken == {number: len(range(number, 13, 3)) for number in range(3)}
+
+
+def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_floor: NewFloor) -> None:
+    market = new_floor(**OVERLAPPED | GROWING | {"audit": {"probability": 1.0}})
+    market.worker(LIE).capacity, market.worker(LIE).capacity, market.worker().capacity = 2, 2, 2
+    market.until(lambda: closed(market) >= 1)
+    for liar in market.workers[:2]:
+        liar.behaviour = market.workers[2].behaviour
+    market.until(lambda: closed(market) == 2)
+    market.worker().capacity, market.worker().capacity = 2, 2
+    SimAuditor(market).play()
+    assert [event["round"] for event in market.events("rewound")] == [0]
+    ends_as_the_formula_says(market)
+    accepted = [task for task in market.tasks() if task.used]
+    assert [sum(task.round == number for task in accepted) for number in range(4)] == SIZES
+
+
+def test_rounds_grow_while_they_overlap(new_floor: NewFloor) -> None:
+    market = staffed(new_floor, **GROWING | {"overlap": 1})
+    market.play()
+    ends_as_the_formula_says(market)
+    assert [sum(task.round == number for task in market.tasks()) for number in range(4)] == SIZES
 
 
 def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it(new_floor: NewFloor) -> None:
