@@ -126,3 +126,23 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
 
     assert asyncio.run(three_at_once()) == [4, 8, 12]
     assert doubler.calls == [[2, 4], [6]]
+
+
+@pytest.mark.parametrize("longest", [10.0, 0.0])
+def test_a_transaction_waits_while_more_come_and_not_for_ever(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
+    monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 0.0)
+    monkeypatch.setattr("gradmarket.requester.api.batching.LONGEST_GATHER_S", longest)
+    doubler = Doubler()
+    doubler.may_go_on.set()
+
+    async def one_after_another() -> list[int]:
+        together = Batcher(doubler, lanes=1)
+        asking = []
+        for number in (2, 4, 6, 8):
+            asking.append(asyncio.create_task(together.ask(number)))
+            await asyncio.sleep(0)
+        return await asyncio.gather(*asking)
+
+    assert asyncio.run(one_after_another()) == [4, 8, 12, 16]
+    assert [number for call in doubler.calls for number in call] == [2, 4, 6, 8]
+    assert (len(doubler.calls) == 1) == (longest > 0)

@@ -1,0 +1,51 @@
+"""Hot routes are called past FastAPI's routers, and nobody can tell: the same document, refusals and counts."""
+
+import httpx
+import pytest
+
+from gradmarket.requester.api.hot_route import HotDoors
+from gradmarket.requester.app import DOORS
+from tests.api.api_service import Service
+
+HOT = {("GET", "/v1/health"), ("POST", "/v1/work/poll"), ("POST", "/v1/work/answers")}
+POLL = {"determinism_class": "bench", "wait_s": 0.0}
+
+
+async def nowhere(*_: object) -> None:
+    raise AssertionError("FastAPI was asked")
+
+
+def refused(answer: httpx.Response, status: int) -> None:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == status
+
+
+def test_what_is_hot_is_described_like_the_rest(service: Service) -> None:
+    doors = HotDoors(nowhere, [routes.router for routes in DOORS], {})
+    assert set(doors._doors) == HOT
+    paths = service.anyone.get("/openapi.json").json()["paths"]
+    assert all(method.lower() in paths[path] for method, path in HOT)
+
+
+def test_a_worker_is_answered_and_counted(service: Service) -> None:
+    _, worker = service.worker()
+    assert worker.post("/v1/work/poll", json=POLL).json()["leases"] == []
+    assert service.anyone.get("/v1/health").json() == {"status": "ok"}
+    counts = service.anyone.get("/metrics").text
+    assert 'gradmarket_request_seconds_count{method="POST",route="/v1/work/poll",status="200"}' in counts
+
+
+@pytest.mark.parametrize("path", sorted(path for method, path in HOT if method == "POST"))
+def test_nobody_else_is(service: Service, path: str) -> None:
+    refused(service.anyone.post(path, content=b"{}"), 401)
+    refused(service.requester.post(path, content=b"{}"), 403)
+    _, worker = service.worker()
+    refused(worker.get(path), 405)
+
+
+def test_what_is_no_poll_is_refused_by_its_field(service: Service) -> None:
+    _, worker = service.worker()
+    answer = worker.post("/v1/work/poll", json={**POLL, "capacity": "many"})
+    refused(answer, 422)
+    assert answer.json()["errors"][0]["field"] == "capacity"
