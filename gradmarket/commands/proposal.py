@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
-from gradmarket.commands.resources import in_bytes, measured
+from gradmarket.commands.resources import in_bytes, measured, task_download
 from gradmarket.endpoint import find
 from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout, payload_bytes
-from gradmarket.market.gradient.published_update import update_bytes
+from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import Link
 from gradmarket.market.model.task_cost import cost
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, momentum, proposed
@@ -31,6 +31,9 @@ def propose(
     tflops: Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")] = 10.0,
     down: Annotated[float, typer.Option(min=1e-3, help="Mbit/s that a worker fetches.")] = 100.0,
     up: Annotated[float, typer.Option(min=1e-3, help="Mbit/s that a worker sends.")] = 20.0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers in the job; one for each replica if none.")
+    ] = None,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
@@ -46,7 +49,9 @@ def propose(
     _, info, bound = measured(spec, lambda: find(market, token, data).market())
     one = cost(info.document, bound, GradientStep(rows=spec.step.rows, microbatch=spec.step.microbatch))
     sent = {name: payload_bytes(info.layout, codec(name)) for name in CODECS}
-    fetched = {name: _fetched(info.layout, name, one.state) for name in CODECS}
+    many = workers or spec.sizes.most * spec.replication.replicas
+    links = {name: spec.model_copy(update={"downlink": Link(codec=_downlink(name))}) for name in CODECS}
+    fetched = {name: task_download(other, info, one.state, many) for name, other in links.items()}
     size, link = TaskSize(one.operations / (tflops * 1e12), fetched, sent), HomeLink(down, up)
     choice = proposed(size, link, spec.rounds * spec.step.moves)
     job = changed(posted, spec, choice)
@@ -56,16 +61,14 @@ def propose(
     typer.echo(json.dumps(job, indent=2, ensure_ascii=False))
 
 
-def _fetched(layout: Layout, name: str, whole: int) -> int:
-    """Returns the bytes that a task fetches of a worker with a task in each round: an update, or whole parameters."""
-    chosen = codec(name)
-    return update_bytes(layout, chosen) if chosen.GRADIENTS_ONLY else whole
+def _downlink(name: str) -> str:
+    """Returns the codec of updates beside this one of answers."""
+    return name if codec(name).GRADIENTS_ONLY else CODECS[0]
 
 
 def changed(posted: dict[str, Any], spec: JobSpec, choice: Proposed) -> dict[str, Any]:
     """Returns the job with the proposed steps: as many in all, at the same price a step."""
-    down = choice.codec if codec(choice.codec).GRADIENTS_ONLY else CODECS[0]
-    job = posted | {"uplink": {"codec": choice.codec}, "downlink": {"codec": down}}
+    job = posted | {"uplink": {"codec": choice.codec}, "downlink": {"codec": _downlink(choice.codec)}}
     lease_s = ceil(LEASES * choice.task_s)
     if lease_s > spec.deadlines.lease_s:
         job["deadlines"] = posted.get("deadlines", {}) | {"lease_s": lease_s}

@@ -84,7 +84,7 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     upload = payload_bytes(info.layout, codec(spec.uplink.codec))
     tasks = spec.sizes.all
     replicas = tasks * spec.replication.replicas
-    download = _download(spec, info, task.state, speed.workers)
+    download = task_download(spec, info, task.state, speed.workers)
     first = sum(partitions) + (task.state if download < task.state else 0)
     compute = task.operations / (speed.tflops * 1e12)
     seconds = compute + 8 * (download + upload) / (speed.mbit * 1e6)
@@ -114,7 +114,7 @@ def measured(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bo
         return manifest, info, runner.bound(*spec.step.pass_sizes)
 
 
-def _download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -> int:
+def task_download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -> int:
     """Returns the bytes of a task's parameters for a worker that has as many tasks as the others.
 
     With a downlink it follows the updates of all rounds since its last task, unless the whole is fewer bytes.

@@ -113,6 +113,22 @@ def test_a_heavier_step_of_the_document_that_is_loaded_is_declined(
     assert bench.work(publication, offer(publication))
 
 
+def test_what_orthogonal_steps_cost_is_part_of_what_a_worker_bears(
+    make_bench: MakeBench, publication: Publication
+) -> None:
+    """The document is the same."""
+    steps = {
+        name: heavier(publication, kind="local", steps=2, rows=1, optimizer={"name": name, "lr": 0.1})
+        for name in ("adamw", "muon")
+    }
+    plain = make_bench(LIMITS).effort(steps["adamw"]).flops
+    allowing = make_bench(replace(LIMITS, max_flops=float(plain)))
+    assert allowing.work(steps["adamw"], offer(steps["adamw"]))
+    with pytest.raises(Refused, match="operations"):
+        allowing.work(steps["muon"], offer(steps["muon"]))
+    assert make_bench(LIMITS).work(steps["muon"], offer(steps["muon"]))
+
+
 def test_on_a_card_only_what_has_one_answer_there_is_computed(
     make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], asked: list[Digest]
 ) -> None:
