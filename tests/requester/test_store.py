@@ -1,6 +1,7 @@
 """The database: migrations and models agree, a row is moved once, and nobody hears of what was not committed."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
@@ -48,10 +49,35 @@ def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  
     assert (market.task().state, market.task().reason) == (TaskState.COMMITTING, "")
 
 
+def _open_again(context: Context, tasks: Sequence[Task]) -> None:
+    with context.begin() as work:
+        work.add(*tasks)
+        work.move_many(tasks, TaskState.OPEN, wave=1)
+
+
 def _cancel(context: Context, task: Task) -> None:
     with context.begin() as work:
         work.add(task)
         work.move(task, TaskState.CANCELLED, reason="too late")
+
+
+def test_several_rows_move_together_each_to_its_own_values_or_none_does(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(tasks_per_round=3)
+    due = {task.id: at for task, at in zip(market.all(Task), (1.5, None, 3.5), strict=True)}
+    with market.context.begin() as work:
+        for task in work.session.scalars(select(Task)).all():
+            work.move(task, TaskState.COMMITTING, due_at=due[task.id], root=None)
+    assert {task.id: task.due_at for task in market.all(Task)} == due
+    with reading(market.context.sessions) as stale:
+        seen = stale.session.scalars(select(Task)).all()
+    gone = seen[1].id
+    with market.context.begin() as work:
+        work.move(work.get_one(Task, gone), TaskState.CANCELLED)
+    with pytest.raises(StaleDataError):
+        _open_again(market.context, seen)
+    states = {task.id: (task.state, task.wave) for task in market.all(Task)}
+    assert states.pop(gone) == (TaskState.CANCELLED, 0)
+    assert set(states.values()) == {(TaskState.COMMITTING, 0)}
 
 
 def test_a_claim_that_somebody_else_made_is_not_made_again(new_floor) -> None:  # type: ignore[no-untyped-def]
