@@ -210,7 +210,8 @@ class FakeMarket:
             row.heard |= said.known.get(row.id) == row.state and row.state in ENDS
         bring()
         unpaid = sum(self.rows[part.replica].state not in PAID for part in said.payloads if part.replica in self.rows)
-        if said.capacity > unpaid and len(self.rows) < self.most:
+        unheard = sum(row.state is ReplicaState.LEASED and row.id not in said.known for row in self.rows.values())
+        if said.capacity > unpaid + unheard and len(self.rows) < self.most:
             self._lease(worker)
 
     def _commit(self, made: CommitmentRequest) -> None:
