@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from benchmarks.figure import Figure
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout, LayoutEntry, encode
+from gradmarket.market.gradient.payload import encode
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 
 PREFIX = "aggregate."

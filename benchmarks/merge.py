@@ -21,7 +21,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig.service import JOB
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import Recipe
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors

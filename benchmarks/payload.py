@@ -16,7 +16,7 @@ from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.requester.blobs.disk import DiskBlobs
 

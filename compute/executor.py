@@ -36,7 +36,7 @@ Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
 """(state, batch, seed, step) -> one float32 array per entry of the document's layout."""
 
 PARTITIONS_KEPT, STATES_KEPT = 4, 2
-"""How many partitions and states are kept unpacked, those prefetched included."""
+"""Kept unpacked, those prefetched included."""
 
 
 class Executor:
@@ -49,20 +49,19 @@ class Executor:
         self._compute = compute or runner.compute
         self._info: DocumentInfo | None = None
         self._borne: Digest | None = None
-        """The last publication whose step passed the check of this machine's limits."""
+        """The last publication whose step is within this machine's limits."""
         self._partitions: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
         self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
         self._alone = threading.RLock()
-        """Whoever holds it may load a document and then compute with it: a lease is computed in another thread."""
+        """Held to load a document and then compute with it: a lease is computed in another thread."""
         self._place = -1
         """The place of the task worked on last (JobSpec.place)."""
 
     def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
-        """Returns the payload, and the seconds that the step took.
+        """Returns the payload, and the seconds that the step took. Raises PartitionUnfit, DownloadFailed, RunnerFailed.
 
-        Raises Refused (what was published is malformed, or too heavy for this machine), PartitionUnfit, DownloadFailed
-        or RunnerFailed.
+        Raises Refused if what was published is malformed, or too heavy for this machine.
         """
         spec = publication.spec
         with self._alone:
@@ -101,8 +100,8 @@ class Executor:
         partition, arrays = self._partition(publication, offer.round, offer.task)
         own = task_rows(self._manifest(publication.manifest), spec, offer.round, offer.task)
         draws = [own, *other_rows(own, partition.rows, others, seed)]
-        digest = digest_of(offer.parameters)
-        return self._parameters(publication, offer.round, digest, info), [_chosen(arrays, rows) for rows in draws]
+        state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
+        return state, [_chosen(arrays, rows) for rows in draws]
 
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
         """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
@@ -110,7 +109,8 @@ class Executor:
         document, size = self._fetcher.blob(publication.document), publication.spec.step.pass_rows
         rows = len(next(iter(batch.values())))
         parts = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
-        losses = [self._runner.evaluate(document, state, _cut(batch, part)).loss for part in parts]
+        cuts = [{name: array[part] for name, array in batch.items()} for part in parts]
+        losses = [self._runner.evaluate(document, state, cut).loss for cut in cuts]
         return math.fsum(loss * (part.stop - part.start) / rows for loss, part in zip(losses, parts, strict=True))
 
     def gradient(self, publication: Publication, offer: Offer, payload: bytes) -> Tensors:
@@ -169,10 +169,7 @@ class Executor:
             return self._load(publication)
 
     def _load(self, publication: Publication) -> DocumentInfo:
-        """Loads the document into the job's child, and checks once that this machine can run the job's step.
-
-        Another market's session may have loaded another document meanwhile.
-        """
+        """Loads the document, unless it is the last one, and checks once that this machine can run the job's step."""
         self._runner.turn(publication.digest)
         document = publication.document
         if self._info is None or self._info.document.digest != document or self._runner.current != document:
@@ -250,7 +247,3 @@ class Executor:
 
 def _chosen(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}
-
-
-def _cut(batch: Arrays, part: slice) -> dict[str, np.ndarray]:
-    return {name: array[part] for name, array in batch.items()}

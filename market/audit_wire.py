@@ -8,7 +8,8 @@ from gradmarket.market.fields import HashField
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.terms import JobId, TaskId
-from gradmarket.market.wire import NO_NUL, NumbersFields, OfferFields, Wire
+from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire_fields import NO_NUL, NumbersFields, Wire
 
 
 class AuditRequest(Wire):

@@ -9,42 +9,23 @@ rows: whatever the worker does not report as known is sent again, so neither sid
 
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gradmarket.market.fields import AddressField, HashField, SignatureField, hex_bytes
+from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
+from gradmarket.market.wire_fields import NO_NUL, JobField, NumbersFields, ReplicaField, UnitsField, Wire
 
 MAX_WAIT_S: Final = 3600.0
 """Longest wait of a poll: a worker that has been idle for long has little to send."""
 KEPT_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""Socket options of both ends (seconds; a count).
-
-They keep an idle connection open in NATs, and detect a dead one within 40 s.
-"""
+"""Socket options of both ends (seconds; a count): an idle connection stays open in NATs, a dead one ends in 40 s."""
 ANSWER_WITHIN: Final = "answer_s"
 """Name of a request's extension: seconds from its last byte to the end of its answer (compute.clocked)."""
 NO_ROOT: Final = Hash(bytes(32))
-
-
-NumbersField = Annotated[bytes, *hex_bytes(sketch_packing.BYTES)]
-"""One tensor of a sketch: float32, little-endian."""
-UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
-ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
-JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
-NO_NUL: Final = r"^[^\x00]*$"
-"""PostgreSQL's texts hold every character but NUL. No pattern matches half of a surrogate pair."""
-NumbersFields = Annotated[
-    dict[Annotated[str, Field(max_length=200, pattern=NO_NUL)], NumbersField], Field(max_length=sketch_packing.TENSORS)
-]
-"""A sketch by the names of its tensors."""
-
-
-class Wire(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class OfferFields(Wire):

@@ -11,7 +11,6 @@ from starlette.staticfiles import StaticFiles
 from gradmarket.market.views.job_views import Stats
 from gradmarket.requester.api import (
     audit_routes,
-    auth_routes,
     batching,
     blob_routes,
     calibration_routes,
@@ -34,9 +33,11 @@ from gradmarket.requester.api import (
     problems,
     response_cache,
     round_routes,
+    sign_in_routes,
     token_routes,
     worker_routes,
 )
+from gradmarket.requester.api.auth_routes import Callers
 from gradmarket.requester.api.token_buckets import Buckets, Rate
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import BodyLimit
@@ -49,7 +50,7 @@ from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.progress import Standing
 
 DOORS: Final = (
-    *(worker_routes, blob_routes, health_routes, audit_routes, auth_routes),
+    *(worker_routes, blob_routes, health_routes, audit_routes, sign_in_routes),
     *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
     *(token_routes, consent_routes, calibration_routes, coverage_routes, chain_routes, metric_routes, page_routes),
 )
@@ -80,9 +81,27 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         lifespan=lifespan,
         responses=problems.EVERYWHERE,
     )
+    _keep_state(app, context)
+    problems.install(app)
+    openapi.install(app)
+    for routes in DOORS:
+        app.include_router(routes.router)
+    app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
+    app.add_middleware(hot_route.HotDoors, routers=[routes.router for routes in DOORS], handlers=problems.HANDLERS)
+    # the middleware added last is the first that a request reaches
+    app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
+    app.add_middleware(RateLimit, context=context, callers=app.state.callers)
+    app.add_middleware(RequestLog, meters=context.meters)
+    return app
+
+
+def _keep_state(app: FastAPI, context: Context) -> None:
+    """Makes what the routes share: token buckets, caches, long polls and batches."""
+    settings = context.settings
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
-    app.state.callers = auth_routes.Callers()
+    app.state.callers = Callers()
     app.state.nonces = nonces.Nonces(context.signer)
     app.state.crowd = batching.crowd_of(context)
     app.state.parked = long_poll.LongPolls(context)
@@ -97,15 +116,3 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.rendered = response_cache.Recent[str](response_cache.Share(pause=PAGES))
     app.state.pays = response_cache.Recent[str](response_cache.Share())
     app.state.probe = health_routes.Probe(context)
-    problems.install(app)
-    openapi.install(app)
-    for routes in DOORS:
-        app.include_router(routes.router)
-    app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
-    app.add_middleware(hot_route.HotDoors, routers=[routes.router for routes in DOORS], handlers=problems.HANDLERS)
-    # the middleware added last is the first that a request reaches
-    app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
-    app.add_middleware(RateLimit, context=context, callers=app.state.callers)
-    app.add_middleware(RequestLog, meters=context.meters)
-    return app

@@ -12,7 +12,7 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
 from gradmarket.market.model import tensors

@@ -17,13 +17,13 @@ from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound, Metrics, Published, Range
-from gradmarket.market.model.layout import check_batch, check_state, layout
+from gradmarket.market.model.layout import layout
 from gradmarket.market.model.tensors import Expected, unpack
 from gradmarket.market.step import Step
-from gradmarket.runner.arena import described, encoded, end_of, planned
+from gradmarket.runner.arena import encoded, end_of, planned
 from gradmarket.runner.children import JobChildren, Warm
 from gradmarket.runner.confine import MEASURES
-from gradmarket.runner.documents import DocumentInfo, KnownDocument, Sent
+from gradmarket.runner.documents import DocumentInfo, KnownDocument, written
 from gradmarket.runner.process import ChildProcess
 from gradmarket.runner.reader import Reader
 from gradmarket.runner.settings import RunnerSettings
@@ -171,7 +171,7 @@ class Runner:
         """Computes a step of the current document: float32 arrays in its layout's order; see market.model.compute."""
         with self._lock:
             document = self._needed(self._current)
-            sent = self._write(document, state, batch)
+            sent = written(self._running().arena, document, state, batch)
             entries = self._documents[document.digest].info.layout.entries
             result = planned({entry.name: (entry.shape, "float32") for entry in entries}, sent.end)
             arena = self._running().arena
@@ -185,7 +185,7 @@ class Runner:
         """Loss and metrics of an evaluation document, bounded like a step; the current document stays current."""
         with self._lock:
             needed = self._needed(self._known(document))
-            sent = self._write(needed, state, batch)
+            sent = written(self._running().arena, needed, state, batch)
             limits = self._children.limits(needed.digest, self.settings)
             return self._ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
 
@@ -196,20 +196,6 @@ class Runner:
     def check(self, kind: str, data: bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
         """Returns the first value of a partition that is outside its range; see Reader."""
         return self._reader.check(kind, data, expected, ranges)
-
-    def _write(self, document: Document, state: Arrays, batch: Arrays) -> Sent:
-        """Writes a step's inputs into the arena. Raises Refused if they are not what the document reads."""
-        check_state(document, state)
-        check_batch(document, batch)
-        read = {name: state[name] for name in document.state}
-        first = planned(described(read))
-        second = planned(described(batch), end_of(first))
-        arena = self._running().arena
-        arena.reserve(end_of(second))
-        arena.write(first, read)
-        arena.write(second, batch)
-        request = {"digest": document.digest, "state": encoded(first), "batch": encoded(second)}
-        return Sent(request, end_of(second))
 
     def _known(self, data: bytes) -> str:
         """Returns the document's digest, after the child has accepted it once."""

@@ -18,8 +18,9 @@ from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnrea
 from gradmarket.market.fields import first_fault
 from gradmarket.market.views.ledger_views import LedgerView
 from gradmarket.market.views.page_view import Page
-from gradmarket.market.wire import ANSWER_WITHIN, Wire
+from gradmarket.market.wire import ANSWER_WITHIN
 from gradmarket.market.wire_evidence import PublishedView
+from gradmarket.market.wire_fields import Wire
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 60.0

@@ -54,29 +54,31 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
         Posts nothing. What was uploaded is asked of the service; a ready model is made here.
         """
         spec = read(file)
-        if picture:
-            writable(picture)
-        price = spec.price.most
-        shares = _shares(colluders or DEFAULT_SHARES)
+        picture, price = picture and writable(picture), spec.price.most
         own = price if saved is None else saved
-        assumed = Assumed(shares, workers, audit, stake / price, own / price, benefit / price)
+        assumed = Assumed(
+            _shares(colluders or DEFAULT_SHARES), workers, audit, stake / price, own / price, benefit / price
+        )
         outlook = _forecast(spec, assumed) if trust or picture else None
         if picture and outlook:
             picture.write_text(svg(outlook, workers))
         speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
         taken = None if outlook else resources(spec, lambda: find(market, token, data).market(), speed)
+        outlooks = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
         if as_json:
-            more = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
-            say_json(_costs(spec) | more | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
-            return
-        for name, value in _costs(spec).items():
-            typer.echo(f"{name.replace('_', ' '):>14}  {value}")
-        for name, value in lines(taken, speed) if taken else ():
-            typer.echo(f"{name:>14}  {value}")
-        if outlook:
-            _show(outlook, assumed)
+            say_json(_costs(spec) | outlooks | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
+        else:
+            _print(spec, lines(taken, speed) if taken else [])
+            if outlook:
+                _show(outlook, assumed)
 
     return plan
+
+
+def _print(spec: JobSpec, takes: list[tuple[str, str]]) -> None:
+    costs = [(name.replace("_", " "), str(value)) for name, value in _costs(spec).items()]
+    for name, value in [*costs, *takes]:
+        typer.echo(f"{name:>14}  {value}")
 
 
 def _forecast(spec: JobSpec, assumed: Assumed) -> Forecast:

@@ -12,7 +12,7 @@ from gradmarket.endpoint import find
 from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Link
 from gradmarket.market.model.task_cost import cost

@@ -10,7 +10,7 @@ from gradmarket.client import RequesterClient
 from gradmarket.market.data.manifest import Manifest, training
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import LinkedData, ReadyModel

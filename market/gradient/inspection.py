@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.payload import Layout, sections
+from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.gradient.sums import squares
 
 VALUE_BOUND: Final = 2.0**40

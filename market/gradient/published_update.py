@@ -24,7 +24,8 @@ import numpy as np
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Arrays, Bytes, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.payload import Layout, pack_shard, payload_bytes, read_shard, shard_place, unpack_shard
+from gradmarket.market.gradient.payload import pack_shard, read_shard, shard_place, unpack_shard
+from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.gradient.shards import pieces
 from gradmarket.market.terms import Hash
 

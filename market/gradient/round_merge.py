@@ -15,12 +15,8 @@ from gradmarket.market.gradient.aggregators import AggregatorRule, Band
 from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
-from gradmarket.market.gradient.payload import (
-    Layout,
-    read_shard,
-    sections,
-    unflatten,
-)
+from gradmarket.market.gradient.payload import read_shard, unflatten
+from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.gradient.shards import Shards, kept
 
 

@@ -17,7 +17,8 @@ from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.clipping import factor
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.optimizers import Memory, OptimizerRule
-from gradmarket.market.gradient.payload import Layout, LayoutEntry, flatten, whole_tensors
+from gradmarket.market.gradient.payload import flatten, whole_tensors
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, exact, update_bytes
 from gradmarket.market.gradient.shards import ONE, Lanes, Shards, in_lanes, in_order, kept, parts, pieces
 from gradmarket.market.gradient.sums import squares
@@ -107,7 +108,7 @@ def advance(
     on shards side by side, where aggregator and optimizer allow it; the bits are the same. draft: where the update is
     written that the round publishes, if the job has a downlink; `after` is then what it makes of `before`. Memory is a
     shard's for each lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as
-    `apply` does, and as `shards` does; after that `after` and `memory` are invalid.
+    `apply` and `shards` do; `after` and `memory` are invalid then.
     """
     parameters, target = _trainable(layout, before), after
     if draft is not None:
@@ -129,14 +130,18 @@ def advance(
     if move.optimizer.ELEMENTWISE:
         in_lanes(layout, shards, lanes, take)
     else:
-        whole = whole_tensors(layout, in_order(layout, shards))
-        update.take((entry, slice(0, entry.size), values) for entry, values in whole)
+        update.take_whole(whole_tensors(layout, in_order(layout, shards)))
         deque(map(publish, range(len(layout.shards))), maxlen=0)
     update.finish()
+    _keep_others(layout, before, after, counters)
+    return update.loss
+
+
+def _keep_others(layout: Layout, before: Arrays, after: Arrays, counters: Sequence[str]) -> None:
+    """Writes what no payload has: buffers that count one more, and tensors that stay."""
     counted = {name: _counted(name, before) for name in counters}
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
         after[name][...] = counted.get(name, before[name])
-    return update.loss
 
 
 class _Update:
@@ -166,6 +171,9 @@ class _Update:
                 self._after[entry.name].reshape(-1)[place] = values
             else:
                 self.loss = float(values[0])
+
+    def take_whole(self, tensors: Iterable[tuple[LayoutEntry, Vector]]) -> None:
+        self.take((entry, slice(0, entry.size), values) for entry, values in tensors)
 
     def _step(self, name: str, place: slice, gradient: Vector) -> None:
         """Updates this part of a parameter: as flat vectors, or in its own shape where that may matter."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.gradient.arrays import CHUNK, Vector
-from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.model.document.graph import Document, Expected
 
 

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.payload import Layout, sections
+from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.rules.projection import WIDTH, sketch
 from gradmarket.market.terms import Hash
 

@@ -28,10 +28,7 @@ FRAMING: Final = 8
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Seconds for headers, seconds of silence in a body or an answer, and connections of one address.
-
-    Addresses in `exempt` may have any number of connections.
-    """
+    """Seconds for headers, seconds of silence in a body or an answer, and connections of an address not `exempt`."""
 
     header_s: float
     silence_s: float

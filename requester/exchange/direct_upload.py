@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
 from gradmarket.requester.exchange.upload_grant import UploadGrant

@@ -4,7 +4,8 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable
-from gradmarket.market.gradient.payload import Layout, payload_bytes, shard_place, unpack_shard
+from gradmarket.market.gradient.payload import shard_place, unpack_shard
+from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.requester.blobs.disk import Incoming
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradmarket.market.errors import Conflict, MarketError
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout, payload_bytes
+from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState

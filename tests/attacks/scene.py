@@ -23,7 +23,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain, fund_gas
 from gradmarket.contracts.transactions import mined
 from gradmarket.market.data.manifest import Column, Manifest, Partition, parsed
-from gradmarket.market.gradient import payload
+from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.job import JobSpec, canonical
 from gradmarket.market.model import tensors
@@ -145,7 +145,7 @@ class Posted:
         return JobSpec.model_validate(self.told()["spec"])
 
     @property
-    def layout(self) -> payload.Layout:
+    def layout(self) -> payload_layout.Layout:
         return layout(self.scene.program.document)
 
     @property

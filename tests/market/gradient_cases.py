@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 
 LOSS = LayoutEntry("loss", (), "loss")
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)

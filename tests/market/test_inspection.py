@@ -15,7 +15,8 @@ from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Usable, inspect
 from gradmarket.market.gradient.norm import norm, square_sums
-from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode, sections
+from gradmarket.market.gradient.payload import decode, encode
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, sections
 from gradmarket.market.gradient.sums import squares
 from tests.market.gradient_cases import LOSS, layouts, tensors_of
 

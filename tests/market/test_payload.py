@@ -15,17 +15,8 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import (
-    Layout,
-    LayoutEntry,
-    decode,
-    decode_tensors,
-    encode,
-    flatten,
-    payload_bytes,
-    read_tensors,
-    unflatten,
-)
+from gradmarket.market.gradient.payload import decode, decode_tensors, encode, flatten, read_tensors, unflatten
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from tests.market.gradient_cases import LOSS, SEEDS, bits, layouts, tensors_of
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload.json").read_text())

@@ -17,7 +17,7 @@ from gradmarket.market.gradient import codecs, payload
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.published_update import HEAD, UpdateDraft, exact, follow, update_bytes, worth
 from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, advance, apply, begin
 from gradmarket.market.gradient.shards import Lanes, parts

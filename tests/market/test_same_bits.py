@@ -12,7 +12,8 @@ from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import inspect
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
+from gradmarket.market.gradient.payload import decode, encode
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
 from gradmarket.market.gradient.schedules import rate

@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import tensors

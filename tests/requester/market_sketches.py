@@ -6,7 +6,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market import signing
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash

@@ -13,7 +13,7 @@ from eth_utils.crypto import keccak
 from gradmarket.market import signing
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, NotFound, Refused
-from gradmarket.market.gradient import payload
+from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.model import tensors
@@ -257,12 +257,12 @@ class SimWorker:
         return payload.encode(self.floor_layout, answer, codec("fp32"), seed)
 
     @property
-    def floor_layout(self) -> payload.Layout:
-        return payload.Layout(
+    def floor_layout(self) -> payload_layout.Layout:
+        return payload_layout.Layout(
             (
-                payload.LayoutEntry("loss", (), "loss"),
-                payload.LayoutEntry("w", (4,), "gradient"),
-                payload.LayoutEntry("m", (2,), "buffer"),
+                payload_layout.LayoutEntry("loss", (), "loss"),
+                payload_layout.LayoutEntry("w", (4,), "gradient"),
+                payload_layout.LayoutEntry("m", (2,), "buffer"),
             )
         )
 

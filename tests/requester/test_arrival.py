@@ -15,7 +15,8 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
-from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
+from gradmarket.market.gradient.payload import decode, encode
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 

@@ -8,7 +8,7 @@ from eth_utils.crypto import keccak
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Wave

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import check, digest

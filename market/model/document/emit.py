@@ -6,10 +6,9 @@ never silently wrong.
 """
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from blake3 import blake3
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
@@ -17,10 +16,18 @@ from torch.export.graph_signature import InputKind, InputSpec
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.encode import DTYPE_NAMES, Same, encoded
+from gradmarket.market.model.document.exported import (
+    _is_empty,
+    ancestors,
+    content_name,
+    leave_out_empty,
+    order_in_memory,
+    tensor_of,
+)
 from gradmarket.market.model.document.functional import Trace, functional
 from gradmarket.market.model.document.kinds import INPUT_DTYPES
 from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.model.document.refusals import operator_name, refuse, without_elements
+from gradmarket.market.model.document.refusals import operator_name, refuse
 from gradmarket.market.model.document.rephrase import operation
 from gradmarket.market.model.document.rephrased_draws import draws
 from gradmarket.market.model.document.rolling import rolled
@@ -84,7 +91,7 @@ class _Emission:
         for value, name in enumerate(entry["name"] for entry in self._inputs):
             if name in self.state:
                 self._lay_out(value, self.state[name])
-        self._calls(_ancestors([self._loss, *self._metrics.values(), *self._trace.updates.values()]))
+        self._calls(ancestors([self._loss, *self._metrics.values(), *self._trace.updates.values()]))
         return {
             "format": FORMAT,
             "sizes": dict(sizes),
@@ -113,7 +120,7 @@ class _Emission:
             name, named = next(self._data)
             self._values[node] = {0: self._input("data", name, node.meta["val"], False, {0: ROWS, **named})}
             return
-        tensor = _tensor(self._program, specification)
+        tensor = tensor_of(self._program, specification)
         if tensor.numel() == 0:
             return
         identity = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
@@ -131,7 +138,7 @@ class _Emission:
                 raise DocumentRefused("the loss writes to a tensor that is no buffer of the module: register it there")
             kind = "buffer"
         elif specification.kind == InputKind.CONSTANT_TENSOR:
-            name = _content_name(tensor)
+            name = content_name(tensor)
         if name in self.state:
             return next(number for number, entry in enumerate(self._inputs) if entry["name"] == name)
         self.state[name] = tensor.detach()
@@ -139,7 +146,7 @@ class _Emission:
 
     def _lay_out(self, value: int, tensor: Tensor) -> None:
         """Gives a tensor that travels in plain order the order in memory that it has here: kernels go by it."""
-        order = _order_in_memory(tensor)
+        order = order_in_memory(tensor)
         if order is None:
             return
         back = sorted(range(len(order)), key=order.__getitem__)
@@ -169,7 +176,7 @@ class _Emission:
 
     def _call(self, node: fx.Node, site: int) -> None:
         if any(map(_is_empty, node.all_input_nodes)):
-            _leave_out_empty(node)
+            leave_out_empty(node)
         if node.target is operator.getitem:
             source, index = node.args
             self._values[node] = {0: self._value(source, index)}
@@ -203,57 +210,3 @@ class _Emission:
 def _form(value: Any) -> Any:
     """The shape and element type of a tensor; sizes that are not known are told by their symbols."""
     return (tuple(map(str, value.shape)), value.dtype) if isinstance(value, Tensor) else type(value)
-
-
-def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """These nodes and all that they are computed from."""
-    constant: set[fx.Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node not in constant:
-            constant.add(node)
-            waiting += node.all_input_nodes
-    return constant
-
-
-def _is_empty(node: fx.Node) -> bool:
-    """Whether it gives a tensor without elements, whatever the batch."""
-    value = node.meta.get("val")
-    return isinstance(value, Tensor) and any(type(length) is int and length == 0 for length in value.shape)
-
-
-def _leave_out_empty(node: fx.Node) -> None:
-    """What a cache is before its first word adds nothing to what it is joined with. Raises DocumentRefused."""
-    if _is_empty(node):
-        return
-    if operator_name(node) != "cat.default":
-        raise without_elements(node)
-    parts, *others = node.args
-    node.args = ([part for part in parts if not _is_empty(part)], *others)  # type: ignore[union-attr, arg-type]
-
-
-def _order_in_memory(tensor: Tensor) -> list[int] | None:
-    """The dimensions from the outermost in memory to the innermost; None where that is their own order, or unsaid."""
-    if tensor.is_contiguous() and len(tensor.stride()) < 4:
-        return None
-    stride, size = tensor.stride(), tensor.shape
-    order = sorted(range(tensor.dim()), key=lambda place: (-stride[place], size[place] == 1))
-    dense = tensor.permute(order)
-    same = dense.is_contiguous() and dense.contiguous().stride() == tuple(stride[place] for place in order)
-    return order if same and order != list(range(tensor.dim())) else None
-
-
-def _tensor(program: ExportedProgram, specification: InputSpec) -> Tensor:
-    target = str(specification.target)
-    constant = program.state_dict[target] if target in program.state_dict else program.constants.get(target)
-    if not isinstance(constant, Tensor):
-        raise DocumentRefused(f"the model reads {target}, which is not a tensor")
-    return constant
-
-
-def _content_name(tensor: Tensor) -> str:
-    """A constant is named by what it is, so that the documents of training and evaluation agree on it."""
-    array = tensor.detach().cpu().contiguous().numpy()
-    description = f"{array.dtype}{array.shape}".encode()
-    return "const." + blake3(description + array.tobytes()).hexdigest()[:16]

@@ -1,0 +1,130 @@
+"""Where every element of a flat payload lies: its tensors, its sections and its shards."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Final, Literal
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.codecs import Codec, fp32
+
+Kind = Literal["loss", "gradient", "buffer"]
+
+
+KIND_ORDER: Final = ("loss", "gradient", "buffer")
+
+
+SHARD_ELEMENTS: Final = 2**20
+"""Elements of a shard; the last one of a payload may be shorter."""
+
+
+@dataclass(frozen=True)
+class LayoutEntry:
+    """One tensor of a payload: the `loss`, a `gradient` or a `buffer`'s new value, float32 of this shape."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+
+    @cached_property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensors of a payload in canonical order: one scalar loss, the gradients, the float buffers.
+
+    Raises PayloadRefused where entries are out of that order, share a name or have a negative dimension.
+    """
+
+    entries: tuple[LayoutEntry, ...]
+
+    def __post_init__(self) -> None:
+        kinds = [entry.kind for entry in self.entries]
+        if kinds.count("loss") != 1 or kinds != sorted(kinds, key=KIND_ORDER.index):
+            raise PayloadRefused("a layout is one loss, then gradients, then buffers")
+        if self.entries[0].shape != ():
+            raise PayloadRefused("the loss is a scalar")
+        if len({entry.name for entry in self.entries}) != len(self.entries):
+            raise PayloadRefused("two tensors share a name")
+        if any(dimension < 0 for entry in self.entries for dimension in entry.shape):
+            raise PayloadRefused("a dimension is negative")
+
+    @cached_property
+    def size(self) -> int:
+        """The number of elements of the flat vector."""
+        return sum(entry.size for entry in self.entries)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each entry begins in the flat vector."""
+        return tuple(accumulate((entry.size for entry in self.entries[:-1]), initial=0))
+
+    @cached_property
+    def gradient(self) -> slice:
+        """Where the gradients lie in the flat vector: after the loss, before the buffers."""
+        return slice(1, 1 + sum(entry.size for entry in self.of("gradient")))
+
+    @cached_property
+    def shards(self) -> tuple[slice, ...]:
+        """Where each shard lies in the flat vector."""
+        starts = range(0, self.size, SHARD_ELEMENTS)
+        return tuple(slice(start, min(start + SHARD_ELEMENTS, self.size)) for start in starts)
+
+    @cached_property
+    def _places(self) -> dict[Codec, tuple[int, ...]]:
+        return {}
+
+    def places(self, codec: Codec) -> tuple[int, ...]:
+        """Returns the byte at which each packed shard begins, and the payload's length as the last."""
+        if codec not in self._places:
+            lengths = (shard_bytes(self, index, codec) for index in range(len(self.shards)))
+            self._places[codec] = tuple(accumulate(lengths, initial=0))
+        return self._places[codec]
+
+    def of(self, kind: Kind) -> Iterator[LayoutEntry]:
+        """Yields the entries of one kind, in order."""
+        return (entry for entry in self.entries if entry.kind == kind)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a shard whose elements share a bound; `gradient` tells whether it counts in the norm."""
+
+    part: slice
+    gradient: bool
+
+
+def sections(layout: Layout, index: int) -> tuple[Section, ...]:
+    """Returns shard `index` cut where gradients begin and end, with positions counted from the shard's start."""
+    shard, gradient = layout.shards[index], layout.gradient
+    inside = {edge for edge in (gradient.start, gradient.stop) if shard.start < edge < shard.stop}
+    return tuple(
+        Section(slice(start - shard.start, stop - shard.start), gradient.start <= start < gradient.stop)
+        for start, stop in pairwise(sorted({shard.start, shard.stop} | inside))
+    )
+
+
+def payload_bytes(layout: Layout, codec: Codec) -> int:
+    """Returns the exact length of every payload of this layout: an upload of another length is refused unread."""
+    return layout.places(codec)[-1]
+
+
+def packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:
+    """Returns the parts of a shard that are packed each by itself, and by what."""
+    if not codec.GRADIENTS_ONLY:
+        return [(slice(0, elements(layout, index)), codec)]
+    return [(each.part, codec if each.gradient else fp32) for each in sections(layout, index)]
+
+
+def shard_bytes(layout: Layout, index: int, codec: Codec) -> int:
+    return sum(used.packed_bytes(part.stop - part.start) for part, used in packings(layout, index, codec))
+
+
+def elements(layout: Layout, index: int) -> int:
+    part = layout.shards[index]
+    return len(range(part.start, part.stop))

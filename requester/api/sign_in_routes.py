@@ -1,0 +1,111 @@
+"""Workers sign in by EIP-4361 ("Sign-In with Ethereum"): the routes of the nonce and the session."""
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+from eth_keys.exceptions import BadSignature
+from fastapi import APIRouter, Request
+from siwe import SiweMessage, VerificationError
+
+from gradmarket.market import signing
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.messages import SignedConsent
+from gradmarket.market.terms import Address
+from gradmarket.market.wire_sign_in import STATEMENT, Session, SignIn, SignInNonce
+from gradmarket.requester.api.auth_routes import WORKER
+from gradmarket.requester.api.callers import caller, network_of
+from gradmarket.requester.api.nonces import Nonces, named_in
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import identities
+from gradmarket.requester.store.retries import patiently
+
+router = APIRouter(prefix="/v1", tags=["session"])
+
+_PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
+CONTRACTS: Final = "a payout address that is a contract has no key and cannot consent"
+UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
+
+
+@router.get("/session/nonce", summary="A nonce to sign in with, good once")
+async def nonce(context: Here, request: Request) -> SignInNonce:
+    value, until = _nonces(request).make(context.clock())
+    url = context.public_url
+    return SignInNonce(
+        nonce=value, domain=urlsplit(url).netloc, uri=url, chain_id=context.domain.chain_id, expires_at=_time(until)
+    )
+
+
+@router.post("/session", status_code=201, summary="Sign in with a wallet (EIP-4361)")
+@patiently
+def sign_in(context: Here, request: Request, said: SignIn) -> Session:
+    """Nothing is parsed, recovered or asked of the database for a nonce that is not ours and young."""
+    now = context.clock()
+    value = named_in(said.message)
+    until = None if value is None else _nonces(request).until(value, now)
+    if value is None or until is None:
+        raise SignatureRefused(UNUSABLE)
+    message = _checked(context, said, value, now)
+    payout = payout_of(message)
+    address = signing.checksum(str(message.address))
+    consent = _consent(context, said, address, payout)
+    with context.begin() as work:
+        work.one_at_a_time(f"nonce {value}", f"worker {address}")
+        if not identities.use_nonce(work, value, until, now):
+            raise SignatureRefused(UNUSABLE)
+        identities.sign_in(work, address, payout, network_of(_from(request, context)), now, consent)
+        ends = now + context.settings.session_s
+        token = identities.issue(work, WORKER, address, ends, now)
+    context.on_sign_in(address)
+    return Session(token=token, address=address, payout=payout, expires_at=_time(ends))
+
+
+def _consent(context: Context, said: SignIn, worker: Address, payout: Address) -> int | None:
+    """Returns the nonce of the payout key's consent, None without one; raises SignatureRefused if it is forged."""
+    if said.consent is None:
+        return None
+    consent = SignedConsent(worker, payout, said.consent.nonce)
+    try:
+        signing.check(context.domain, consent, said.consent.signature, payout)
+    except SignatureRefused as error:
+        raise SignatureRefused(f"the consent of {payout}: {error}; {CONTRACTS}") from error
+    return consent.nonce
+
+
+def _nonces(request: Request) -> Nonces:
+    nonces: Nonces = request.app.state.nonces
+    return nonces
+
+
+def _checked(context: Context, said: SignIn, value: str, now: float) -> SiweMessage:
+    """Returns the message if its wallet signed it for this service and chain; raises SignatureRefused otherwise.
+
+    It is parsed by a regular expression: the grammar of EIP-4361 takes seconds for a message of some thousand letters.
+    """
+    url = context.public_url
+    place, when = urlsplit(url).netloc, datetime.fromtimestamp(now, UTC)
+    try:
+        message = SiweMessage.from_message(said.message, abnf=False)
+        if str(message.uri).rstrip("/") != url.rstrip("/") or message.chain_id != context.domain.chain_id:
+            raise SignatureRefused(f"EIP-4361: sign for {url} on chain {context.domain.chain_id}")
+        message.verify(said.signature, domain=place, nonce=value, timestamp=when)
+    except (VerificationError, BadSignature, ValueError) as error:
+        raise SignatureRefused(f"EIP-4361: {type(error).__name__} {error}") from error
+    return message
+
+
+def payout_of(message: SiweMessage) -> Address:
+    match = _PAYOUT.match(message.statement or "")
+    if not match:
+        raise SignatureRefused(f"the statement is not {STATEMENT!r}")
+    return signing.checksum(match[1])
+
+
+def _from(request: Request, context: Context) -> str:
+    return caller(request.scope, context.settings.trusted_proxies)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
