@@ -17,7 +17,7 @@ from blake3 import blake3
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, Layout, LayoutEntry, packings, payload_bytes
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, packings, payload_bytes
 
 
 def check(layout: Layout, tensors: Tensors) -> None:
@@ -65,7 +65,7 @@ def pack_shard(layout: Layout, shard: Vector, index: int, codec: Codec, seed: by
 
 def _cut(layout: Layout, tensors: Tensors) -> Iterator[Vector]:
     """Yields the shards in one reused buffer: a new large vector would cost more than packing it."""
-    shard, filled = np.empty(min(SHARD_ELEMENTS, layout.size), np.float32), 0
+    shard, filled = np.empty(layout.shards[0].stop, np.float32), 0
     for entry in layout.entries:
         rest = tensors[entry.name].reshape(-1)
         while rest.size:

@@ -64,8 +64,8 @@ def places(here: Service) -> dict[str, str]:
     here.requester.put(f"/v1/blobs/{DIGEST}", content=DATA)
     job = here.requester.post("/v1/jobs", json=JOB).json()["id"]
     task, replica = with_a_replica(here, job, address)
-    told = {"job_id": job, "task_id": task, "replica": replica, "address": address, "digest": DIGEST, "name": "nobody"}
-    return told | {"token": worker.headers["Authorization"]}
+    told = {"job_id": job, "task_id": task, "replica": replica, "address": address, "digest": DIGEST}
+    return told | {"name": "nobody", "number": "0"} | {"token": worker.headers["Authorization"]}
 
 
 def token(here: Service, places: dict[str, str], route: tuple[str, str]) -> str:

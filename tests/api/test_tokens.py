@@ -123,7 +123,7 @@ def test_the_commands_make_list_and_end_a_token(service: Service) -> None:
     ("arguments", "said"),
     [
         (["create", "x", "--role", "read", "--expires", "soon"], "write a number"),
-        (["create", "x/y", "--role", "read"], "no token's name"),
+        (["create", "x/y", "--role", "read"], "not a name for a token"),
         (["revoke", "nobody"], "no token nobody"),
     ],
 )

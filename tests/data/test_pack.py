@@ -137,7 +137,7 @@ def test_links_lead_to_the_requester_or_to_a_static_server() -> None:
         ({"x": X[:0], "y": Y[:0]}, {}, "and some"),
         ({"x": np.array(["a", "b"])}, {}, "turn it into numbers"),
         ({"x": X.astype(object)}, {}, "turn it into numbers"),
-        ({"x": np.array([2**63], np.uint64)}, {}, "no int64"),
+        ({"x": np.array([2**63], np.uint64)}, {}, "do not fit int64"),
         ({"x": X}, {"target": "label"}, "no column label; there is x"),
         ({"y": Y}, {"target": "y"}, "no columns"),
     ],

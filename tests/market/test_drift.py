@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient import payload
+from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.rules.drift import (
     Contribution,
@@ -130,7 +130,7 @@ def test_only_the_gradient_is_sketched_and_every_shard_of_it(monkeypatch: pytest
     whole = sketched(gradient)
     assert np.array_equal(whole, sketched(gradient, loss=3.0))
     assert np.linalg.norm(whole) == pytest.approx(np.linalg.norm(gradient), rel=0.4)
-    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 128)
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 128)
     cut = Layout(LAYOUT.entries)
     flat = np.concatenate([[0.0], gradient, [0.0, 0.0]]).astype(np.float32)
     shards = [(index, flat[part]) for index, part in enumerate(cut.shards)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient import payload
+from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.accumulate import Accumulator
 from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.codecs import codec
@@ -36,7 +36,7 @@ LAYOUT = Layout(
 @pytest.fixture(scope="module", autouse=True)
 def _short_shards() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload, "SHARD_ELEMENTS", 8)
+        patch.setattr(payload_layout, "SHARD_ELEMENTS", 8)
         yield
 
 

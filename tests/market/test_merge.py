@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import clipping, payload, round_update, shards
+from gradmarket.market.gradient import clipping, payload_layout, round_update, shards
 from gradmarket.market.gradient.aggregators import aggregator, configured
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
@@ -39,7 +39,7 @@ LAYOUT = Layout(
 @pytest.fixture(scope="module", autouse=True)
 def _short_shards() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload, "SHARD_ELEMENTS", 8)
+        patch.setattr(payload_layout, "SHARD_ELEMENTS", 8)
         yield
 
 
@@ -115,7 +115,7 @@ def test_a_cut_off_answer_is_refused() -> None:
 
 
 def test_memory_is_a_model_and_shards_however_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**15)
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 2**15)
     layout = Layout((LOSS, LayoutEntry("weight", (2**20,), "gradient")))
     many = answers(2, layout) * 8
     tracemalloc.start()
@@ -241,7 +241,7 @@ def test_a_lane_that_meets_a_malformed_answer_ends_the_merge() -> None:
 
 
 def test_memory_of_an_update_is_a_few_shards_however_large_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**15)
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 2**15)
     layout = Layout((LOSS, LayoutEntry("weight", (2**20,), "gradient")))
     move, before = OptimizerStep(ADAMW, ADAMW.Settings()), {"weight": np.ones(2**20, np.float32)}
     moved, memory, many = (

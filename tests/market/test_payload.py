@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import payload
+from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import decode, decode_tensors, encode, flatten, read_tensors, unflatten
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
@@ -41,7 +41,7 @@ VALUES = {
 def _short_shards() -> Iterator[None]:
     """Small payloads then have several shards and end within one; one test below has real ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload, "SHARD_ELEMENTS", 8)
+        patch.setattr(payload_layout, "SHARD_ELEMENTS", 8)
         yield
 
 
@@ -158,7 +158,7 @@ def test_bytes_are_little_endian_in_canonical_order() -> None:
 
 
 def test_a_mapped_file_of_real_shards_is_read_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**20)
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 2**20)
     layout = Layout((LOSS, LayoutEntry("weight", (1025, 1024), "gradient")))
     tensors = tensors_of(layout, 7)
     path = tmp_path / "blob"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import codecs, payload
+from gradmarket.market.gradient import codecs, payload, payload_layout
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
@@ -41,7 +41,7 @@ COUNTERS = ("batches",)
 @pytest.fixture(scope="module", autouse=True)
 def _short_shards() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload, "SHARD_ELEMENTS", 128)
+        patch.setattr(payload_layout, "SHARD_ELEMENTS", 128)
         yield
 
 
@@ -180,7 +180,7 @@ def test_a_round_that_changes_nothing_publishes_nothing_new(downlink: str) -> No
 
 
 def test_memory_of_following_is_a_few_shards_however_large_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**15)
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 2**15)
     layout = Layout((LOSS, LayoutEntry("weight", (2**20,), "gradient")))
     move = step("", "int8")
     begun = begin(layout, {"weight": np.ones(2**20, np.float32)}, move)
@@ -224,7 +224,7 @@ def test_an_update_of_another_start_length_or_model_is_refused() -> None:
 def test_an_update_takes_few_bytes_and_so_many_are_worth_it(
     downlink: str, most: float, updates: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**20)
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 2**20)
     count = 10**6
     layout = replace(LAYOUT, entries=(LOSS, LayoutEntry("w", (count,), "gradient")))
     length = update_bytes(layout, codec(downlink))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gradmarket.market import plugins
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import codecs, payload
+from gradmarket.market.gradient import codecs, payload_layout
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
 from gradmarket.market.gradient.payload import decode, encode
@@ -26,7 +26,7 @@ WIDE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], dea
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 64)
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 64)
 
 
 @pytest.fixture

@@ -85,7 +85,8 @@ class Reader:
         for path, methods in self.app.openapi()["paths"].items():
             for task in (tasks if "{task_id}" in path else [None]) if "get" in methods else ():
                 place = path.replace("{job_id}", self.market.job).replace("{task_id}", task.id if task else "")
-                yield place.replace("{address}", self.computer.address).replace("{digest}", "blake3:" + "0" * 64)
+                place = place.replace("{address}", self.computer.address).replace("{digest}", "blake3:" + "0" * 64)
+                yield from {place.replace("{number}", str(number)) for number in (0, 1)}
 
     def _batch(self) -> Iterator[bytes]:
         """What settlement would put on-chain now."""

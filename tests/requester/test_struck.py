@@ -12,6 +12,8 @@ from tests.databases import BOTH
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import COMMIT_AND_STALL, IDLE, SimWorker
 
+SUSPENDED_ADDRESSES = select(Worker.address).where(strikes.SUSPENDED)
+
 pytestmark = BOTH
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -127,7 +129,7 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
         with market.reading() as reader:
             found = {}
             for name in (market.job, *jobs):
-                listed = set(reader.session.scalars(strikes_query(name, market.clock())))
+                listed = set(reader.session.scalars(SUSPENDED_ADDRESSES, {"job": name, "now": market.clock()}))
                 row = reader.get_one(Worker, worker.address)
                 assert bool(strikes.suspended_among(reader, name, [row], market.clock())) == (row.address in listed)
                 found[name] = row.address in listed
@@ -141,10 +143,6 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
     assert suspended()[market.job], "withheld in three jobs: it is no job's fault"
     market.lapse(2 * HALF_LIFE_S)
     assert not any(suspended().values())
-
-
-def strikes_query(job: str, now: float):  # type: ignore[no-untyped-def]
-    return select(Worker.address).where(strikes.suspended(job, now))
 
 
 def test_commit_and_stall_is_a_withheld_answer(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -295,7 +295,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:
         (network(), x, {}, Refused, "a pair"),
         (network(), (x, y[:7]), {}, Refused, "one number of rows"),
         (network(), {"x": x, "z": y}, {}, Refused, "name its target"),
-        (network(), {"x": np.array([{}]), "y": y[:1]}, {}, Refused, "no array of numbers"),
+        (network(), {"x": np.array([{}]), "y": y[:1]}, {}, Refused, "not an array of numbers"),
     ]
     for module, dataset, fields, kind, why in cases:
         with pytest.raises(kind, match=why):

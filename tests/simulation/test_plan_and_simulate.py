@@ -88,7 +88,7 @@ def test_a_plan_says_what_scores_do_not_see(tmp_path: Path) -> None:
     job = json.loads(Path(EXAMPLE).read_text()) | {"verifier": {"name": "loss_change"}, "replication": alone}
     file.write_text(json.dumps(job))
     assert "a backdoor in a few rows" in said("job", "plan", str(file), "--json")["not_seen"]
-    assert "a score is none" in refused("job", "plan", str(file), "--trust")
+    assert "loss_change scores them" in refused("job", "plan", str(file), "--trust")
     file.write_text(json.dumps(job | {"replication": {"name": "fixed"}}))
     assert "set replication to" in refused("job", "plan", str(file))
 
@@ -99,6 +99,6 @@ def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
     assert "share from 0 to 1" in refused("job", "plan", EXAMPLE, "--trust", "--colluders", "1.5")
     assert "no strategy liar" in refused("simulate", "--mix", "liar=0.5")
     assert "KIND=SHARE" in refused("simulate", "--mix", "liar")
-    assert "no JSON object" in refused("simulate", str(file))
+    assert "not a JSON object" in refused("simulate", str(file))
     assert "there is no file" in refused("simulate", str(tmp_path / "none.json"))
     assert "no 'none' here" in refused("simulate", "--policy", "none", "--workers", "2", "--tasks", "1")

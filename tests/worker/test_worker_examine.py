@@ -53,5 +53,5 @@ def test_only_the_same_wrong_root_twice_is_guilt(shown: ExaminedCase, roots: lis
 
 @pytest.mark.parametrize("roots", [[THIRD], [FOUND, THIRD]])
 def test_a_machine_that_finds_neither_rules_nothing(shown: ExaminedCase, roots: list[Digest]) -> None:
-    with pytest.raises(Refused, match="cannot decide"):
+    with pytest.raises(Refused, match="cannot settle"):
         judged(shown, comes_out(roots)[1])  # type: ignore[arg-type]
