@@ -14,6 +14,7 @@ from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.local import LocalChain
 from tests.databases import Postgres
 from tests.e2e.cluster import Cluster, Process, children, free_port, told, wait_for
+from tests.processes import is_running
 
 ROUNDS, TASKS, REPLICAS = 6, 2, 3
 JOB: dict[str, Any] = {
@@ -80,7 +81,7 @@ def _kill_at_publishing(stages: Sequence[Process]) -> None:
     wait_for(publishing, 60, "a worker publishes the job")
     child, runner = found[0]
     os.kill(child, signal.SIGKILL)
-    wait_for(lambda: not Path(f"/proc/{runner}").exists(), 20, "the runner ends too")
+    wait_for(lambda: not is_running(runner), 60, "the runner ends too, be it after its imports")
 
 
 def _transactions(cluster: Cluster) -> set[str]:

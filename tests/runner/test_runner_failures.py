@@ -18,18 +18,11 @@ from gradmarket.market.model.figures import Published
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings, process
 from tests.handmade import VECTORS, Raw, encoded, linear, node, tensor, value
+from tests.processes import is_running
 
 Arrays = dict[str, np.ndarray]
 SEED = bytes(32)
 STRANGE = Path(__file__).with_name("strange_child.py")
-
-
-def exists(pid: int) -> bool:
-    """Whether this process runs; one that only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
@@ -70,7 +63,7 @@ def test_a_child_that_is_late_or_killed_is_followed_by_another(mlp: Published, d
         first = child_of(runner)
         with pytest.raises(RunnerTimeout):
             runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
-        assert not exists(first)
+        assert not is_running(first)
         runner.start()
         second = child_of(runner)
         threading.Timer(0.5, os.kill, (second, signal.SIGKILL)).start()
@@ -86,7 +79,7 @@ def test_a_child_that_is_killed_while_it_waits(mlp: Published, digits: Arrays) -
     with Runner() as runner:
         runner.load(mlp.document)
         os.kill(child_of(runner), signal.SIGKILL)
-        assert wait_until(lambda: not exists(child_of(runner)))
+        assert wait_until(lambda: not is_running(child_of(runner)))
         with pytest.raises(RunnerCrashed):
             runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
         assert runner.pid is None
@@ -109,7 +102,7 @@ def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(mlp: 
         assert runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
         child = child_of(runner)
     runner.close()
-    assert not exists(child)
+    assert not is_running(child)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
@@ -183,10 +176,10 @@ def test_a_killed_parent_leaves_nothing(call: str) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert exists(child)
+        assert is_running(child)
         time.sleep(0.3)
         parent.kill()
-    assert wait_until(lambda: not exists(child))
+    assert wait_until(lambda: not is_running(child))
 
 
 def test_errors_are_of_the_market() -> None:
