@@ -157,10 +157,10 @@ class Sleeper(Claimant):
 )
 def proven_wallets_claim_where_one_replica_decides(scene: Scene) -> str:
     """Each was paid for one wrong gradient, equal to the others'. One honest worker is enough for the job to go on."""
-    earlier = scene.post(rounds=40, tasks_per_round=4, replication=SINGLE, budget=str(900 * UNIT))
+    earlier = scene.post(rounds=80, tasks_per_round=4, replication=SINGLE, budget=str(3300 * UNIT))
     sleepers = [Sleeper(earlier, SAME) for _ in range(SLEEPERS)]
     earlier.play(*sleepers, done=lambda: all(map(earlier.paid, sleepers)))
-    proven = sum(earlier.paid(sleeper) > 0 for sleeper in sleepers)
+    before = [earlier.paid(sleeper) for sleeper in sleepers]
     scene.requester.post(f"/v1/jobs/{earlier.id}/cancel").raise_for_status()
     job = scene.post(tasks_per_round=4, replication=SINGLE)
     honest = job.scripted()
@@ -170,8 +170,8 @@ def proven_wallets_claim_where_one_replica_decides(scene: Scene) -> str:
     job.play(*sleepers, honest)
     events = scene.requester.get(f"/v1/jobs/{job.id}/events?follow=false").text
     paused = "once" if "event: paused" in events else "never"
-    told = f"sybils paid {sum(map(job.paid, sleepers))}; {job.seen(honest=honest)}"
-    return f"{proven} wallets proven; paused: {paused}; {told}"
+    told = f"sybils paid {sum(map(job.paid, sleepers)) - sum(before)}; {job.seen(honest=honest)}"
+    return f"{sum(paid > 0 for paid in before)} wallets proven; paused: {paused}; {told}"
 
 
 def claimed(job: Posted, honest: list[ScriptedWorker], count: int) -> str:
