@@ -54,7 +54,7 @@ WORKER: Final = {
     **dict.fromkeys(("durable", "journal", "problems", "settings", "signals", "wallet"), 0),
     "protocol": 1,
     "money": 2,
-    "markets": 3,
+    **dict.fromkeys(("markets", "owner"), 3),
     "run": 4,
     "cli": 5,
 }

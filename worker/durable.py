@@ -2,10 +2,15 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from gradmarket.market.errors import Conflict
+
+LOCK: Final = "lock"
+PAUSES_S: Final = (0.01, 0.05, 0.0)
+"""Seconds after each failed try to lock a folder: `in_use` has the lock for a moment, a worker while it runs."""
 
 
 def write(path: Path, data: bytes, synced: bool = True) -> None:
@@ -51,10 +56,25 @@ def _sync_folder(folder: Path) -> None:
 def lock(folder: Path) -> BinaryIO:
     """Locks the folder for one worker while the file stays open; raises Conflict if another worker holds the lock."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = (folder / "lock").open("wb")
+    file = (folder / LOCK).open("wb")
+    for pause in PAUSES_S:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(pause)
+        else:
+            return file
+    file.close()
+    raise Conflict(f"another worker uses {folder}; give this one a folder of its own (--data)")
+
+
+def in_use(folder: Path) -> bool:
+    """Returns whether a worker holds the folder's lock: a shared lock is tried, and given back at once."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise Conflict(f"another worker uses {folder}; give this one a folder of its own (--data)") from error
-    return file
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

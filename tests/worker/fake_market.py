@@ -20,6 +20,7 @@ from gradmarket.market.rules import secrets
 from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
+from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire import (
     HEAD,
     Answer,
@@ -96,6 +97,8 @@ class FakeMarket:
     """Paid, and left out of the published payments."""
     shown: dict[str, PublishedEvidence] = field(default_factory=dict)
     """What it publishes of tasks."""
+    record: WorkerView | None = None
+    """What it tells of every worker."""
     longest_wait: float = 0.2
     left_s: float = 60.0
     """Of every lease, as it says."""
@@ -402,6 +405,12 @@ def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
     def payments(job_id: str) -> dict[str, Any]:
         paid = [row for row in fake_market.rows.values() if row.state in PAID and row.id not in fake_market.unlisted]
         return {"items": [{"replica": row.id, "worker": row.worker} for row in paid], "next": None}
+
+    @app.get("/v1/workers/{address}")
+    def worker(address: str) -> WorkerView:
+        if fake_market.record is None:
+            raise HTTPException(404, "no worker of that address has signed in")
+        return fake_market.record.model_copy(update={"address": address})
 
     @app.get("/v1/jobs/{job_id}/audits")
     def audits(job_id: str) -> dict[str, Any]:

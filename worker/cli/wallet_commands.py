@@ -87,7 +87,7 @@ def show(
     settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     key = wallet.load(settings.data, settings.secret)
     warn = partial(typer.echo, err=True)
-    jobs, risks = list(standings(settings, key.address)), list(staked(settings, key, warn))
+    jobs, risks = list(standings(settings, key.address)), list(staked(settings, key.address, warn))
     accused = list(accusations(settings, key.address, warn))
     if as_json:
         sums = totals(opened(settings.data, key.address).accounts)
@@ -149,7 +149,7 @@ def unstake(
         pledge = Pledge(ledger_of(settings.node, facts), key.key)
         out = pledge.take_out(lambda text: journal.say("left", text))
         journal.say("unstaked", f"{TokenUnit.of(facts).text(out)} taken out.", amount=str(out))
-    for risk in staked(settings, key, partial(typer.echo, err=True)):
+    for risk in staked(settings, key.address, partial(typer.echo, err=True)):
         journal.say("locked", risk.text(), **asdict(risk))
 
 

@@ -14,6 +14,7 @@ from gradmarket.worker.cli.options import (
     settings_of,
     unlocked,
 )
+from gradmarket.worker.cli.top_command import top
 from gradmarket.worker.cli.wallet_commands import app as wallet_app
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run
@@ -21,6 +22,7 @@ from gradmarket.worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")
+app.command("top")(top)
 
 MarketOption = Annotated[
     list[str] | None, typer.Option("--market", help="Address of a requester's service; may be repeated.")

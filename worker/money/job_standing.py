@@ -13,11 +13,10 @@ from gradmarket.worker.money import cases, known_chains
 from gradmarket.worker.money.account_store import JobAccount, value
 from gradmarket.worker.money.chain_view import ledger_of
 from gradmarket.worker.money.ownership import opened
-from gradmarket.worker.money.stake import Pledge
+from gradmarket.worker.money.stake import parts
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.records import ReplicaRecord
 from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.wallet import Wallet
 
 
 @dataclass(frozen=True)
@@ -123,16 +122,16 @@ class Risk:
         )
 
 
-def staked(settings: WorkerSettings, wallet: Wallet, say: Callable[[str], None]) -> Iterator[Risk]:
+def staked(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[Risk]:
     """Yields the stakes on all chains where the worker staked or earned; `say` gets the chains that do not answer."""
     for facts in known_chains.kept(settings.data):
         try:
-            parts = list(Pledge(ledger_of(settings.node, facts), wallet.key).parts())
+            kept = list(parts(ledger_of(settings.node, facts), me))
         except MarketError as error:
             say(f"stakes on chain {facts.chain_id} are not known: {error}")
             continue
         money = TokenUnit.of(facts)
-        for part in parts:
+        for part in kept:
             sums = (str(part.at_risk), str(part.accused))
             yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))
 

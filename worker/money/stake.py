@@ -10,7 +10,6 @@ from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import DEVELOPMENT_KEYS
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
-from gradmarket.contracts.stakes import Exposure
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.job import Publication
@@ -135,7 +134,7 @@ class Pledge:
 
     def _check(self, job: Offered) -> None:
         confirmed(self._ledger, self._me, job)
-        if self._exposure(job.chain_job).at_risk:
+        if stakes.exposure(self._ledger, job.chain_job, self._me).at_risk:
             raise Conflict(f"a stake is at risk in job {job.chain_job} already: leave it first (wallet unstake)")
 
     def _deposit(self, amount: Amount) -> None:
@@ -152,7 +151,7 @@ class Pledge:
         """Leaves every job, frees what is no longer locked, withdraws what no job exposes, and returns that amount."""
         get_gas(self._ledger, self._me)
         now = self._ledger.block().time
-        for part in self.parts():
+        for part in parts(self._ledger, self._me):
             if not part.locked_until:
                 self._send(calls.leave_job(self._market, part.chain_job))
                 say(f"left job {part.chain_job}")
@@ -163,18 +162,17 @@ class Pledge:
             self._send(calls.unstake(self._market, free))
         return free
 
-    def parts(self) -> Iterator[StakePart]:
-        for job in events.joined(self._ledger, self._me):
-            exposure = self._exposure(job)
-            if exposure.at_risk:
-                yield StakePart(job, exposure.at_risk, exposure.accused, exposure.locked_until)
-
-    def _exposure(self, job: int) -> Exposure:
-        return stakes.exposure(self._ledger, job, self._me)
-
     @property
     def _market(self) -> Address:
         return self._ledger.deployment.contract
 
     def _send(self, call: calls.Call) -> None:
         mined(execute(self._ledger.web3, self._key, call))
+
+
+def parts(ledger: Ledger, me: Address) -> Iterator[StakePart]:
+    """Yields what each job can slash of this wallet's stake."""
+    for job in events.joined(ledger, me):
+        exposure = stakes.exposure(ledger, job, me)
+        if exposure.at_risk:
+            yield StakePart(job, exposure.at_risk, exposure.accused, exposure.locked_until)

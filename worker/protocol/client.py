@@ -15,9 +15,10 @@ from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.market.errors import Refused
-from gradmarket.market.terms import JobId, JobState
+from gradmarket.market.terms import Address, JobId, JobState
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, framed
 from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
@@ -79,6 +80,10 @@ class MarketClient:
 
     def job(self, job: JobId) -> ListedJob:
         return self._transport.ask(ListedJob, "GET", _job(job))
+
+    def worker(self, address: Address) -> WorkerView:
+        """Returns what the market tells anybody of a worker."""
+        return self._transport.ask(WorkerView, "GET", f"/v1/workers/{address}")
 
     def payments(self, job: JobId) -> Iterator[PublishedPayment]:
         return self._all(Page[PublishedPayment], f"{_job(job)}/payments")

@@ -1,0 +1,56 @@
+"""`gradmarket worker top`: what a worker earns and does, live."""
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from gradmarket.worker.cli.options import DataOption, RpcOption, settings_of
+from gradmarket.worker.owner.elsewhere import Outlook
+from gradmarket.worker.owner.own_facts import OwnFolder
+from gradmarket.worker.owner.terminal import drawn
+
+REDRAWN_S: Final = 1.0
+WIDE: Final = 160
+"""Columns where there is no terminal, so that no address is cut."""
+
+
+def top(
+    market: Annotated[
+        list[str] | None, typer.Option("--market", help="Address of a requester's service; may be repeated.")
+    ] = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with everything, once.")] = False,
+) -> None:
+    """Show what the worker of a folder earns and does until Ctrl-C; it need not run, and no key is asked for.
+
+    Without a terminal, or with --json, show it once. Amounts in JSON are in the token's smallest unit.
+    """
+    places = {"market": market[0] if market else None, "markets": (market or [])[1:] or None}
+    settings = settings_of(**places, rpc=rpc, data=data)
+    outlook = Outlook(settings, OwnFolder(Path(settings.data)))
+    console = Console()
+    if as_json or not console.is_terminal:
+        own, elsewhere = outlook.own.look(time.time()), outlook.look()
+        if as_json:
+            typer.echo(json.dumps({**asdict(own), **asdict(elsewhere)}))
+        else:
+            Console(width=max(WIDE, console.width), soft_wrap=True).print(drawn(own, elsewhere))
+        return
+    _follow(console, outlook)
+
+
+def _follow(console: Console, outlook: Outlook) -> None:
+    with outlook.running(), Live(console=console, auto_refresh=False, screen=True) as live:
+        try:
+            while True:
+                live.update(drawn(outlook.own.look(time.time()), outlook.newest), refresh=True)
+                time.sleep(REDRAWN_S)
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,164 @@
+"""What the chain and the markets say of this worker: what is still to be redeemed, stakes, accusations, its record."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from gradmarket.client.transport import never
+from gradmarket.contracts import stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Hash, Units
+from gradmarket.worker.money import known_chains
+from gradmarket.worker.money.account_store import JobAccount, value
+from gradmarket.worker.money.cases import WalletCase
+from gradmarket.worker.money.chain_view import ledger_of
+from gradmarket.worker.money.job_standing import Risk, accusations, staked
+from gradmarket.worker.owner.own_facts import OwnFolder
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.settings import WorkerSettings
+
+LOOK_S: Final = 15.0
+"""Seconds between two looks at chain and markets."""
+
+
+@dataclass(frozen=True)
+class Unredeemed:
+    """What one job still owes on the chain, in the token's smallest unit. `until`: the end of its claims, in Unix
+    seconds; None where the chain does not tell."""
+
+    job: str
+    chain_id: int
+    chain_job: int
+    amount: str
+    text: str
+    until: float | None
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """`standing`: the least share of honest answers that the passed audits of this class show, from 0 to 1."""
+
+    determinism_class: str
+    standing: float
+    passed: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class MarketRecord:
+    """What a market says of this worker; `trouble` says why it says nothing."""
+
+    market: str
+    trouble: str = ""
+    barred: bool = False
+    suspended: tuple[str, ...] = ()
+    """Jobs that give it no work for a while, because it owed answers there."""
+    records: tuple[AuditRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """`looked_at` in Unix seconds; None before the first look is over. `troubles`: what does not answer, and why."""
+
+    looked_at: float | None = None
+    unredeemed: tuple[Unredeemed, ...] = ()
+    stakes: tuple[Risk, ...] = ()
+    accusations: tuple[WalletCase, ...] = ()
+    markets: tuple[MarketRecord, ...] = ()
+    troubles: tuple[str, ...] = ()
+
+
+@dataclass
+class Outlook:
+    """Asks chain and markets, by itself in a thread where that is wanted; `newest` is what was learnt last."""
+
+    settings: WorkerSettings
+    own: OwnFolder
+    newest: Elsewhere = field(default_factory=Elsewhere)
+    _ledgers: dict[Hash, Ledger] = field(default_factory=dict)
+
+    @contextmanager
+    def running(self) -> Iterator["Outlook"]:
+        """Looks every LOOK_S seconds in a thread until the `with` block ends."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.is_set():
+                self.look()
+                over.wait(LOOK_S)
+
+        threading.Thread(target=run, name="outlook", daemon=True).start()
+        try:
+            yield self
+        finally:
+            over.set()
+
+    def look(self) -> Elsewhere:
+        troubles: list[str] = []
+        exposed = self._exposed(troubles)
+        me, say = self.own.address, troubles.append
+        self.newest = Elsewhere(
+            looked_at=time.time(),
+            unredeemed=tuple(filter(None, (self._unredeemed(account, troubles) for account in self.own.accounts))),
+            stakes=tuple(staked(self.settings, me, say)) if exposed else (),
+            accusations=tuple(accusations(self.settings, me, say)) if exposed else (),
+            markets=tuple(self._asked(origin, named) for origin, named in self._origins().items()),
+            troubles=tuple(dict.fromkeys(troubles)),
+        )
+        return self.newest
+
+    def _exposed(self, troubles: list[str]) -> bool:
+        """Returns whether this wallet has anything at risk; without, events need not be searched for cases."""
+        exposed = False
+        for facts in known_chains.kept(self.settings.data):
+            try:
+                exposed |= stakes.staker(self._ledger(facts.instance), self.own.address).exposed > 0
+            except MarketError as error:
+                troubles.append(f"chain {facts.chain_id} does not tell: {error}")
+        return exposed
+
+    def _unredeemed(self, account: JobAccount, troubles: list[str]) -> Unredeemed | None:
+        owed, until = account.redeemable, None
+        try:
+            ledger = self._ledger(Hash(account.instance))
+            onchain = ledger.account(account.chain_job, self.own.address)
+            paid = max(account.redeemed, onchain.withdrawn)
+            owed = Units(max(0, max(account.vouchered, onchain.credited) - paid))
+            until = float(ledger.job(account.chain_job).claim_until) if owed else None
+        except MarketError as error:
+            troubles.append(f"chain {account.chain_id} does not tell: {error}")
+        amount = value(owed, account)
+        text = self.own.money(account).text(amount)
+        return Unredeemed(account.job, account.chain_id, account.chain_job, str(amount), text, until) if owed else None
+
+    def _ledger(self, instance: Hash) -> Ledger:
+        if instance not in self._ledgers:
+            facts = known_chains.find(self.settings.data, instance)
+            self._ledgers[instance] = ledger_of(self.settings.node, facts)
+        return self._ledgers[instance]
+
+    def _origins(self) -> dict[str, bool]:
+        """Returns the markets, and whether the owner named each; one that is not named may not be in the own network,
+        except beside a local chain."""
+        named = dict.fromkeys(self.settings.origins, True)
+        paid = {origin: chain in LOCAL_CHAIN_IDS for origin, chain in self.own.markets().items()}
+        if paid and not {"market", "markets"} & self.settings.model_fields_set:
+            return paid
+        return {**paid, **named}
+
+    def _asked(self, origin: str, named: bool) -> MarketRecord:
+        market = MarketClient(origin, never, public_only=not named)
+        try:
+            view = market.worker(self.own.address)
+        except MarketError as error:
+            return MarketRecord(origin, str(error))
+        finally:
+            market.close()
+        records = (AuditRecord(one.determinism_class, one.standing, one.passed, one.failed) for one in view.reputation)
+        suspended = tuple(one.job for one in view.strikes if one.suspended_until)
+        return MarketRecord(origin, barred=view.barred, suspended=suspended, records=tuple(records))

@@ -1,0 +1,202 @@
+"""What the worker's own folder says: earned, in hand, rejected, and what no voucher has paid out yet."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.terms import Address, Hash
+from gradmarket.worker import durable
+from gradmarket.worker.money import known_chains
+from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
+from gradmarket.worker.money.ownership import BOOK
+from gradmarket.worker.owner.record_tail import RecordTail, last
+from gradmarket.worker.protocol import records
+from gradmarket.worker.protocol.in_flight import InFlight
+from gradmarket.worker.protocol.records import ReplicaRecord
+
+HOUR_S: Final = 3_600.0
+DAY_S: Final = 86_400.0
+REJECTIONS: Final = 20
+"""Newest rejections of the last 24 hours that are shown; `gradmarket wallet show` has all of them."""
+SMALLEST: Final = TokenUnit("of the smallest unit", 0)
+"""How amounts of a chain are written whose token is not known."""
+
+
+@dataclass(frozen=True)
+class Earnings:
+    """Sums in one token on one chain, in its smallest unit. `today` is since midnight on this machine."""
+
+    chain_id: int
+    symbol: str
+    decimals: int
+    total: str
+    today: str
+    last_hour: str
+    redeemed: str
+
+    def text(self, amount: str) -> str:
+        return TokenUnit(self.symbol, self.decimals).text(amount)
+
+
+@dataclass(frozen=True)
+class InHand:
+    """A replica that has no final verdict. `since` and `due` in Unix seconds, `pay` in the token's smallest unit."""
+
+    job: str
+    replica: str
+    round: int
+    doing: str
+    since: float
+    due: float
+    pay: str
+    pay_text: str
+
+
+@dataclass(frozen=True)
+class RejectedAnswer:
+    """`at` in Unix seconds; `evidence` is the address where the market publishes what the verdict rests on."""
+
+    at: float
+    job: str
+    task: str
+    reason: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class OwnFacts:
+    """All that the folder says. `running`: a worker has locked the folder. `at` in Unix seconds."""
+
+    address: Address
+    folder: str
+    at: float
+    running: bool
+    accepted: int
+    rejected: int
+    unpaid: int
+    earnings: tuple[Earnings, ...]
+    in_hand: tuple[InHand, ...]
+    rejections: tuple[RejectedAnswer, ...]
+    grievances: tuple[str, ...]
+
+
+class OwnFolder:
+    """Reads a worker's folder again and again; each time only the records that were added since."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises NotFound where no worker has run in the folder."""
+        self._folder = folder
+        self._tails: dict[Path, RecordTail] = {}
+        owner = AccountStore(folder / BOOK).wallet
+        if owner is None:
+            raise NotFound(f"no worker has run in {folder}", "name the worker's folder with --data")
+        self.address: Final[Address] = owner
+
+    @property
+    def accounts(self) -> tuple[JobAccount, ...]:
+        return AccountStore(self._folder / BOOK).accounts
+
+    def markets(self) -> dict[str, int]:
+        """Returns the addresses of the markets that sent each job's newest verdict, with the chain that it pays on."""
+        newest = [(account, last(self._file(account))) for account in self.accounts]
+        return {record.market: account.chain_id for account, record in newest if record is not None}
+
+    def look(self, now: float) -> OwnFacts:
+        """Reads what is there at `now`, in Unix seconds."""
+        store = AccountStore(self._folder / BOOK)
+        newest = [(account, self._newest(account, now - DAY_S)) for account in store.accounts]
+        return OwnFacts(
+            address=self.address,
+            folder=str(self._folder),
+            at=now,
+            running=durable.in_use(self._folder),
+            accepted=sum(account.accepted for account in store.accounts),
+            rejected=sum(account.rejected for account in store.accounts),
+            unpaid=sum(account.unpaid for account in store.accounts),
+            earnings=tuple(self._earnings(newest, now)),
+            in_hand=tuple(self._in_hand(store)),
+            rejections=tuple(_rejections(record for _, kept in newest for record in kept)),
+            grievances=tuple(line for _, line in store.grievances()),
+        )
+
+    def _newest(self, account: JobAccount, since: float) -> list[ReplicaRecord]:
+        path = self._file(account)
+        return self._tails.setdefault(path, RecordTail(path)).since(since)
+
+    def _file(self, account: JobAccount) -> Path:
+        return records.file_of(self._folder, Hash(account.instance), account.chain_job)
+
+    def _earnings(self, newest: list[tuple[JobAccount, list[ReplicaRecord]]], now: float) -> Iterator[Earnings]:
+        sums: dict[tuple[int, TokenUnit], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        midnight = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        for account, kept in newest:
+            earned = sums[account.chain_id, self.money(account)]
+            earned[0] += value(account.earned, account)
+            earned[1] += _earned(account, kept, midnight)
+            earned[2] += _earned(account, kept, now - HOUR_S)
+            earned[3] += value(account.redeemed, account)
+        for (chain_id, money), amounts in sums.items():
+            yield Earnings(chain_id, money.symbol, money.decimals, *map(str, amounts))
+
+    def money(self, account: JobAccount) -> TokenUnit:
+        try:
+            return TokenUnit.of(known_chains.find(self._folder, Hash(account.instance)))
+        except NotFound:
+            return SMALLEST
+
+    def _in_hand(self, store: AccountStore) -> Iterator[InHand]:
+        for held in filter(None, map(_read, sorted((self._folder / "held").glob("*/*.json")))):
+            account = next((a for a in store.accounts if _of(held, a)), None)
+            if held.open and account is not None:
+                pay = value(held.units, account)
+                yield InHand(
+                    job=held.lease.job,
+                    replica=held.replica,
+                    round=held.lease.offer.round,
+                    doing=_doing(held),
+                    since=held.taken_at,
+                    due=held.due_at,
+                    pay=str(pay),
+                    pay_text=self.money(account).text(pay),
+                )
+
+
+def _of(held: InFlight, account: JobAccount) -> bool:
+    return (held.instance, held.lease.offer.job) == (account.instance, account.chain_job)
+
+
+def _doing(held: InFlight) -> str:
+    if held.prepared is None:
+        return "computing"
+    if held.uploaded or held.sent:
+        return "sent, waits to be paid"
+    return "accepted, to be sent" if held.promised else "sealed, waits for the verdict"
+
+
+def _earned(account: JobAccount, kept: Iterable[ReplicaRecord], since: float) -> int:
+    return sum(value(record.lease.offer.price, account) for record in kept if record.paid and record.at >= since)
+
+
+def _rejections(kept: Iterable[ReplicaRecord]) -> Iterator[RejectedAnswer]:
+    """Yields the newest first, without those that an audit found right later."""
+    last = {record.lease.replica: record for record in sorted(kept, key=lambda record: record.at)}
+    rejected = [record for record in reversed(last.values()) if record.rejected]
+    for record in rejected[:REJECTIONS]:
+        lease = record.lease
+        evidence = f"{record.market}/v1/jobs/{lease.job}/tasks/{lease.task}"
+        yield RejectedAnswer(record.at, lease.job, lease.task, record.verdict.reason, evidence)
+
+
+def _read(path: Path) -> InFlight | None:
+    """Returns the replica, or None where the worker has just removed its file or a crash cut it."""
+    try:
+        return InFlight.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
