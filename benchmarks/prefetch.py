@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.executor import Compute, Executor
+from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.task_run import Compute
 from gradmarket.data.inputs import columns_of
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition

@@ -93,6 +93,12 @@ class Cache:
             self._throw_out(self.limit - length, part)
             self._filling[part] = max(length, self._filling.get(part, 0))
 
+    def put(self, digest: Digest, data: bytes) -> None:
+        """Keeps bytes that were made here, under their digest. Raises as `make_room` does."""
+        with self.filling(digest, len(data)) as part:
+            part.write_bytes(data)
+            self.keep(digest)
+
     def keep(self, digest: Digest) -> None:
         """Renames the finished and checked `.part` file to its final name."""
         self.part(digest).replace(self.path(digest))

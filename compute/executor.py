@@ -3,46 +3,56 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from gradmarket.compute.download_errors import DownloadRefused, PartitionUnfit
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import Effort, MachineLimits, Unfit, too_heavy, unlike
+from gradmarket.compute.partitions import Partitions, chosen
 from gradmarket.compute.prefetch import Prefetch
 from gradmarket.compute.published import parameters
-from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
+from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, layout_of
+from gradmarket.market.data.manifest import training
 from gradmarket.market.data.values import Outside, outside
-from gradmarket.market.errors import JobRefused, MarketError, Refused
+from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode, read_tensors
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.sampling import other_rows, task_rows
+from gradmarket.market.model.sampling import other_rows
 from gradmarket.market.model.task_cost import Cost, cost
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.projection import Sketch
-from gradmarket.market.step import Step
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire import digest_of
 from gradmarket.runner import DocumentInfo, Runner
 
-Arrays = Mapping[str, np.ndarray]
-Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
-"""(state, batch, seed, step) -> one float32 array per entry of the document's layout."""
-
-PARTITIONS_KEPT, STATES_KEPT = 4, 2
+STATES_KEPT: Final = 2
 """Kept unpacked, those prefetched included."""
 
 
 class Executor:
-    """Computes payloads, sketches and losses. `compute` is the runner's function, or a wrapper around it."""
+    """Computes payloads, sketches and losses. `compute` is the runner's function, or a wrapper around it.
 
-    def __init__(self, runner: Runner, fetcher: Fetcher, limits: MachineLimits, compute: Compute | None = None) -> None:
+    `window_states` keeps the states that answers commit to, as far as it has room.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        fetcher: Fetcher,
+        limits: MachineLimits,
+        compute: Compute | None = None,
+        window_states: Cache | None = None,
+    ) -> None:
         self._runner = runner
         self._fetcher = fetcher
         self._limits = limits
@@ -50,29 +60,59 @@ class Executor:
         self._info: DocumentInfo | None = None
         self._borne: Digest | None = None
         """The last publication whose step is within this machine's limits."""
-        self._partitions: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
+        self._window_states = window_states
+        self._partitions = Partitions(runner, fetcher)
         self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
-        self._manifests: dict[Digest, Manifest] = {}
         self._alone = threading.RLock()
         """Held to load a document and then compute with it: a lease is computed in another thread."""
-        self._place = -1
-        """The place of the task worked on last (JobSpec.place)."""
 
     def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
         """Returns the payload, and the seconds that the step took. Raises PartitionUnfit, DownloadFailed, RunnerFailed.
 
         Raises Refused if what was published is malformed, or too heavy for this machine.
         """
-        spec = publication.spec
+        return self._answered(publication, offer, lambda task: task.whole(self._keep))
+
+    def replay(
+        self, publication: Publication, offer: Offer, window: int, leaves: Sequence[Digest | None]
+    ) -> tuple[bytes, float]:
+        """Returns what `work` does from two windows of the task alone: see TaskRun.replay. Raises as `work` does."""
+        return self._answered(publication, offer, lambda task: task.replay(window, leaves, self._fetcher.blob))
+
+    def window_state(self, publication: Publication, offer: Offer, digest: Digest) -> bytes:
+        """Returns a state that an answer commits to: as it was kept, or computed anew.
+
+        Raises Refused if the task has no such state, and as `work` does.
+        """
+        kept = None if self._window_states is None else self._window_states.read(digest)
+        if kept is not None:
+            return kept
         with self._alone:
-            info = self._load(publication)
-            batch = self._batch(publication, offer.round, offer.task)
-            state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
-            self._look_ahead(publication, offer)
+            return self._task(publication, offer).state_at(digest)
+
+    def _answered(
+        self, publication: Publication, offer: Offer, run: Callable[[TaskRun], Answered]
+    ) -> tuple[bytes, float]:
+        with self._alone:
+            task = self._task(publication, offer)
+            self._partitions.look_ahead(publication, offer)
             started = time.perf_counter()
-            tensors = self._compute(state, batch, offer.seed, spec.step_in(offer.round))
+            tensors, leaves = run(task)
             seconds = time.perf_counter() - started
-        return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
+        return encode(task.layout, tensors, codec(publication.spec.uplink.codec), offer.seed, leaves), seconds
+
+    def _task(self, publication: Publication, offer: Offer) -> TaskRun:
+        info = self._load(publication)
+        batch = self._partitions.batch(publication, offer.round, offer.task)
+        state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
+        step = publication.spec.step_in(offer.round)
+        return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed)
+
+    def _keep(self, digest: Digest, state: bytes) -> None:
+        """Keeps a state that may be asked for; one that finds no room is computed anew when it is."""
+        if self._window_states is not None:
+            with suppress(DownloadRefused, DownloadFailed):
+                self._window_states.put(digest, state)
 
     def bad_row(self, publication: Publication, offer: Offer) -> tuple[str, Outside | None]:
         """Returns the task's partition and the first of its values that the model does not accept.
@@ -81,27 +121,29 @@ class Executor:
         """
         with self._alone:
             self._load(publication)
-            partition, arrays = self._partition(publication, offer.round, offer.task)
-            rows = task_rows(self._manifest(publication.manifest), publication.spec, offer.round, offer.task)
-            bad = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
+            partition, arrays = self._partitions.of_task(publication, offer.round, offer.task)
+            rows = self._partitions.rows(publication, offer.round, offer.task)
+            bad = outside(chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
         return partition.name, None if bad is None else replace(bad, row=rows[bad.row])
 
     def sketch(self, publication: Publication, offer: Offer, payload: bytes, seed: Hash) -> Sketch:
         """Returns the sketch of a payload for this offer, under a wave's seed or an audit's. Raises as `work` does."""
         packed = codec(publication.spec.uplink.codec)
-        return sketch_packing.of_payload(self._known(publication).layout, payload, packed, offer.seed, seed)
+        return sketch_packing.of_payload(
+            layout_of(publication, self._known(publication)), payload, packed, offer.seed, seed
+        )
 
     def draws(self, publication: Publication, offer: Offer, seed: Hash, others: int) -> tuple[Arrays, list[Arrays]]:
         """Returns the offer's parameters, its task's rows, and `others` draws of as many other rows.
 
         Raises as `work` does.
         """
-        info, spec = self._load(publication), publication.spec
-        partition, arrays = self._partition(publication, offer.round, offer.task)
-        own = task_rows(self._manifest(publication.manifest), spec, offer.round, offer.task)
+        info = self._load(publication)
+        partition, arrays = self._partitions.of_task(publication, offer.round, offer.task)
+        own = self._partitions.rows(publication, offer.round, offer.task)
         draws = [own, *other_rows(own, partition.rows, others, seed)]
         state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
-        return state, [_chosen(arrays, rows) for rows in draws]
+        return state, [chosen(arrays, rows) for rows in draws]
 
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
         """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
@@ -115,7 +157,7 @@ class Executor:
 
     def gradient(self, publication: Publication, offer: Offer, payload: bytes) -> Tensors:
         """Returns the gradients in a payload for this offer. Raises PayloadRefused, and what `work` raises."""
-        layout, packed = self._load(publication).layout, codec(publication.spec.uplink.codec)
+        layout, packed = layout_of(publication, self._load(publication)), codec(publication.spec.uplink.codec)
         names = {entry.name for entry in layout.of("gradient")}
         return {name: tensor for name, tensor in read_tensors(layout, payload, packed, offer.seed) if name in names}
 
@@ -123,7 +165,7 @@ class Executor:
         """Prefetches what this task needs; errors in it are raised when the task is computed."""
         if self._info is None or self._borne != publication.digest:
             return
-        self._expect_partition(publication, publication.spec.place(offer.round, offer.task))
+        self._partitions.expect(publication, publication.spec.place(offer.round, offer.task))
         digest, info = digest_of(offer.parameters), self._info
         self._states.expect(digest, lambda: self._unpacked(publication, offer.round, digest, info))
 
@@ -139,7 +181,7 @@ class Executor:
                 state = self._parameters(publication, 0, publication.parameters, info)
             except DownloadRefused:
                 state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
-            batch = self._batch(publication, 0, 0)
+            batch = self._partitions.batch(publication, 0, 0)
             for _ in range(2):
                 started = time.perf_counter()
                 self._runner.compute(state, batch, bytes(32), publication.spec.step)
@@ -194,7 +236,7 @@ class Executor:
         differing = unlike(task.only_on_cpu, self._limits)
         if differing is not None:
             raise Refused(f"{differing}: {task.only_on_cpu}")
-        partitions = training(self._manifest(publication.manifest), publication.spec)
+        partitions = training(self._partitions.manifest(publication.manifest), publication.spec)
         download = task.state + max((partition.bytes for partition in partitions), default=0)
         if download > self._limits.max_disk:
             raise Refused(f"{Unfit.TOO_MANY_BYTES}: {download} of {self._limits.max_disk}")
@@ -205,45 +247,3 @@ class Executor:
 
     def _unpacked(self, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Arrays:
         return unpack(parameters(self._fetcher, publication, number, digest, info), info.document.state)
-
-    def _manifest(self, digest: Digest) -> Manifest:
-        if digest not in self._manifests:
-            self._manifests[digest] = parsed(self._fetcher.blob(digest))
-        return self._manifests[digest]
-
-    def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
-        """Returns the task's rows of its partition; they are the same on every replica."""
-        _partition, arrays = self._partition(publication, round_number, task)
-        return _chosen(arrays, task_rows(self._manifest(publication.manifest), publication.spec, round_number, task))
-
-    def _partition(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
-        """Returns the partition that holds the task's rows, and its arrays."""
-        spec, manifest = publication.spec, self._manifest(publication.manifest)
-        if not training(manifest, spec):
-            raise JobRefused("data", "the manifest has no partition to train on")
-        partition = partition_of(manifest, spec, spec.place(round_number, task))
-        return partition, self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
-
-    def _look_ahead(self, publication: Publication, offer: Offer) -> None:
-        """Prefetches the partition of the probable next task: as many tasks further as this one is from the last."""
-        place = publication.spec.place(offer.round, offer.task)
-        stride = place - self._place if 0 <= self._place < place else 1
-        self._place = place
-        self._expect_partition(publication, place + stride)
-
-    def _expect_partition(self, publication: Publication, place: int) -> None:
-        manifest = self._manifest(publication.manifest)
-        partition = partition_of(manifest, publication.spec, place)
-        self._partitions.expect(partition.digest, lambda: self._read(manifest, partition))
-
-    def _read(self, manifest: Manifest, partition: Partition) -> Arrays:
-        """Downloads a partition and reads it in the runner's child. Raises PartitionUnfit."""
-        try:
-            data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
-            return self._runner.read(partition.format, data, manifest.batch(partition.rows))
-        except MarketError as error:
-            raise PartitionUnfit(partition.name, error) from error
-
-
-def _chosen(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:
-    return {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradmarket.compute.executor import Arrays, Executor
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.task_run import Arrays
 from gradmarket.market.gradient.probe import probe
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from gradmarket.market.fields import Chosen, Count, Name, Part
+from gradmarket.market.rules import task_windows
 
 
 class Schedule(Part):
@@ -18,8 +19,8 @@ def _is_constant(schedule: Schedule) -> bool:
     return schedule == Schedule()
 
 
-def _is_none(steps: int) -> bool:
-    return steps == 0
+def _is_none(steps: int | None) -> bool:
+    return not steps
 
 
 class InnerOptimizer(Chosen):
@@ -50,6 +51,11 @@ class Passes(Part):
     def moves(self) -> int:
         """How often the parameters change within a task; each time on new rows."""
         return 1
+
+    @property
+    def leaves(self) -> int:
+        """How many states within a task its answer commits to (rules.task_windows)."""
+        return 0
 
     @property
     def pass_rows(self) -> int:
@@ -95,10 +101,23 @@ class LocalStep(Passes):
     """In the first inner steps of each task, so many, the rate grows linearly to its schedule's: the optimizer's memory
     is empty then. The service names `usual_rewarm` for a posted job that names none. Omitted where it is 0, as a
     `schedule` is where it is the default."""
+    window: int | None = Field(default=None, ge=1, le=10_000, exclude_if=_is_none)
+    """Inner steps after which the answer commits to the task's state each time, so that an audit repeats two windows
+    of the task and not all of it (rules.task_windows). Omitted where there is none."""
+
+    @model_validator(mode="after")
+    def _windows_fit(self) -> "LocalStep":
+        if self.window is not None and (why := task_windows.fault(self.steps, self.window)):
+            raise ValueError(f"window: {why}")
+        return self
 
     @property
     def moves(self) -> int:
         return self.steps
+
+    @property
+    def leaves(self) -> int:
+        return 0 if self.window is None else task_windows.count(self.steps, self.window) - 1
 
     @property
     def usual_rewarm(self) -> int:
@@ -128,6 +147,25 @@ class PlacedStep(LocalStep):
         return self.first, self.total
 
 
+class WindowStep(PlacedStep):
+    """The inner steps of one task from number `begins` to before number `ends`, counted from 0.
+
+    It starts from the state before them and answers with the state after them (model.window_state).
+    """
+
+    begins: int = Field(ge=0)
+    ends: int = Field(ge=1)
+
+    @classmethod
+    def of(cls, step: LocalStep, part: range) -> "WindowStep":
+        first, total = step.place
+        return cls(**(dict(step) | {"first": first, "total": total}), begins=part.start, ends=part.stop)
+
+    @property
+    def moves(self) -> int:
+        return self.ends - self.begins
+
+
 def _kind(step: Any) -> str:
     return str(step.get("kind", "gradient") if isinstance(step, dict) else getattr(step, "kind", "gradient"))
 
@@ -138,5 +176,5 @@ Step = Annotated[
 ]
 """`kind` is a file of model/steps."""
 
-TaskStep = GradientStep | LocalStep | PlacedStep
-"""What a child computes: a job's step in one round."""
+TaskStep = GradientStep | LocalStep | PlacedStep | WindowStep
+"""What a child computes: a job's step in one round, or a window of it."""

@@ -9,7 +9,9 @@ import numpy as np
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.layout import check_batch, check_state
-from gradmarket.runner.arena import Arena, described, encoded, end_of, planned
+from gradmarket.market.model.window_state import LOSSES, MEMORY, own_names
+from gradmarket.market.step import Step, WindowStep
+from gradmarket.runner.arena import Arena, Described, described, encoded, end_of, planned
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -37,13 +39,25 @@ class Sent:
 
 
 def written(arena: Arena, document: Document, state: Arrays, batch: Arrays) -> Sent:
-    """Writes a step's inputs into the arena. Raises Refused if they are not what the document reads."""
+    """Writes a step's inputs into the arena, with an inner optimizer's memory if the state has one.
+
+    Raises Refused if they are not what the document reads.
+    """
     check_state(document, state)
     check_batch(document, batch)
-    read = {name: state[name] for name in document.state}
+    memory = {name: array for name, array in state.items() if name.startswith(MEMORY)}
+    read = {name: state[name] for name in document.state} | memory
     first = planned(described(read))
     second = planned(described(batch), end_of(first))
     arena.reserve(end_of(second))
     arena.write(first, read)
     arena.write(second, batch)
     return Sent({"digest": document.digest, "state": encoded(first), "batch": encoded(second)}, end_of(second))
+
+
+def answered(info: DocumentInfo, state: Arrays, step: Step) -> Described:
+    """Returns what a step answers: its layout's arrays, or the state after a window and the window's losses."""
+    if not isinstance(step, WindowStep):
+        return {entry.name: (entry.shape, "float32") for entry in info.layout.entries}
+    own = {name: state[name] for name in own_names(state, info.layout)}
+    return {**described(own), LOSSES: ((step.moves,), "float32")}

@@ -23,7 +23,7 @@ from gradmarket.market.step import Step
 from gradmarket.runner.arena import encoded, end_of, planned
 from gradmarket.runner.children import JobChildren, Warm
 from gradmarket.runner.confine import MEASURES
-from gradmarket.runner.documents import DocumentInfo, KnownDocument, written
+from gradmarket.runner.documents import DocumentInfo, KnownDocument, answered, written
 from gradmarket.runner.process import ChildProcess
 from gradmarket.runner.reader import Reader
 from gradmarket.runner.settings import RunnerSettings
@@ -168,12 +168,11 @@ class Runner:
             return self._ask({"do": "ranges", "digest": document.digest, "rows": rows}, _RANGES)
 
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
-        """Computes a step of the current document: float32 arrays in its layout's order; see market.model.compute."""
+        """Computes a step of the current document: the arrays of market.model.compute, in its layout's order."""
         with self._lock:
             document = self._needed(self._current)
             sent = written(self._running().arena, document, state, batch)
-            entries = self._documents[document.digest].info.layout.entries
-            result = planned({entry.name: (entry.shape, "float32") for entry in entries}, sent.end)
+            result = planned(answered(self._documents[document.digest].info, state, step), sent.end)
             arena = self._running().arena
             arena.reserve(end_of(result, sent.end))
             request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json"), **sent.request}

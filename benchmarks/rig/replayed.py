@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import HttpUrl
 
-from gradmarket.compute.executor import Arrays, Compute
+from gradmarket.compute.task_run import Arrays, Compute
 from gradmarket.market.step import Step
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from gradmarket.compute.executor import Arrays, Compute
+from gradmarket.compute.task_run import Arrays, Compute
 from gradmarket.market.step import Step
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run

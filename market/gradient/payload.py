@@ -3,11 +3,12 @@
 The order is the loss, then the gradient of every trainable parameter in document order, then the new value of every
 float buffer. As one flat vector in C order they are cut into shards of SHARD_ELEMENTS. The codec packs each shard, and
 the packed shards are concatenated without separators. Where the codec is for gradients only, a shard is cut where they
-begin and end, and loss and buffers are packed as fp32. The blake3 of these bytes is the payload's root, which is voted
+begin and end, and loss and buffers are packed as fp32. Where the layout has leaves (rules.task_windows), their digests
+follow. The blake3 of these bytes is the payload's root, which is voted
 on, signed and paid for, and the digest of the blob that the payload is stored as.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import accumulate, pairwise
 
@@ -17,7 +18,8 @@ from blake3 import blake3
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, packings, payload_bytes
+from gradmarket.market.gradient.payload_layout import LEAF_BYTES, Layout, LayoutEntry, packings, payload_bytes
+from gradmarket.market.terms import Hash
 
 
 def check(layout: Layout, tensors: Tensors) -> None:
@@ -48,13 +50,26 @@ def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
     return tensors
 
 
-def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes:
-    """Returns the canonical bytes of an answer; `seed` is the task's. Raises PayloadRefused as `check` does."""
+def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes, leaves: Sequence[Hash] = ()) -> bytes:
+    """Returns the canonical bytes of an answer; `seed` is the task's.
+
+    Raises PayloadRefused as `check` does, and where these are not as many leaves as the layout's.
+    """
     check(layout, tensors)
+    if len(leaves) != layout.leaves:
+        raise PayloadRefused(f"it has {len(leaves)} leaves, not {layout.leaves}")
     packed = BytesIO()
     for index, shard in enumerate(_cut(layout, tensors)):
         packed.write(pack_shard(layout, shard, index, codec, seed))
+    packed.writelines(leaves)
     return packed.getvalue()
+
+
+def leaves_of(layout: Layout, data: Bytes, codec: Codec) -> list[Hash]:
+    """Returns the leaves of a payload of the right length."""
+    end = layout.places(codec)[-1]
+    starts = (end + LEAF_BYTES * number for number in range(layout.leaves))
+    return [Hash(bytes(data[start : start + LEAF_BYTES])) for start in starts]
 
 
 def pack_shard(layout: Layout, shard: Vector, index: int, codec: Codec, seed: bytes) -> bytes:

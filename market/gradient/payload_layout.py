@@ -18,6 +18,8 @@ KIND_ORDER: Final = ("loss", "gradient", "buffer")
 
 SHARD_ELEMENTS: Final = 2**20
 """Elements of a shard; the last one of a payload may be shorter."""
+LEAF_BYTES: Final = 32
+"""Bytes of the digest of one state."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,12 @@ class LayoutEntry:
 class Layout:
     """The tensors of a payload in canonical order: one scalar loss, the gradients, the float buffers.
 
-    Raises PayloadRefused where entries are out of that order, share a name or have a negative dimension.
+    After them come the digests of `leaves` states within the task (rules.task_windows). Raises PayloadRefused where
+    entries are out of that order, share a name or have a negative dimension.
     """
 
     entries: tuple[LayoutEntry, ...]
+    leaves: int = 0
 
     def __post_init__(self) -> None:
         kinds = [entry.kind for entry in self.entries]
@@ -80,7 +84,7 @@ class Layout:
         return {}
 
     def places(self, codec: Codec) -> tuple[int, ...]:
-        """Returns the byte at which each packed shard begins, and the payload's length as the last."""
+        """Returns the byte at which each packed shard begins, and as the last the one at which they end."""
         if codec not in self._places:
             lengths = (shard_bytes(self, index, codec) for index in range(len(self.shards)))
             self._places[codec] = tuple(accumulate(lengths, initial=0))
@@ -111,7 +115,7 @@ def sections(layout: Layout, index: int) -> tuple[Section, ...]:
 
 def payload_bytes(layout: Layout, codec: Codec) -> int:
     """Returns the exact length of every payload of this layout: an upload of another length is refused unread."""
-    return layout.places(codec)[-1]
+    return layout.places(codec)[-1] + LEAF_BYTES * layout.leaves
 
 
 def packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:

@@ -16,7 +16,7 @@ buffers as float32. Every addition is one float32 operation, so the bits do not 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Arrays, Bytes, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import pack_shard, read_shard, shard_place, unpack_shard
-from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.shards import pieces
 from gradmarket.market.terms import Hash
 
@@ -36,7 +36,7 @@ HEAD: Final = 32
 
 def update_bytes(layout: Layout, codec: Codec) -> int:
     """Returns the exact length of every update of this layout."""
-    return HEAD + payload_bytes(layout, codec)
+    return HEAD + layout.places(codec)[-1]
 
 
 def worth(layout: Layout, codec: Codec) -> int:
@@ -88,6 +88,7 @@ def follow(
     view = memoryview(update).cast("B")
     if bytes(view[:HEAD]) != start:
         raise PayloadRefused("it is the update of other parameters")
+    layout = replace(layout, leaves=0)
     for entry in (*layout.of("gradient"), *layout.of("buffer")):
         tensor = tensors.get(entry.name)
         if tensor is None or tensor.shape != entry.shape or tensor.dtype != np.float32:

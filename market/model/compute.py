@@ -10,7 +10,7 @@ from gradmarket.market.model.figures import Metrics
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.passes import Arrays, microbatches, tensors
 from gradmarket.market.model.task_cost import EVALUATION_ROWS
-from gradmarket.market.step import Step
+from gradmarket.market.step import Step, WindowStep
 
 
 def compute(
@@ -19,13 +19,16 @@ def compute(
     """Returns a step's answer: float32 arrays in `layout`'s order.
 
     These are the mean loss over the batch, its gradient and the float buffers' new values. The batch has
-    step.moves * step.rows rows. The file of the step's kind defines the gradient. Raises Refused, OutOfMemory.
+    step.moves * step.rows rows. The file of the step's kind defines the gradient. For a WindowStep the answer is the
+    state after it (model.window_state), and `state` has the one before it too. Raises Refused, OutOfMemory.
     """
     rows = check_batch(program.document, batch)
     check_state(program.document, state)
     if rows != step.moves * step.rows:
         raise Refused(f"a step of {step.moves} times {step.rows} rows got {rows}")
     answer = steps.step(step.kind).compute(program, state, batch, seed, step, device)
+    if isinstance(step, WindowStep):
+        return answer
     return {entry.name: answer[entry.name] for entry in layout(program.document).entries}
 
 

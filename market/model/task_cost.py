@@ -45,7 +45,8 @@ def cost(document: Document, bound: Bound, step: Step) -> Cost:
     between = _local(sizes, step) if isinstance(step, LocalStep) else 0
     sums = sizes.answer if step.rows > step.pass_rows else 0
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
-    memory = bound.idle_bytes + RUNTIME + sizes.state + sizes.rows + max(passing, _after(sizes, step))
+    shared = sizes.state + sizes.rows + _memory_in_and_out(sizes, step)
+    memory = bound.idle_bytes + RUNTIME + shared + max(passing, _after(sizes, step))
     operations = bound.operations * step.passes + step.moves * sizes.moving
     return Cost(operations, memory, passing, sizes.state, bound.only_on_cpu)
 
@@ -100,6 +101,11 @@ def _inner(document: Document, chosen: InnerOptimizer) -> tuple[int, int]:
 def _local(sizes: _Sizes, step: LocalStep) -> int:
     """Returns the bytes held beside a pass of local steps: the changed parameters, and the inner optimizer's memory."""
     return (1 + moments(step.optimizer)) * sizes.trained
+
+
+def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
+    """Returns the bytes in the arena that windows take beside state and answer: the inner optimizer's memory, twice."""
+    return 2 * moments(step.optimizer) * sizes.trained if isinstance(step, LocalStep) and step.leaves else 0
 
 
 def _after(sizes: _Sizes, step: Step) -> int:

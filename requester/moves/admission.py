@@ -45,6 +45,8 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     move_of(spec)
     if isinstance(spec.step, LocalStep):
         chosen("step.optimizer", spec.step.optimizer)
+    if spec.step.leaves:
+        raise JobRefused("step.window", "this service audits whole tasks: leave it out")
     if isinstance(spec.model, ReadyModel):
         arguments.parsed(spec.model.architecture, spec.model.arguments)
     if isinstance(spec.data, LinkedData):

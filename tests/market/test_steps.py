@@ -14,7 +14,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.schedules import rate
-from gradmarket.market.model import steps
+from gradmarket.market.model import steps, window_state
 from gradmarket.market.model.architectures import cnn
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.document.interpret import Program
@@ -25,7 +25,8 @@ from gradmarket.market.model.layout import layout
 from gradmarket.market.model.passes import numbered
 from gradmarket.market.model.sampling import rows
 from gradmarket.market.model.task_cost import cost
-from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep
+from gradmarket.market.rules import task_windows
+from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep, WindowStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]
@@ -219,8 +220,29 @@ def test_a_step_without_the_new_fields_is_published_as_it_was() -> None:
 def test_what_is_sent_to_a_child_is_read_as_it_was() -> None:
     steps = [asked("gradient"), asked("local", rewarm=2)]
     steps.append(asked("local", optimizer=ADAMW | {"schedule": {"name": "cosine"}}).in_round(2, ROUNDS))
+    steps.append(WindowStep.of(asked("local", window=1), range(1, 2)))
     reader: TypeAdapter[TaskStep] = TypeAdapter(TaskStep)
     assert [reader.validate_python(step.model_dump(mode="json")) for step in steps] == steps
+
+
+@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_windows_one_after_another_are_the_whole_task(
+    program: Program, model: Published, batch: Arrays, name: str, window: int
+) -> None:
+    """Each starts from the written and read state of the one before, in a program that has seen no other."""
+    step, own = asked("local", **LOCAL[name]).in_round(1, ROUNDS), layout(program.document)
+    assert isinstance(step, LocalStep)
+    first = state = window_state.begin(own, model.parameters, step)
+    for part in task_windows.cuts(step.steps, window):
+        state = window_state.unpack(window_state.pack(state), own, step, part.start)
+        rows = {key: array[4 * part.start : 4 * part.stop] for key, array in batch.items()}
+        fresh = Program(load(model.document))
+        after = compute(fresh, {**model.parameters, **state}, rows, SEED, WindowStep.of(step, part))
+        losses = np.concatenate([state[window_state.LOSSES], after[window_state.LOSSES]])
+        state = {**after, window_state.LOSSES: losses}
+    whole = compute(program, model.parameters, batch, SEED, step)
+    assert bits(window_state.answer(own, first, state)) == bits(whole)
 
 
 def test_what_orthogonal_steps_take_is_in_the_cost(program: Program) -> None:

@@ -1,7 +1,9 @@
 """What the worker's tests share: a runner, a tiny published job on the session's chain, and a market that offers it."""
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.data.manifest import Column, Labelled, Manifest, Partition
 from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.messages import Offer
 from gradmarket.market.model.figures import Published
 from gradmarket.market.model.tensors import pack
+from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Amount, Digest, Units
+from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker import durable, wallet
@@ -40,6 +44,7 @@ from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
 
 ROWS = 32
+NOTHING = Hash(bytes(32))
 SPEC = {
     "name": "digits",
     "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
@@ -174,3 +179,44 @@ def server(anvil: LocalChain, fake_market: FakeMarket) -> Iterator[Server]:
 def shared_child(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker computes in the child that the tests share: to start one takes seconds."""
     monkeypatch.setattr(session, "Runner", lambda _settings: nullcontext(runner))
+
+
+MakeBench = Callable[..., Executor]
+
+
+@pytest.fixture
+def asked() -> list[Digest]:
+    """The blobs that were asked for, in order."""
+    return []
+
+
+@pytest.fixture
+def make_bench(tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], asked: list[Digest]) -> Iterator[MakeBench]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            digest = Digest(self.path.rpartition("/")[2])
+            asked.append(digest)
+            if digest not in blobs:
+                self.send_error(403)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(blobs[digest])))
+            self.end_headers()
+            self.wfile.write(blobs[digest])
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    origin = f"http://127.0.0.1:{server.server_port}"
+    with closing(Fetcher(Cache(tmp_path / "cache", 2**26), origin, 2**24)) as fetcher:
+        yield lambda limits, *more: Executor(runner, fetcher, limits, *more)
+    server.shutdown()
+    server.server_close()
+
+
+def offer(publication: Publication) -> Offer:
+    seed = task_seed(publication.spec.seed, 0, 0)
+    parameters = hash_of(publication.parameters)
+    return Offer(1, NOTHING, 0, 0, 0, parameters, seed, Units(1), NOTHING, 600, 600, 600)

@@ -1,76 +1,25 @@
 """What is over a worker's limits is declined before anything large was downloaded for it."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 from blake3 import blake3
 
-from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadRefused
-from gradmarket.compute.executor import Executor
-from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.messages import Offer
-from gradmarket.market.rules.secrets import task_seed
-from gradmarket.market.terms import Amount, Digest, Hash, Units
-from gradmarket.market.wire import hash_of
-from gradmarket.runner import Runner
+from gradmarket.market.terms import Amount, Digest
 from gradmarket.worker.protocol.policy import WorkLimits
 from tests.handmade import encoded, node, value, with_nodes
+from tests.worker.conftest import MakeBench, offer
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
-NOTHING = Hash(bytes(32))
-MakeBench = Callable[[WorkLimits], Executor]
-
-
-@pytest.fixture
-def asked() -> list[Digest]:
-    """The blobs that were asked for, in order."""
-    return []
-
-
-@pytest.fixture
-def make_bench(tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], asked: list[Digest]) -> Iterator[MakeBench]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            digest = Digest(self.path.rpartition("/")[2])
-            asked.append(digest)
-            if digest not in blobs:
-                self.send_error(403)
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(blobs[digest])))
-            self.end_headers()
-            self.wfile.write(blobs[digest])
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    origin = f"http://127.0.0.1:{server.server_port}"
-    with closing(Fetcher(Cache(tmp_path / "cache", 2**26), origin, 2**24)) as fetcher:
-        yield lambda limits: Executor(runner, fetcher, limits)
-    server.shutdown()
-    server.server_close()
 
 
 def heavier(publication: Publication, **step: Any) -> Publication:
     changed = publication.spec.model_dump(mode="json") | {"step": {"rows": 8, **step}}
     return publication.model_copy(update={"spec": JobSpec.model_validate(changed)})
-
-
-def offer(publication: Publication) -> Offer:
-    seed = task_seed(publication.spec.seed, 0, 0)
-    parameters = hash_of(publication.parameters)
-    return Offer(1, NOTHING, 0, 0, 0, parameters, seed, Units(1), NOTHING, 600, 600, 600)
 
 
 TOO_LITTLE = {

@@ -8,8 +8,9 @@ from typing import Final
 
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.executor import Compute, Executor
+from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.task_run import Compute
 from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash

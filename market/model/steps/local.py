@@ -17,37 +17,57 @@ import numpy as np
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.model import window_state
 from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.layout import layout
 from gradmarket.market.model.passes import Arrays, Outcome, mean_gradient, numbered, numpy_of, tensors
-from gradmarket.market.step import LocalStep
+from gradmarket.market.step import LocalStep, WindowStep
 
 
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Outcome:
+    """Returns the answer; for a WindowStep the state after it, where `state` has that before it beside the rest."""
+    if isinstance(step, WindowStep):
+        return _moved(program, state, state, batch, seed, step, range(step.begins, step.ends), device)
+    own = layout(program.document)
+    before = window_state.begin(own, state, step)
+    after = _moved(program, state, before, batch, seed, step, range(step.steps), device)
+    return window_state.answer(own, before, after)
+
+
+def _moved(
+    program: Program,
+    state: Arrays,
+    before: Arrays,
+    batch: Arrays,
+    seed: bytes,
+    step: LocalStep,
+    part: range,
+    device: str,
+) -> Outcome:
+    """Returns the state after these inner steps, whose rows are the batch, from the state `before` them."""
     names = [entry.name for entry in program.document.trainable]
-    before = {name: np.asarray(state[name], order="C") for name in names}
-    inner = _Inner(step, before)
-    inputs, losses = tensors(state, device), []
-    for number in range(step.steps):
-        rows = slice(number * step.rows, (number + 1) * step.rows)
-        part = {name: array[rows] for name, array in batch.items()}
-        answer, buffers = mean_gradient(program, inputs, part, numbered(b"inner", number, seed), step, device)
+    inner = _Inner(step, {name: np.asarray(before[name], order="C") for name in names}, window_state.memory_of(before))
+    inputs, losses = tensors({name: state[name] for name in program.document.state}, device), []
+    for place, number in enumerate(part):
+        rows = slice(place * step.rows, (place + 1) * step.rows)
+        cut = {name: array[rows] for name, array in batch.items()}
+        answer, buffers = mean_gradient(program, inputs, cut, numbered(b"inner", number, seed), step, device)
         gradient = numpy_of(answer)
-        losses.append(float(gradient.pop("loss")))
+        losses.append(gradient.pop("loss"))
         inputs |= tensors(inner.move(gradient, number), device) | buffers
-    change = {name: before[name] - inner.parameters[name] for name in names}
-    updates = {name: inputs[name] for name in program.document.updates}
-    return {"loss": np.array(sum(losses) / step.steps, np.float32), **change, **numpy_of(updates)}
+    updates = numpy_of({name: inputs[name] for name in program.document.updates})
+    memory = {window_state.MEMORY + key: array for key, array in inner.memory.items()}
+    return {**inner.parameters, **updates, **memory, window_state.LOSSES: np.array(losses, np.float32)}
 
 
 class _Inner:
     """A task's own optimizer and the parameters that it updates."""
 
-    def __init__(self, step: LocalStep, parameters: dict[str, Any]) -> None:
-        self.parameters = parameters
+    def __init__(self, step: LocalStep, parameters: dict[str, Any], memory: dict[str, Any]) -> None:
+        self.parameters, self.memory = parameters, memory
         self._step, self._chosen = step, step.optimizer
         self._rule = optimizer(self._chosen.name)
         self._settings = self._rule.Settings(**self._chosen.settings)
-        self._memory = self._rule.start(parameters, self._settings)
 
     def move(self, gradient: dict[str, Any], number: int) -> dict[str, Any]:
         """Returns the parameters after inner step `number` of the task, counted from 0."""
@@ -56,5 +76,5 @@ class _Inner:
         first, total = self._step.place
         lr = rate(schedule.name, self._chosen.lr, first + number, total, schedule.warmup)
         lr = rate("constant", lr, number, self._step.steps, self._step.rewarm)
-        self.parameters, self._memory = self._rule.step(self.parameters, clipped, self._memory, lr, self._settings)
+        self.parameters, self.memory = self._rule.step(self.parameters, clipped, self.memory, lr, self._settings)
         return self.parameters

@@ -1,0 +1,79 @@
+"""The rows of tasks: partitions, fetched and read ahead of the tasks that need them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from gradmarket.compute.download_errors import PartitionUnfit
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.prefetch import Prefetch
+from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
+from gradmarket.market.errors import JobRefused, MarketError
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.model.sampling import task_rows
+from gradmarket.market.terms import Digest
+from gradmarket.runner import Runner
+
+Arrays = Mapping[str, np.ndarray]
+PARTITIONS_KEPT: Final = 4
+"""Kept unpacked, those prefetched included."""
+
+
+class Partitions:
+    """Reads partitions in the runner's child; the newest stay in memory."""
+
+    def __init__(self, runner: Runner, fetcher: Fetcher) -> None:
+        self._runner, self._fetcher = runner, fetcher
+        self._kept: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
+        self._manifests: dict[Digest, Manifest] = {}
+        self._place = -1
+        """The place of the task worked on last (JobSpec.place)."""
+
+    def manifest(self, digest: Digest) -> Manifest:
+        if digest not in self._manifests:
+            self._manifests[digest] = parsed(self._fetcher.blob(digest))
+        return self._manifests[digest]
+
+    def rows(self, publication: Publication, round_number: int, task: int) -> list[int]:
+        """Returns the numbers of the task's rows in its partition."""
+        return task_rows(self.manifest(publication.manifest), publication.spec, round_number, task)
+
+    def batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
+        """Returns the task's rows of its partition; they are the same on every replica."""
+        _partition, arrays = self.of_task(publication, round_number, task)
+        return chosen(arrays, self.rows(publication, round_number, task))
+
+    def of_task(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
+        """Returns the partition that holds the task's rows, and its arrays."""
+        spec, manifest = publication.spec, self.manifest(publication.manifest)
+        if not training(manifest, spec):
+            raise JobRefused("data", "the manifest has no partition to train on")
+        partition = partition_of(manifest, spec, spec.place(round_number, task))
+        return partition, self._kept.take(partition.digest, lambda: self._read(manifest, partition))
+
+    def look_ahead(self, publication: Publication, offer: Offer) -> None:
+        """Prefetches the partition of the probable next task: as many tasks further as this one is from the last."""
+        place = publication.spec.place(offer.round, offer.task)
+        stride = place - self._place if 0 <= self._place < place else 1
+        self._place = place
+        self.expect(publication, place + stride)
+
+    def expect(self, publication: Publication, place: int) -> None:
+        manifest = self.manifest(publication.manifest)
+        partition = partition_of(manifest, publication.spec, place)
+        self._kept.expect(partition.digest, lambda: self._read(manifest, partition))
+
+    def _read(self, manifest: Manifest, partition: Partition) -> Arrays:
+        """Downloads a partition and reads it in the runner's child. Raises PartitionUnfit."""
+        try:
+            data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
+            return self._runner.read(partition.format, data, manifest.batch(partition.rows))
+        except MarketError as error:
+            raise PartitionUnfit(partition.name, error) from error
+
+
+def chosen(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:
+    """Returns copies of these rows, in this order."""
+    return {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}

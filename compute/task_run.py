@@ -1,0 +1,99 @@
+"""Runs a task: in one piece, or window by window with a commitment to the state between them (rules.task_windows)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.job import Publication
+from gradmarket.market.model import window_state
+from gradmarket.market.model.window_state import LOSSES, State
+from gradmarket.market.rules import task_windows
+from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep
+from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.wire import digest_of, hash_of
+from gradmarket.runner import DocumentInfo
+
+Arrays = Mapping[str, np.ndarray]
+Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
+"""(state, batch, seed, step) -> the arrays of market.model.compute."""
+Answered = tuple[Mapping[str, np.ndarray], Sequence[Hash]]
+"""The tensors of an answer, and its leaves."""
+
+
+def layout_of(publication: Publication, info: DocumentInfo) -> Layout:
+    """Returns the layout of the job's payloads."""
+    return replace(info.layout, leaves=publication.spec.step.leaves)
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """One task and what runs it: `state` is the round's parameters, `batch` all of the task's rows."""
+
+    compute: Compute
+    layout: Layout
+    step: GradientStep | LocalStep
+    state: Arrays
+    batch: Arrays
+    seed: bytes
+
+    def whole(self, keep: Callable[[Digest, bytes], object]) -> Answered:
+        """Returns the answer; `keep` gets the bytes of each state that it commits to. Raises as `compute` does."""
+        if self.step.leaves == 0 or not isinstance(self.step, LocalStep):
+            return self.compute(self.state, self.batch, self.seed, self.step), ()
+        step, leaves = self.step, list[Hash]()
+        first = state = window_state.begin(self.layout, self.state, step)
+        for part in self._parts(step):
+            if part.start:
+                packed = window_state.pack(state)
+                leaves.append(window_state.leaf(packed))
+                keep(digest_of(leaves[-1]), packed)
+            state = self._moved(step, state, part)
+        return window_state.answer(self.layout, first, state), leaves
+
+    def state_at(self, wanted: Digest) -> bytes:
+        """Returns the bytes of the state with this digest, computed anew. Raises Refused if the task has none."""
+        if isinstance(self.step, LocalStep) and self.step.leaves:
+            state = window_state.begin(self.layout, self.state, self.step)
+            for part in self._parts(self.step)[:-1]:
+                state = self._moved(self.step, state, part)
+                packed = window_state.pack(state)
+                if digest_of(window_state.leaf(packed)) == wanted:
+                    return packed
+        raise Refused(f"the task has no state {wanted}")
+
+    def replay(self, window: int, leaves: Sequence[Digest | None], fetch: Callable[[Digest], bytes]) -> Answered:
+        """Returns the answer as far as window `window` and the last one decide it; the rest are the given leaves.
+
+        Their first states come from `fetch`; the leaf at the drawn window's end is this run's own. Raises Refused where
+        the step has no such window or a leaf is missing, TensorsRefused where a state is malformed, and as `compute`.
+        """
+        step = self.step
+        if not isinstance(step, LocalStep) or len(leaves) != step.leaves or not 0 <= window < step.leaves:
+            raise Refused(f"the task has no window {window} of {len(leaves) + 1}")
+        parts, first = self._parts(step), window_state.begin(self.layout, self.state, step)
+
+        def state_at(number: int) -> State:
+            digest = leaves[number - 1]
+            if digest is None:
+                raise Refused(f"there is no leaf for window {number}")
+            return window_state.unpack(fetch(digest), self.layout, step, parts[number].start)
+
+        state = self._moved(step, state_at(window) if window else first, parts[window])
+        own = window_state.leaf(window_state.pack(state))
+        last = state if window + 1 == step.leaves else state_at(step.leaves)
+        ended = self._moved(step, last, parts[-1])
+        others = {number: hash_of(leaf) for number, leaf in enumerate(leaves) if leaf is not None}
+        all_leaves = [own if number == window else others[number] for number in range(step.leaves)]
+        return window_state.answer(self.layout, first, ended), all_leaves
+
+    def _parts(self, step: LocalStep) -> tuple[range, ...]:
+        return task_windows.cuts(step.steps, step.window or step.steps)
+
+    def _moved(self, step: LocalStep, before: State, part: range) -> State:
+        rows = slice(part.start * step.rows, part.stop * step.rows)
+        batch = {name: np.ascontiguousarray(array[rows]) for name, array in self.batch.items()}
+        after = self.compute({**self.state, **before}, batch, self.seed, WindowStep.of(step, part))
+        return {**after, LOSSES: np.concatenate([before[LOSSES], after[LOSSES]])}

@@ -1,0 +1,107 @@
+"""The state of a task of local steps between two of them: all that the next inner step needs besides its rows.
+
+That is, by name: parameters and float buffers as the document names them, the inner optimizer's memory under
+MEMORY + key, and under LOSSES the loss of each inner step so far. A colon is in no name of a document. No torch.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+from blake3 import blake3
+
+from gradmarket.market.errors import TensorsRefused
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.model import tensors
+from gradmarket.market.model.tensors import Expected
+from gradmarket.market.step import LocalStep
+from gradmarket.market.terms import Hash
+
+Arrays = Mapping[str, np.ndarray]
+State = dict[str, np.ndarray]
+MEMORY: Final = "memory:"
+LOSSES: Final = "losses:"
+_KEPT: Final = "state/"
+"""What a name is preceded by in the bytes of a state, with the colon as a slash; memory and losses stand beside it."""
+
+_HEADER: Final = 512
+"""Bytes that an array takes at most in the header of the file, with its name."""
+
+
+def begin(layout: Layout, state: Arrays, step: LocalStep) -> State:
+    """Returns the state before the first inner step, from a round's parameters."""
+    parameters = {entry.name: np.asarray(state[entry.name], order="C") for entry in layout.of("gradient")}
+    buffers = {entry.name: np.asarray(state[entry.name], order="C") for entry in layout.of("buffer")}
+    rule = optimizer(step.optimizer.name)
+    memory = rule.start(parameters, rule.Settings(**step.optimizer.settings))
+    kept = {MEMORY + key: array for key, array in memory.items()}
+    return {**parameters, **buffers, **kept, LOSSES: np.empty(0, np.float32)}
+
+
+def memory_of(state: Arrays) -> State:
+    """Returns the inner optimizer's memory by its own keys."""
+    return {name.removeprefix(MEMORY): array for name, array in state.items() if name.startswith(MEMORY)}
+
+
+def own_names(state: Arrays, layout: Layout) -> Iterable[str]:
+    """Returns the names of what changes from window to window, out of all that a step is given; not the losses."""
+    changing = {entry.name for entry in (*layout.of("gradient"), *layout.of("buffer"))}
+    return (name for name in state if name in changing or name.startswith(MEMORY))
+
+
+def answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str, np.ndarray]:
+    """Returns a task's answer from its states before the first inner step and after the last."""
+    losses = [float(loss) for loss in after[LOSSES]]
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = {entry.name: before[entry.name] - after[entry.name] for entry in layout.of("gradient")}
+    buffers = {entry.name: after[entry.name] for entry in layout.of("buffer")}
+    total = 0.0
+    for loss in losses:
+        total += loss
+    return {"loss": np.array(total / len(losses), np.float32), **change, **buffers}
+
+
+def pack(state: Arrays) -> bytes:
+    """Returns the canonical bytes of a state; their blake3 is its leaf."""
+    return tensors.pack({_written(name): array for name, array in state.items()})
+
+
+def leaf(packed: Bytes) -> Hash:
+    return Hash(blake3(packed).digest())
+
+
+def unpack(data: bytes, layout: Layout, step: LocalStep, done: int) -> State:
+    """Returns the state after `done` inner steps from its bytes, which may be a stranger's. Raises TensorsRefused."""
+    wanted = expected(layout, step, done)
+    arrays = tensors.unpack(data, {_written(name): described for name, described in wanted.items()})
+    return {name: arrays[_written(name)] for name in wanted}
+
+
+def check(data: Bytes, layout: Layout, step: LocalStep, done: int) -> None:
+    """Raises TensorsRefused unless these are the bytes of a state after `done` inner steps; copies nothing."""
+    wanted = {_written(name): described for name, described in expected(layout, step, done).items()}
+    given = {name: (array.shape, array.dtype.name) for name, array in tensors.views(data).items()}
+    if given != wanted or len(data) > most_bytes(layout, step, done):
+        raise TensorsRefused("this is no state of a task of the job")
+
+
+def expected(layout: Layout, step: LocalStep, done: int) -> Expected:
+    """Returns shape and element type of each array of a state after `done` inner steps."""
+    entries = (*layout.of("gradient"), *layout.of("buffer"))
+    first = begin(layout, {entry.name: np.broadcast_to(np.float32(0), entry.shape) for entry in entries}, step)
+    shapes = {name: (array.shape, array.dtype.name) for name, array in first.items()}
+    return shapes | {LOSSES: ((done,), "float32")}
+
+
+def most_bytes(layout: Layout, step: LocalStep, done: int) -> int:
+    """Returns an upper bound for the bytes of a state after `done` inner steps."""
+    sizes = expected(layout, step, done).values()
+    arrays = sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in sizes)
+    return arrays + _HEADER * (len(sizes) + 1)
+
+
+def _written(name: str) -> str:
+    """Returns the name in the bytes, where a colon may not be."""
+    return name.replace(":", "/", 1) if ":" in name else _KEPT + name

@@ -1,0 +1,65 @@
+"""Cuts a task of local steps into windows, so that an audit repeats two of them and not the whole task.
+
+A task of H inner steps has W = ceil(H / J) windows of J steps; the last one may be shorter. The answer commits to the
+state at the start of every window but the first: W - 1 *leaves*. An audit draws one of the first W - 1 windows:
+
+    drawn = floor(H("window", link, offer, root) * (W - 1) / 2^256)
+
+It gets the states at the start of the drawn window and of the last one from the worker, by their leaves. It repeats
+both, and compares the next leaf and the answer. The root covers leaves and answer, and the link (rules.secrets) is
+secret until the task is accepted. So a worker has committed to every state before anybody knows which one is asked.
+
+This stops a worker that leaves out inner steps: an answer with m wrong windows among the first W - 1 is found with
+probability m / (W - 1), and one with a wrong last window for certain. It does not stop a worker that spoils a task in a
+single window as well as an audit of the whole task does; a smaller W does.
+"""
+
+from typing import Final
+
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.terms import Hash
+
+FEWEST: Final = 3
+"""Windows of a task: with two, an audit would repeat everything."""
+MOST: Final = 256
+"""Windows of a task: each adds 32 bytes to its answer."""
+
+
+def count(steps: int, window: int) -> int:
+    """Returns the number of windows of a task of so many inner steps."""
+    return -(-steps // window)
+
+
+def fault(steps: int, window: int) -> str:
+    """Returns why a task cannot be cut so; empty where it can."""
+    number = count(steps, window)
+    if number < FEWEST:
+        return f"{number} of {window} steps each make a task of {steps}, and an audit repeats two: make it smaller"
+    if number > MOST:
+        return f"a task has at most {MOST}, not {number}: make it larger"
+    return ""
+
+
+def cuts(steps: int, window: int) -> tuple[range, ...]:
+    """Returns the inner steps of each window."""
+    return tuple(range(start, min(start + window, steps)) for start in range(0, steps, window))
+
+
+def drawn(link: Hash, offer: Hash, root: Hash, leaves: int) -> int:
+    """Returns the window that an audit repeats beside the last one, counted from 0."""
+    return int.from_bytes(tagged("window", link, offer, root), "big") * leaves >> 256
+
+
+def needed(window: int, leaves: int) -> tuple[int, ...]:
+    """Returns the windows whose first states an audit needs: not the first one's, and none that it computes itself."""
+    return tuple(number for number in (window, leaves) if number not in (0, window + 1))
+
+
+def share(steps: int, window: int) -> float:
+    """Returns the part of a task's inner steps that an audit repeats: the drawn window and the last one."""
+    return (window + len(cuts(steps, window)[-1])) / steps
+
+
+def found(wrong: int, leaves: int) -> float:
+    """Returns how often an audit finds an answer with so many wrong windows, the last one not among them."""
+    return min(1.0, wrong / leaves)

@@ -1,0 +1,177 @@
+"""A task in windows: its answer is that of the whole task, and two of them show an auditor what was left out."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.task_run import Arrays, Compute
+from gradmarket.market.errors import Refused, TensorsRefused
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.model import window_state
+from gradmarket.market.rules import task_windows
+from gradmarket.market.step import Step, WindowStep
+from gradmarket.market.terms import Amount, Digest
+from gradmarket.market.wire import digest_of
+from gradmarket.runner import Runner
+from gradmarket.worker.protocol.policy import WorkLimits
+from tests.worker.conftest import MakeBench, named, offer
+
+LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e9, max_memory=2**30)
+STEPS, WINDOW, LEAVES = 7, 2, 3
+ADAMW = {"name": "adamw", "lr": 0.01, "schedule": {"name": "cosine", "warmup": 3}}
+
+
+def local(publication: Publication, **changes: Any) -> Publication:
+    step = {"kind": "local", "steps": STEPS, "rows": 2, "microbatch": 1, "rewarm": 2, "optimizer": ADAMW}
+    spec = publication.spec.model_dump(mode="json") | {"step": step | changes}
+    return publication.model_copy(update={"spec": JobSpec.model_validate(spec)})
+
+
+@pytest.fixture
+def publication(publication: Publication) -> Publication:
+    return local(publication, window=WINDOW)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "windows", 2**24)
+
+
+@pytest.fixture
+def worker(make_bench: MakeBench, kept: Cache) -> Executor:
+    return make_bench(LIMITS, None, kept)
+
+
+def leaves_in(payload: bytes) -> list[Digest]:
+    end = payload[-32 * LEAVES :]
+    return [digest_of(end[start : start + 32]) for start in range(0, 32 * LEAVES, 32)]  # type: ignore[arg-type]
+
+
+def replayed(
+    bench: Executor, publication: Publication, blobs: dict[Digest, bytes], served: Executor, payload: bytes, drawn: int
+) -> bytes:
+    """What an auditor answers that is given the accepted leaves but the one it is to find, and the states it needs."""
+    leaves = leaves_in(payload)
+    for number in task_windows.needed(drawn, LEAVES):
+        state = served.window_state(publication, offer(publication), leaves[number - 1])
+        blobs[named(state)] = state
+    told = [None if number == drawn else leaf for number, leaf in enumerate(leaves)]
+    return bench.replay(publication, offer(publication), drawn, told)[0]
+
+
+def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
+    worker: Executor, make_bench: MakeBench, kept: Cache, publication: Publication
+) -> None:
+    payload, _ = worker.work(publication, offer(publication))
+    whole, _ = make_bench(LIMITS).work(local(publication), offer(local(publication)))
+    assert payload[: -32 * LEAVES] == whole
+    assert len(set(leaves_in(payload))) == LEAVES
+    for number, leaf in enumerate(leaves_in(payload), 1):
+        state = kept.read(leaf)
+        assert state is not None
+        assert named(state) == leaf
+        assert f"[{number * WINDOW}]".encode() in state  # the losses so far
+
+
+@pytest.mark.parametrize("drawn", range(LEAVES))
+def test_an_audit_of_any_window_finds_the_honest_answer(
+    worker: Executor, make_bench: MakeBench, blobs: dict[Digest, bytes], publication: Publication, drawn: int
+) -> None:
+    payload, _ = worker.work(publication, offer(publication))
+    assert replayed(make_bench(LIMITS), publication, blobs, worker, payload, drawn) == payload
+
+
+def test_an_audit_computes_two_windows(
+    worker: Executor, make_bench: MakeBench, runner: Runner, blobs: dict[Digest, bytes], publication: Publication
+) -> None:
+    moved: list[int] = []
+
+    def counting(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
+        moved.append(step.moves)
+        return runner.compute(state, batch, seed, step)
+
+    payload, _ = worker.work(publication, offer(publication))
+    replayed(make_bench(LIMITS, counting), publication, blobs, worker, payload, 1)
+    assert moved == [2, 1]
+    assert sum(moved) / STEPS == task_windows.share(STEPS, WINDOW)
+
+
+def lazy(compute: Compute, window: int) -> Compute:
+    """Leaves out one window: it commits to the state before it as if that were the one after it."""
+
+    def skipping(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
+        honest = compute(state, batch, seed, step)
+        if not isinstance(step, WindowStep) or step.begins != window * WINDOW:
+            return honest
+        return {name: array if name == window_state.LOSSES else state[name] for name, array in honest.items()}
+
+    return skipping
+
+
+@pytest.mark.parametrize("skipped", range(LEAVES + 1))
+def test_a_cheat_in_one_window_is_found_where_that_one_is_drawn_and_in_the_last_always(
+    make_bench: MakeBench,
+    runner: Runner,
+    kept: Cache,
+    blobs: dict[Digest, bytes],
+    publication: Publication,
+    skipped: int,
+) -> None:
+    cheat = make_bench(LIMITS, lazy(runner.compute, skipped), kept)
+    payload, _ = cheat.work(publication, offer(publication))
+    auditor, answers = make_bench(LIMITS), []
+    for drawn in range(LEAVES):
+        answers.append(replayed(auditor, publication, blobs, cheat, payload, drawn) != payload)
+    assert answers == [drawn == skipped or skipped == LEAVES for drawn in range(LEAVES)]
+    assert sum(answers) / LEAVES == (1.0 if skipped == LEAVES else task_windows.found(1, LEAVES))
+    assert auditor.work(publication, offer(publication))[0] != payload
+
+
+def test_a_state_that_was_not_kept_is_computed_anew_and_no_other_is_given(
+    worker: Executor, make_bench: MakeBench, tmp_path: Path, publication: Publication
+) -> None:
+    payload, _ = worker.work(publication, offer(publication))
+    small = make_bench(LIMITS, None, Cache(tmp_path / "small", 100))
+    assert small.work(publication, offer(publication))[0] == payload
+    for leaf in leaves_in(payload):
+        assert named(small.window_state(publication, offer(publication), leaf)) == leaf
+    for bench, published in ((small, publication), (worker, publication), (worker, local(publication))):
+        with pytest.raises(Refused, match="no state"):
+            bench.window_state(published, offer(published), publication.parameters)
+
+
+SPOILED: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda _: b"",
+    "a byte less": lambda state: state[:-1],
+    "parameters": lambda state: state.replace(b"state/", b"stale/"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_a_state_of_another_form_is_refused(
+    worker: Executor, make_bench: MakeBench, blobs: dict[Digest, bytes], publication: Publication, what: str
+) -> None:
+    """A worker may commit to any bytes."""
+    payload, _ = worker.work(publication, offer(publication))
+    leaves: list[Digest | None] = [*leaves_in(payload)]
+    spoiled = SPOILED[what](worker.window_state(publication, offer(publication), leaves[0] or publication.parameters))
+    blobs[named(spoiled)] = spoiled
+    told = [named(spoiled), None, leaves[2]]
+    with pytest.raises(TensorsRefused):
+        make_bench(LIMITS).replay(publication, offer(publication), 1, told)
+    for missing in ([None, None, leaves[2]], [*leaves, leaves[0]]):
+        with pytest.raises(Refused):
+            make_bench(LIMITS).replay(publication, offer(publication), 1, missing)
+
+
+def test_what_windows_take_is_part_of_what_a_worker_bears(make_bench: MakeBench, publication: Publication) -> None:
+    plain, cut = (make_bench(LIMITS).effort(one).flops for one in (local(publication), publication))
+    assert plain == cut
+    with pytest.raises(Refused, match="operations"):
+        make_bench(replace(LIMITS, max_flops=1.0)).replay(publication, offer(publication), 0, [None, None, None])
