@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.views.job_views import Stats
+from gradmarket.pages.rendering import ASSETS
 from gradmarket.requester.api import (
     audit_routes,
     batching,
@@ -45,7 +46,6 @@ from gradmarket.requester.edge.rate_limit import RateLimit
 from gradmarket.requester.edge.request_log import RequestLog
 from gradmarket.requester.edge.token_first import TokenFirst
 from gradmarket.requester.page import routes as page_routes
-from gradmarket.requester.page.rendering import ASSETS
 from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.progress import Standing
 

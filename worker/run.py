@@ -17,6 +17,9 @@ from gradmarket.worker.markets.scheduler import Scheduler
 from gradmarket.worker.money import ownership
 from gradmarket.worker.money.accusation_watch import AccusationWatch
 from gradmarket.worker.money.session_summary import Summary, report, summary, totals
+from gradmarket.worker.owner import local_page
+from gradmarket.worker.owner.elsewhere import Outlook
+from gradmarket.worker.owner.own_facts import OwnFolder
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.own_limits import runner_settings
 from gradmarket.worker.settings import WorkerSettings
@@ -59,6 +62,10 @@ def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, si
         runner = stack.enter_context(Runner(runner_settings(settings)))
         if settings.device != "cpu":
             runner.start()  # a card that is not there is said now, not when the first market answers
+        if settings.page is not None:
+            outlook = Outlook(settings, OwnFolder(settings.data))
+            url = stack.enter_context(local_page.served(outlook, settings.page))
+            journal.say("page", f"What this worker earns and does: {url}", url=url)
         yield Shared(settings, key, account_store, runner, journal, signals, stack, wrapper)
 
 

@@ -93,6 +93,8 @@ class WorkerSettings(BaseSettings):
     """How long a market that does not answer is asked again when leaving."""
     upkeep_s: float = Field(default=10.0, gt=0)
     """Seconds between looks at the jobs' ends and at what is to be redeemed."""
+    page: int | None = Field(default=None, ge=0, le=65535)
+    """Port of this machine on which a page shows what the worker earns and does (0: a free one); none without."""
     wait_s: float = Field(default=MAX_WAIT_S, ge=0, le=MAX_WAIT_S)
     """How long one poll may wait: as long again as in vain so far; 20 s while anything is in flight or owed."""
 

@@ -8,7 +8,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from gradmarket.market.errors import NotFound
-from gradmarket.requester.page.rendering import answer, render
+from gradmarket.pages.rendering import answer
+from gradmarket.requester.page.rendering import render
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
+from gradmarket.pages.rendering import answer
 from gradmarket.requester.api.auth_routes import Admin, Submitter
 from gradmarket.requester.api.health_routes import Probe
 from gradmarket.requester.api.job_routes import JobPath, job_or_404
@@ -29,7 +30,7 @@ from gradmarket.requester.page import (
 )
 from gradmarket.requester.page.measured import VIEWERS, measured
 from gradmarket.requester.page.page_route import PageRoute
-from gradmarket.requester.page.rendering import answer, render
+from gradmarket.requester.page.rendering import render
 from gradmarket.requester.store import event_log, jobs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.expected_pay import Spell, hourly
+from gradmarket.pages.rendering import ASSETS, moment, short, size, span
 from gradmarket.requester.page import job_form
-from gradmarket.requester.page.rendering import ASSETS, moment, render, short, size, span
+from gradmarket.requester.page.rendering import render
 from gradmarket.requester.page.sentences import KINDS, sentence
 
 TOKEN = TokenUnit("GRAD", 18)

@@ -1,17 +1,24 @@
 """What a worker's owner is shown: by its own folder, its chain and its market, whether a worker runs or not."""
 
 import json
+import re
+import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from eth_keys.datatypes import PrivateKey
 from hypothesis import given
 from hypothesis import strategies as some
+from playwright.sync_api import expect, sync_playwright
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
@@ -31,15 +38,22 @@ from gradmarket.worker.signals import Signals
 from tests.offers import offer
 from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
 
+CHROMIUM = shutil.which("chromium")
 REJECTED, SILENT = 2, 3
 """Numbers of the tasks whose answer is rejected, and whose commitment the market never takes."""
+
+
+@dataclass(frozen=True)
+class Working:
+    folder: Path
+    page: str
 
 
 @pytest.fixture
 def working(
     folder: Path, server: Server, fake_market: FakeMarket, worker_key: PrivateKey, shared_child: None
-) -> Iterator[Path]:
-    """A worker with two gradients paid, one rejected and one in hand; its folder."""
+) -> Iterator[Working]:
+    """A worker with two gradients paid, one rejected and one in hand."""
     fake_market.most = 4
     fake_market.job.reserve((address_of(worker_key), 100))
     verdict, reveal, commit = fake_market.verdict, fake_market._reveal, fake_market._commit
@@ -58,11 +72,12 @@ def working(
     fake_market.verdict, fake_market._reveal = judged, revealed  # type: ignore[method-assign]
     fake_market._commit = lambda made: None if fake_market.rows[made.replica].number == SILENT else commit(made)  # type: ignore[method-assign]
     signals, said = Signals(), StringIO()
-    settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0)  # type: ignore[arg-type]
+    settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0, page=0)  # type: ignore[arg-type]
     worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
     worker.start()
     until(lambda: shown(folder, server)["rejected"] == 1 and shown(folder, server)["in_hand"])
-    yield folder
+    (told,) = [json.loads(line) for line in said.getvalue().splitlines() if '"event": "page"' in line]
+    yield Working(folder, told["url"])
     signals.leave()
     worker.join(60)
 
@@ -80,14 +95,14 @@ def shown(folder: Path, server: Server) -> dict[str, Any]:
 
 
 def test_a_running_worker_is_shown_with_all_it_earned_and_does(
-    working: Path, server: Server, fake_market: FakeMarket, worker_key: PrivateKey
+    working: Working, server: Server, fake_market: FakeMarket, worker_key: PrivateKey
 ) -> None:
     record = ReputationView(determinism_class="cpu", standing=0.5, passed=3, failed=0, failed_at=None)
     fake_market.record = WorkerView.model_construct(
         payout="", operator="", proven=False, determinism_class="cpu", seen_at=None, joined_at=None, strikes=[],
         barred=True, copies=0, reputation=[record], stakes=[], replicas={},
     )  # fmt: skip
-    told = shown(working, server)
+    told = shown(working.folder, server)
     earned = str(2 * PRICE)
     assert (told["address"], told["running"]) == (address_of(worker_key), True)
     assert (told["accepted"], told["rejected"], told["unpaid"]) == (2, 1, 0)
@@ -105,21 +120,82 @@ def test_a_running_worker_is_shown_with_all_it_earned_and_does(
     assert told["troubles"] == []
 
 
-def test_the_same_is_told_in_words_and_a_strangers_words_control_no_terminal(working: Path, server: Server) -> None:
-    said = CliRunner().invoke(app, ["worker", "top", "--data", str(working), "--market", server.url]).stdout
+def test_the_same_is_told_in_words_and_a_strangers_words_control_no_terminal(working: Working, server: Server) -> None:
+    said = CliRunner().invoke(app, ["worker", "top", "--data", str(working.folder), "--market", server.url]).stdout
     assert " works." in said
     assert "another answer won [red]?[31m" in said
     assert "\x1b" not in said
     assert "no worker of that address has signed in" in said
 
 
-def test_a_worker_that_stopped_is_still_shown(working: Path, server: Server) -> None:
-    before = shown(working, server)
+def test_its_own_page_shows_the_same_and_has_nothing_to_press(
+    working: Working, server: Server, fake_market: FakeMarket
+) -> None:
+    told = shown(working.folder, server)
+    facts = httpx.get(f"{working.page}/facts").json()
+    assert (facts["address"], facts["earnings"], facts["in_hand"]) == (
+        told["address"], told["earnings"], told["in_hand"],
+    )  # fmt: skip
+    page = httpx.get(working.page)
+    assert "another answer won [red]" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "access-control-allow-origin" not in page.headers
+    assert not re.search("<(form|button|input)", page.text)
+    assert httpx.get(f"{working.page}/assets/page.css").status_code == 200
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert httpx.request(method, working.page).status_code == 405
+
+
+def test_a_page_elsewhere_whose_name_points_here_reads_nothing(working: Working) -> None:
+    """DNS rebinding: the browser sends the name that it was given."""
+    port = working.page.rpartition(":")[2]
+    for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", ""):
+        for path in ("/", "/now", "/facts", "/assets/page.css"):
+            answer = httpx.get(working.page + path, headers={"Host": host})
+            assert answer.status_code == 400, (host, path)
+            assert "GRAD" not in answer.text
+    assert httpx.get(f"{working.page}/facts", headers={"Host": f"localhost:{port}"}).status_code == 200
+
+
+def test_it_listens_on_this_machine_alone_and_says_a_taken_port(
+    working: Working, server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    port, other_folder = int(working.page.rpartition(":")[2]), tmp_path_factory.mktemp("other")
+    addresses = {address[4][0] for address in socket.getaddrinfo(socket.gethostname(), port, family=socket.AF_INET)}
+    for address in addresses - {"127.0.0.1"}:
+        if not address.startswith("127."):
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection((address, port), timeout=5)
+    arguments = ["--data", str(other_folder), "--market", server.url, "--page", str(port)]
+    done = CliRunner().invoke(app, ["worker", "run", *arguments])
+    assert done.exit_code == 2
+    assert f"port {port} is not free" in done.stderr
+    assert "--page" in done.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Working) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        for scheme in ("light", "dark"):
+            page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(working.page)
+            with page.expect_response("**/now"):
+                pass
+            expect(page.get_by_text("another answer won")).to_be_visible()
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        browser.close()
+
+
+def test_a_worker_that_stopped_is_still_shown(working: Working, server: Server) -> None:
+    before = shown(working.folder, server)
     server.stop()
-    with durable.lock(working.parent / "another"):
-        assert durable.in_use(working.parent / "another")
-    assert not durable.in_use(working.parent / "another")
-    after = shown(working, server)
+    with durable.lock(working.folder / "another"):
+        assert durable.in_use(working.folder / "another")
+    assert not durable.in_use(working.folder / "another")
+    after = shown(working.folder, server)
     assert after["earnings"] == before["earnings"]
     assert "trouble" in after["markets"][0]
     assert after["markets"][0]["trouble"]

@@ -39,6 +39,7 @@ DiskOption = Annotated[int | None, typer.Option("--max-disk", help="Bytes that d
 TflopOption = Annotated[str | None, typer.Option("--min-per-tflop", help="Least pay for 10^12 operations.")]
 HourOption = Annotated[str | None, typer.Option("--min-per-hour", help="Least pay for an hour at your own speed.")]
 PriceOption = Annotated[str | None, typer.Option("--min-price", help="Least pay, in the token's smallest unit.")]
+PageOption = Annotated[int | None, typer.Option("--page", help="Port of a page about it, on this machine alone.")]
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for this job only; may be repeated.")]
 
 
@@ -58,6 +59,7 @@ def run_command(
     min_per_tflop: TflopOption = None,
     min_per_hour: HourOption = None,
     job: JobOption = None,
+    page: PageOption = None,
     passphrase_file: PassphraseOption = None,
     plain_key: PlainOption = False,
     as_json: JsonOption = False,
@@ -73,7 +75,7 @@ def run_command(
     options |= {"device": device, "min_price": min_price}
     options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
-    settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)
+    settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None, page=page)
     try:
         done = run(unlocked(settings), journal=Journal(as_json))
     except LeaveNow as left:

@@ -1,10 +1,22 @@
 """The owner's view in words, the same on the terminal and on the page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from gradmarket.pages.rendering import span
 from gradmarket.worker.owner.elsewhere import Elsewhere, MarketRecord, Unredeemed
 from gradmarket.worker.owner.own_facts import InHand, OwnFacts
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """`none` says what it means that there are no `rows`."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    none: str
 
 
 def headline(own: OwnFacts) -> str:
@@ -13,7 +25,7 @@ def headline(own: OwnFacts) -> str:
 
 
 def warnings(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[str]:
-    """Yields what its owner should know first: accusations, an end of claims that is near, broken promises."""
+    """Yields what its owner should know first: accusations, a market without work for it, broken promises."""
     for case in elsewhere.accusations:
         yield case.text()
     for market in elsewhere.markets:
@@ -24,22 +36,34 @@ def warnings(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[str]:
     yield from elsewhere.troubles
 
 
-def doing(held: InHand, now: float) -> str:
+def tables(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[OwnTable]:
+    held = [(one.replica, str(one.round), one.doing, _doing(one, own.at), one.pay_text) for one in own.in_hand]
+    yield OwnTable("In hand", ("task", "round", "doing", "for", "pays"), held, "No task is in hand.")
+    owed = [(one.job, one.text, _redeem_by(one, own.at)) for one in elsewhere.unredeemed]
+    yield OwnTable("To redeem", ("job", "amount", "claims end"), owed, "Everything that is vouchered is redeemed.")
+    markets = [(one.market, _record(one)) for one in elsewhere.markets]
+    yield OwnTable("Record", ("market", "what it says of this worker"), markets, "No market was asked yet.")
+    stakes = [(f"{one.chain_job} of chain {one.chain_id}", one.text()) for one in elsewhere.stakes]
+    yield OwnTable("Stake", ("job", "at risk"), stakes, "Nothing is at stake.")
+    rejected = [(_clock(one.at), one.reason or "no reason was given", one.evidence) for one in own.rejections]
+    yield OwnTable("Rejected", ("at", "why", "evidence"), rejected, "Nothing was rejected in the last 24 hours.")
+
+
+def _doing(held: InHand, now: float) -> str:
     """Returns how long it takes already, and how much of its time is left."""
     left = span(held.due - now) + " left" if held.due > now else "over its time"
     return f"{span(now - held.since)}, {left}"
 
 
-def redeem_by(owed: Unredeemed, now: float) -> str:
-    """Returns when the claims end; the worker redeems before by itself, `wallet redeem` at any time."""
+def _redeem_by(owed: Unredeemed, now: float) -> str:
     if owed.until is None:
         return "not known: the chain does not answer"
     if owed.until <= now:
-        return "its claims are over"
+        return "they are over"
     return f"{datetime.fromtimestamp(owed.until):%Y-%m-%d %H:%M} (in {span(owed.until - now)})"
 
 
-def record(market: MarketRecord) -> str:
+def _record(market: MarketRecord) -> str:
     if market.trouble:
         return f"not known: {market.trouble}"
     words = [
@@ -50,9 +74,5 @@ def record(market: MarketRecord) -> str:
     return "; ".join(["barred", *words] if market.barred else words)
 
 
-def span(seconds: float) -> str:
-    """Writes a duration as people say it: "40 s", "12 min", "3.5 h", "2 d"."""
-    for size, name in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {name}"
-    return f"{max(0.0, seconds):.0f} s"
+def _clock(moment: float) -> str:
+    return datetime.fromtimestamp(moment).strftime("%H:%M:%S")

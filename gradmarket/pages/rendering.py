@@ -1,0 +1,93 @@
+"""Renders the templates; every value is escaped. Pages load nothing from elsewhere and cannot be framed."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import Response
+
+HERE: Final = Path(__file__).parent
+ASSETS: Final = HERE / "assets"
+
+
+def policy(connect: str = "") -> str:
+    """Returns the Content-Security-Policy; `connect` is one more origin that scripts may ask: a local chain's node."""
+    rules = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data:",
+        "connect-src": f"'self' {connect}".strip(),
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "base-uri": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+class Templates:
+    """The templates of one folder, which may extend `frame.html`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader([folder, HERE / "templates"]),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(FILTERS)
+        self._environment.globals["share"] = share
+
+    def render(self, template: str, **values: object) -> str:
+        return self._environment.get_template(template).render(values)
+
+
+def answer(text: str, connect: str = "", status: int = 200) -> Response:
+    headers = {
+        "Content-Security-Policy": policy(connect),
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-cache",
+    }
+    return Response(text, status, headers, "text/html")
+
+
+def short(text: str, most: int = 12) -> str:
+    """Shortens an address, id or digest in the middle."""
+    return text if len(text) <= most else f"{text[: most - 5]}…{text[-4:]}"
+
+
+def span(seconds: float | None) -> str:
+    """Writes a duration as people say it: "40 s", "12 min", "3.5 h", "2 d"; a dash where it is not known."""
+    if seconds is None:
+        return "—"
+    for size, name in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {name}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def moment(seconds: float | None) -> str:
+    """Writes a time as ISO 8601 in UTC, to the second."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def size(count: float | None) -> str:
+    """Writes bytes in decimal units."""
+    if count is None:
+        return "—"
+    for power, name in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
+        if count >= 10**power:
+            return f"{count / 10**power:.3g} {name}"
+    return f"{count:.0f} B"
+
+
+def share(part: float, whole: float) -> float:
+    """Returns a share in percent; 0 of nothing."""
+    return 100 * part / whole if whole else 0.0
+
+
+FILTERS: Final[Mapping[str, Any]] = {"short": short, "span": span, "moment": moment, "size": size}

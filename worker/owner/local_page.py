@@ -1,0 +1,105 @@
+"""The worker's own page, for its machine alone: it listens on loopback, changes nothing, and needs no key.
+
+A page elsewhere may have its name point at this machine to read it (DNS rebinding): only requests that name the machine
+itself are answered. Everybody who is logged in on the machine can read what a worker earns.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from gradmarket.market.errors import Conflict
+from gradmarket.pages.rendering import ASSETS, Templates, answer
+from gradmarket.worker.owner.elsewhere import Outlook
+from gradmarket.worker.owner.own_facts import OwnFacts
+from gradmarket.worker.owner.sentences import tables, warnings
+
+LOOPBACK: Final = "127.0.0.1"
+NAMES: Final = (LOOPBACK, "localhost")
+AT_ONCE: Final = 16
+"""Connections; more are refused, so that nobody on the machine slows the worker down by them."""
+FRESH_S: Final = 1.0
+"""Seconds for which all viewers are shown what was read last."""
+RENDER: Final = Templates(Path(__file__).parent / "templates").render
+
+
+class OwnPage:
+    """Answers with what the worker's folder says, read once a second at most, and what `outlook` has learnt."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self._lock = threading.Lock()
+        self._read: OwnFacts | None = None
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/", self._whole),
+            Route("/now", self._part),
+            Route("/facts", self._facts),
+            Mount("/assets", StaticFiles(directory=ASSETS)),
+        ]
+        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=list(NAMES), www_redirect=False)
+        return Starlette(routes=routes, middleware=[hosts])
+
+    def _whole(self, _request: Request) -> Response:
+        own = self._own()
+        return answer(RENDER("own_page.html", now=self._now(own), address=own.address, folder=own.folder))
+
+    def _part(self, _request: Request) -> Response:
+        return answer(self._now(self._own()))
+
+    def _facts(self, _request: Request) -> Response:
+        return JSONResponse({**asdict(self._own()), **asdict(self._outlook.newest)})
+
+    def _now(self, own: OwnFacts) -> str:
+        newest = self._outlook.newest
+        return RENDER("own_now.html", own=own, warnings=warnings(own, newest), tables=tables(own, newest))
+
+    def _own(self) -> OwnFacts:
+        with self._lock:
+            if self._read is None or time.time() - self._read.at > FRESH_S:
+                self._read = self._outlook.own.look(time.time())
+            return self._read
+
+
+@contextmanager
+def served(outlook: Outlook, port: int) -> Iterator[str]:
+    """Serves the page in a thread until the `with` block ends; yields its address. Raises Conflict for a taken port."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((LOOPBACK, port))
+        except OSError as error:
+            raise Conflict(f"port {port} is not free: {error.strerror}", "name another one with --page") from error
+        server = uvicorn.Server(
+            uvicorn.Config(
+                OwnPage(outlook).app(),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                limit_concurrency=AT_ONCE,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
+        with outlook.running():
+            thread.start()
+            try:
+                yield f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+            finally:
+                server.should_exit = True
+                thread.join()
