@@ -174,6 +174,9 @@ class Stats(BaseModel):
     replicas: dict[str, int]
     uploads: int
     payload_bytes: int
+    download_bytes: int | None = None
+    """One set of parameters for each replica, or one update where rounds publish updates; what caches and stores in
+    between take of it is not known here. None before the job is published."""
     compute_seconds: float
     first_accepted_seconds: float | None
     settlements: list[SettlementView]

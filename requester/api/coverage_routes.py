@@ -12,7 +12,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import coverage as rules
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.coverage_views import CoverageCounts, CoverageView, PartitionCoverage
-from gradmarket.requester.api.auth_routes import ROLE, AnyoneOrNobody
+from gradmarket.requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
 from gradmarket.requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
 from gradmarket.requester.api.pages import NOT_OURS, Cursor, Limit, decoded, encoded
 from gradmarket.requester.api.response_cache import Recent, Source
@@ -53,13 +53,7 @@ def coverage_of(
     limit: Limit,
     cursor: Cursor = None,
 ) -> CoverageView:
-    kept: Recent[Books] = request.app.state.coverage
-    with context.reading() as reader:
-        job = job_or_404(reader, job_id)
-        check_visible(job, who)
-        newest = jobs.latest_closed(reader, job_id)
-        mark = f"{job.state} {newest.number if newest else -1}"
-        books = kept.get(job_id, mark, source, partial(_books, context, reader, job))
+    books = books_of(context, request, who, source, job_id)
     shown = range(len(books.names))[_first(cursor) :][:limit]
     items = [
         PartitionCoverage(name=books.names[n], rows=books.rows[n], tasks=books.tasks.get(n, 0), uses=books.uses[n])
@@ -68,6 +62,20 @@ def coverage_of(
     more = encoded([shown[-1]]) if shown and shown[-1] + 1 < len(books.names) else None
     worst = rules.worst_share(books.uses)
     return CoverageView(items=items, next=more, counts=books.counts, epochs=books.epochs, worst_share=worst)
+
+
+def books_of(context: Context, request: Request, who: Identity | None, source: str | None, job_id: str) -> Books:
+    """Returns the job's books, cached while it is in one state and round.
+
+    Raises NotFound before the job is published, 401 or 403 for a caller who may not read what it trains from.
+    """
+    kept: Recent[Books] = request.app.state.coverage
+    with context.reading() as reader:
+        job = job_or_404(reader, job_id)
+        check_visible(job, who)
+        newest = jobs.latest_closed(reader, job_id)
+        mark = f"{job.state} {newest.number if newest else -1}"
+        return kept.get(job_id, mark, source, partial(_books, context, reader, job))
 
 
 def _first(cursor: str | None) -> int:

@@ -17,6 +17,7 @@ from gradmarket.requester.api.pages import Cursor, Limit, page, turned
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.response_cache import CachedAnswers, Source
 from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.traffic import traffic_of
 from gradmarket.requester.api.views.formats import amount, time
 from gradmarket.requester.api.views.payment_views import payment_view, settlement_view, strikes_view
 from gradmarket.requester.api.views.trust_views import reputation_view
@@ -26,6 +27,7 @@ from gradmarket.requester.store import (
     accounts,
     disclosure,
     job_counts,
+    jobs,
     listings,
     progress,
     reputations,
@@ -72,6 +74,7 @@ def _stats(context: Context, job_id: str) -> Stats:
             replicas=states,
             uploads=counted.uploads,
             payload_bytes=counted.payload_bytes,
+            download_bytes=traffic_of(context, reader, job, jobs.latest_closed(reader, job_id), states).down,
             compute_seconds=counted.compute_seconds,
             first_accepted_seconds=None if first is None else first - job.created_at,
             settlements=[settlement_view(batch, sent, job.unit) for batch, sent in counted.settlements],

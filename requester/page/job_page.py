@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
+from gradmarket.requester.api.traffic import Traffic, traffic_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.page.measured import PageMeasures
 from gradmarket.requester.page.sentences import Sentence, sentence
 from gradmarket.requester.store import jobs, overview
+from gradmarket.requester.store.coverage import Covered
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.work import RowReader
 
@@ -81,6 +83,8 @@ class JobPage:
     money: Money
     left_s: float | None
     replicas: dict[str, int]
+    traffic: Traffic
+    covered: Covered | None
     curve: dict[str, list[float | int | None]]
     events: list[EventLine]
     newest_event: int
@@ -106,6 +110,8 @@ def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> 
         money=_money(context, reader, job, known),
         left_s=_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),
+        traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
+        covered=standing.covered,
         curve=_curve(closed),
         events=events,
         newest_event=events[0].id if events else 0,

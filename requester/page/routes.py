@@ -10,16 +10,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import ValidationError
 
+from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.pages.rendering import answer
-from gradmarket.requester.api.auth_routes import Admin, Submitter
+from gradmarket.requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
+from gradmarket.requester.api.coverage_routes import books_of
 from gradmarket.requester.api.health_routes import Probe
 from gradmarket.requester.api.job_routes import JobPath, job_or_404
-from gradmarket.requester.api.response_cache import Recent
+from gradmarket.requester.api.response_cache import Recent, Source
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.context import Context
 from gradmarket.requester.page import (
+    coverage_page,
     job_form,
     job_page,
     market_page,
@@ -60,8 +63,9 @@ def _market(context: Context, request: Request) -> str:
 def job(context: Here, request: Request, job_id: JobPath) -> Response:
     now = _job(context, request, job_id)
     with context.reading() as reader:
-        name = jobs.spec(job_or_404(reader, job_id)).name
-    return _page(context, "job.html", now, job_id=job_id, name=name, kinds=" ".join(sentences.KINDS))
+        row = job_or_404(reader, job_id)
+        known = {"name": jobs.spec(row).name, "everybody": row.visibility == "public"}
+    return _page(context, "job.html", now, job_id=job_id, kinds=" ".join(sentences.KINDS), **known)
 
 
 @router.get("/page/jobs/{job_id}")
@@ -81,6 +85,16 @@ def _job(context: Context, request: Request, job_id: str) -> str:
             return render("job_now.html", page=job_page.page(context, reader, row, known))
 
     return _rendered(request, f"job {job_id}", mark, make)
+
+
+@router.get("/page/jobs/{job_id}/coverage")
+def coverage_now(context: Here, request: Request, who: AnyoneOrNobody, source: Source, job_id: JobPath) -> Response:
+    """Who may read what the job trains from sees how it is used, and before there is anything, why not."""
+    try:
+        books = books_of(context, request, who, source, job_id)
+    except NotFound as error:
+        return answer(render("coverage_now.html", page=None, why=str(error)))
+    return answer(render("coverage_now.html", page=coverage_page.page(books)))
 
 
 @router.get("/jobs/{job_id}/tasks/{task_id}")

@@ -26,8 +26,7 @@ class JobCounts:
 def of_job(reader: RowReader, job_id: str) -> JobCounts:
     session = reader.session
     accepted = select(func.count()).select_from(Task).where(Task.job_id == job_id, Task.payload.is_not(None))
-    size = func.count(Task.payload_bytes), func.coalesce(func.sum(Task.payload_bytes), 0)
-    uploads, uploaded = session.execute(select(*size).where(Task.job_id == job_id)).one()
+    uploads, payload_bytes = uploaded(reader, job_id)
     rounds = select(func.count()).select_from(Round).where(Round.job_id == job_id)
     computed = select(func.sum(Replica.compute_seconds)).where(Replica.job_id == job_id)
     batches = select(Batch, Transaction).outerjoin(Transaction, Transaction.id == Batch.transaction_id)
@@ -36,8 +35,15 @@ def of_job(reader: RowReader, job_id: str) -> JobCounts:
         rounds=session.scalar(rounds) or 0,
         tasks=session.scalar(accepted) or 0,
         uploads=uploads,
-        payload_bytes=uploaded or 0,
+        payload_bytes=payload_bytes,
         compute_seconds=session.scalar(computed) or 0.0,
         first_earned_at=session.scalar(select(func.min(Earned.at)).where(Earned.job_id == job_id)),
         settlements=[(batch, transaction) for batch, transaction in session.execute(in_order)],
     )
+
+
+def uploaded(reader: RowReader, job_id: str) -> tuple[int, int]:
+    """Returns how many payloads arrived, and their bytes."""
+    size = func.count(Task.payload_bytes), func.coalesce(func.sum(Task.payload_bytes), 0)
+    count, together = reader.session.execute(select(*size).where(Task.job_id == job_id)).one()
+    return count, together or 0

@@ -79,6 +79,7 @@ PAGES: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/page/market"): EVERYBODY,
     ("GET", "/jobs/{job_id}"): EVERYBODY,
     ("GET", "/page/jobs/{job_id}"): EVERYBODY,
+    ("GET", "/page/jobs/{job_id}/coverage"): (401, 200, 200, 200),
     ("GET", "/jobs/{job_id}/tasks/{task_id}"): EVERYBODY,
     ("GET", "/workers/{address}"): EVERYBODY,
     ("GET", "/submit"): EVERYBODY,

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
+from gradmarket.pages.rendering import size
 
 CHROMIUM: Final = shutil.which("chromium")
 QUIET: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
@@ -179,6 +180,27 @@ def test_a_job_is_planned_and_posted_from_the_form(market: Watched, browser: Bro
         shown.on("dialog", lambda dialog: dialog.accept())
         shown.get_by_role("button", name="Cancel").click()
         expect(shown.locator("#steered")).to_have_text("The job is cancelled.")
+
+
+def test_traffic_is_shown_to_everybody_and_how_data_is_used_to_who_may_read_it(
+    market: Watched, browser: Browser
+) -> None:
+    assert httpx.get(f"{market.url}/page/jobs/{market.job}/coverage").status_code == 401
+    with page(browser) as shown:
+        _to_the_end(market, shown)
+        stats = httpx.get(f"{market.url}/v1/jobs/{market.job}/stats").json()
+        headers = {"Authorization": f"Bearer {market.token}"}
+        parameters = httpx.get(f"{market.url}/v1/jobs/{market.job}/parameters", headers=headers).content
+        assert stats["download_bytes"] == len(parameters) * sum(stats["replicas"].values())
+        figures = shown.locator(".figures")
+        expect(figures).to_contain_text(f"{size(stats['payload_bytes'])} in {stats['uploads']} payloads")
+        expect(figures).to_contain_text(size(stats["download_bytes"]))
+        coverage = shown.locator("#coverage")
+        expect(coverage).to_contain_text("Only who may read")
+        shown.locator("[name=token]").fill(market.token)
+        shown.get_by_role("button", name="Use it").click()
+        expect(coverage).to_contain_text("times on average")
+        expect(coverage.locator("li").first).to_be_visible()
 
 
 def test_nobody_steers_without_a_token(market: Watched, browser: Browser) -> None:
