@@ -183,7 +183,7 @@ class LeaseReturn(Wire):
 
 
 class PollRequest(Wire):
-    """`capacity`: further leases wanted once the payloads that come with the request are paid.
+    """`capacity`: further leases wanted once what comes with the request is over: payloads are paid, reveals judged.
 
     `known`: the replica states that the worker knows of.
     """

@@ -143,7 +143,7 @@ class Worker:
         began = time.perf_counter()
         told = self.poll(
             self.bytes_of(),
-            capacity=self._room(len(brought)) if asks else 0,
+            capacity=self._room(len(brought | opened)) if asks else 0,
             commitments=() if self._alone else tuple(map(self._commitment, sealed)),
             answers=tuple(map(self._answer, sealed)) if self._alone else (),
             payloads=tuple(PayloadPart(replica=r, fence=self._open[r].fence) for r in sorted(brought)),
@@ -160,8 +160,8 @@ class Worker:
         """What it brings as its payload."""
         return self.payload
 
-    def _room(self, brought: int) -> int:
-        left = len(self._open) - brought
+    def _room(self, ending: int) -> int:
+        left = len(self._open) - ending
         return self._leases - left if self._ahead or not left else 0
 
     def _hear(self, told: wire.PollAnswer) -> None:

@@ -27,8 +27,8 @@ LOOK_OUT: Final = 5
 """Sweeps between two queries for news: a lost notification delays a waiting poll so long at most."""
 REASON_S: Final = 0.5
 """Seconds that a poll waits at least to be told why it has no lease: to find the reason costs more than the poll."""
-NEXT_S: Final = 0.25
-"""Seconds that verdict and voucher wait for the next lease at most: it is drawn as soon as they are committed."""
+NEXT_S: Final = 0.5
+"""Seconds that a verdict waits at most for the payment that it promises, and for the next lease."""
 log = structlog.get_logger("gradmarket.work")
 
 
@@ -62,17 +62,29 @@ async def _exchange(request: Request, worker: Worker, said: PollRequest, body: F
         async with polls.waiting(worker, request) as wait:
             answer = await crowd.hear.ask(polled)
             files.close()
-            if outbox.any_in(answer):
-                return await _with_lease(crowd, wait, polled, answer)
-            return await _news(context, crowd, wait, outbox.Poll(worker, said), answer)
+            repeated = outbox.Poll(worker, polled.said)
+            if not outbox.any_in(answer):
+                answer = await _news(context, crowd, wait, repeated, answer)
+            return await _complete(context, crowd, wait, repeated, answer)
 
 
-async def _with_lease(crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer) -> PollAnswer:
-    """Waits a moment for the lease that follows a payment, so that one request is enough for a task."""
-    if answer.leases or not polled.deliveries or not polled.said.capacity or not await wait.news(NEXT_S):
-        return answer
-    again = await crowd.answer.ask(outbox.Poll(polled.worker, polled.said))
-    return again.model_copy(update={"refusals": answer.refusals})
+async def _complete(
+    context: Context, crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
+) -> PollAnswer:
+    """Waits a moment for the payment that follows a promise, and for the lease that follows a payment.
+
+    So no request of a task says nothing. Who revealed in it asks for its next lease once all of it is over; to repeat
+    what was said changes nothing else.
+    """
+    asks, refusals, end = not polled.said.reveals, answer.refusals, context.clock() + NEXT_S
+    while polled.said.capacity and outbox.only_verdicts(answer) and not (wait.gone or context.notifier.closing):
+        if not asks and outbox.all_over(answer):
+            answer, asks = await crowd.hear.ask(polled), True
+        elif (left := end - context.clock()) > 0 and await wait.news(left):
+            answer = await crowd.answer.ask(polled)
+        else:
+            break
+    return answer if answer.refusals == refusals else answer.model_copy(update={"refusals": refusals})
 
 
 async def _news(

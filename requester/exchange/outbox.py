@@ -75,6 +75,16 @@ def any_in(answer: PollAnswer) -> bool:
     )
 
 
+def only_verdicts(answer: PollAnswer) -> bool:
+    """Returns whether the answer brings verdicts, and nothing that the worker would act on next."""
+    return bool(answer.verdicts) and not (answer.leases or answer.waves or answer.uploads)
+
+
+def all_over(answer: PollAnswer) -> bool:
+    """Returns whether each verdict in the answer is a final one."""
+    return all(lifecycle.over(verdict.state) for verdict in answer.verdicts)
+
+
 def told(
     context: Context, reader: RowReader, polls: Sequence[Poll], held: defaultdict[Address, Held], now: float
 ) -> list[PollAnswer]:

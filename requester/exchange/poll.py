@@ -131,11 +131,13 @@ def _answered(checked: Collection[str], context: Context, work: Work, own: Repli
 
 
 def _ask(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
-    """Writes down how many leases the worker asks for; a payload that was not paid keeps its place."""
+    """Writes down how many leases the worker asks for. What it says of a replica that is not over keeps its place."""
     worker, said = intake.workers[poll.worker], poll.said
     brought = (intake.own.get(part.replica) for part in said.payloads)
     unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
-    worker.capacity = 0 if said.leaving else max(0, said.capacity - unpaid - _unheard_leases(held, said))
+    revealed = (intake.own.get(reveal.replica) for reveal in said.reveals)
+    unjudged = sum(own is None or not lifecycle.over(own.replica.state) for own in revealed)
+    worker.capacity = 0 if said.leaving else max(0, said.capacity - unpaid - unjudged - _unheard_leases(held, said))
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
         until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected

@@ -151,7 +151,7 @@ class ScriptedWorker:
         """One request; what it brings is kept."""
         said = wire.PollRequest(
             determinism_class=self.determinism_class,
-            capacity=max(0, self.capacity - len(self.open())) if wait_s else 0,
+            capacity=max(0, self.capacity - len(self.open()) + len(reveals)) if wait_s else 0,
             commitments=tuple(commitments),
             reveals=tuple(reveals),
             given_up=tuple(given_up),

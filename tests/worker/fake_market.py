@@ -214,7 +214,8 @@ class FakeMarket:
         bring()
         unpaid = sum(self.rows[part.replica].state not in PAID for part in said.payloads if part.replica in self.rows)
         unheard = sum(row.state is ReplicaState.LEASED and row.id not in said.known for row in self.rows.values())
-        if said.capacity > unpaid + unheard and len(self.rows) < self.most:
+        unjudged = sum(not over(self.rows[made.replica].state) for made in said.reveals if made.replica in self.rows)
+        if said.capacity > unpaid + unjudged + unheard and len(self.rows) < self.most:
             self._lease(worker)
 
     def _commit(self, made: CommitmentRequest) -> None:

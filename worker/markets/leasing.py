@@ -1,7 +1,7 @@
 """Leases: accepted if policy allows, computed, sealed and put on disk; or given back with a reason."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -45,8 +45,8 @@ class Leasing:
     def resting(self) -> bool:
         return self._clock() < self._rest_until
 
-    def capacity(self, sending: Sequence[InFlight] = ()) -> int:
-        """Returns how many further leases to ask for once the replicas of `sending` are paid.
+    def capacity(self, ending: int = 0) -> int:
+        """Returns how many further leases to ask for once `ending` of the replicas in flight are over.
 
         0 while the requester owes as much as this worker risks.
         """
@@ -54,7 +54,7 @@ class Leasing:
             return 0
         now = self._clock()
         waiting = sum(until > now for until in self._waiting.values())
-        return max(0, self._context.limits.leases - len(self._replica_files.open()) + len(sending) - waiting)
+        return max(0, self._context.limits.leases - len(self._replica_files.open()) + ending - waiting)
 
     def may_send(self) -> int:
         """Returns how many further payloads may leave before one is paid."""

@@ -137,15 +137,18 @@ class Loop:
         self._context.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
 
     def _request(self, leaving: bool, wait_s: float, room: int | None, sending: Sequence[InFlight] = ()) -> PollRequest:
-        held, capacity = self._replica_files.open(), self._leasing.capacity(sending)
+        held = self._replica_files.open()
+        reveals = _at_once([reveal for one in held if (reveal := one.reveal())])
+        ending = len(sending) + len({reveal.replica for reveal in reveals} - {one.replica for one in sending})
+        capacity = self._leasing.capacity(ending)
         alone = [one for one in held if self._context.decided_alone(one.lease.job)]
         return PollRequest(
             determinism_class=self._context.determinism_class,
-            capacity=capacity if room is None else min(room + len(sending), capacity),
+            capacity=capacity if room is None else min(room + ending, capacity),
             commitments=tuple(commitment for one in held if one not in alone and (commitment := one.commitment())),
             answers=tuple(answer for one in alone if (answer := one.answer()))[:AT_ONCE],
             payloads=self._sending.parts(sending),
-            reveals=_at_once([reveal for one in held if (reveal := one.reveal())]),
+            reveals=reveals,
             given_up=tuple(self._leasing.given_up.values()),
             known={**{one.replica: one.state for one in self._replica_files.held.values()}, **self._heard},
             vouchers_for=self._context.jobs_to_ask_about(leaving),
