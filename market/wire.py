@@ -2,9 +2,8 @@
 
 In the steady state a task that one replica decides costs one request: commitment, reveal and payload, answered by
 verdict, voucher and the next lease. A poll carries finished commitments and reveals, and its response carries leases,
-opened waves, requested uploads, verdicts and vouchers. With payloads it is framed: the length of the JSON in four
-bytes, big-endian, the JSON, and the payloads in the order in which it names them. The response is a function of the
-rows: whatever the worker does not report as known is sent again, so neither side loses anything by crashing.
+opened waves, requested uploads, verdicts and vouchers. Payloads follow it (`framing`). The response is a function of
+the rows: whatever the worker does not report as known is sent again, so neither side loses anything by crashing.
 """
 
 from typing import Annotated, Final, Self
@@ -164,11 +163,21 @@ class Answer(Wire):
 
 
 class PayloadPart(Wire):
-    """A replica's payload. Its bytes follow the request, unless they were `put` at the address that a poll named."""
+    """A replica's payload. Its bytes follow the request, unless they were `put` at the address that a poll named.
+
+    `start`: they follow from this byte on, in pieces (`framing`), since the market has those before; None: all, plain.
+    """
 
     replica: ReplicaField
     fence: int
     put: bool = False
+    start: int | None = Field(default=None, ge=0, lt=2**63)
+
+
+class ReceivedBytes(Wire):
+    """How much of a replica's payload the market has of an upload that broke off: go on from there."""
+
+    received: int = Field(ge=0, lt=2**63)
 
 
 class LeaseReturn(Wire):
@@ -225,16 +234,6 @@ class PollAnswer(Wire):
     refusals: tuple[RefusedItem, ...] = ()
     waiting: str = ""
     """Why the worker gets no lease."""
-
-
-HEAD: Final = 4
-"""Bytes before a framed request: the length of its JSON, big-endian."""
-
-
-def framed(request: PollRequest) -> bytes:
-    """Returns what comes before the payloads of a request."""
-    json = request.model_dump_json(exclude_defaults=True).encode()
-    return len(json).to_bytes(HEAD, "big") + json
 
 
 Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]

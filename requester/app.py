@@ -30,6 +30,7 @@ from gradmarket.requester.api import (
     metric_routes,
     nonces,
     openapi,
+    payload_pieces,
     payment_routes,
     problems,
     response_cache,
@@ -50,7 +51,7 @@ from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.progress import Standing
 
 DOORS: Final = (
-    *(worker_routes, blob_routes, health_routes, audit_routes, sign_in_routes),
+    *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
     *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
     *(token_routes, consent_routes, calibration_routes, coverage_routes, chain_routes, metric_routes, page_routes),
 )
@@ -66,7 +67,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        watches = [asyncio.create_task(watch) for watch in (worker_routes.look_out(context), app.state.parked.keep())]
+        work = (worker_routes.look_out(context), app.state.parked.keep(), payload_pieces.tidy(context))
+        watches = [asyncio.create_task(watch) for watch in work]
         try:
             with drive():
                 yield

@@ -37,6 +37,7 @@ REQUESTER: Final = {
             "event_logging",
             "tallies",
             "tracing",
+            "unfinished",
         ),
         0,
     ),

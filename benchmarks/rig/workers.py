@@ -16,7 +16,7 @@ from eth_keys.datatypes import PrivateKey
 from siwe import SiweMessage
 
 from benchmarks.rig.service import Service
-from gradmarket.market import signing, wire, wire_sign_in
+from gradmarket.market import framing, signing, wire, wire_sign_in
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import lifecycle, secrets
@@ -116,7 +116,7 @@ class Worker:
         """With as many payloads as are named, each of these bytes."""
         request = wire.PollRequest(determinism_class="bench", known=self._known, **said)
         if request.payloads:
-            body = wire.framed(request) + payload * len(request.payloads)
+            body = framing.framed(request) + payload * len(request.payloads)
             self.sent += len(payload) * len(request.payloads)
             return wire.PollAnswer.model_validate_json(self.ask("POST", "/v1/work/answers", body))
         return wire.PollAnswer.model_validate_json(

@@ -117,12 +117,21 @@ class ServiceTransport:
                 raise ServiceProblem(200, f"{path} has an empty page and says that more follows: ask another service")
 
     def send(
-        self, method: str, path: str, *, tries: int = 1, waits: float = 0.0, content: Open | None = None, **options: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        tries: int = 1,
+        waits: float = 0.0,
+        content: Open | None = None,
+        patient: bool = True,
+        **options: Any,
     ) -> tuple[int, bytes]:
         """Sends a request until it is answered; returns the status and the body of a success.
 
-        Tries at least `tries` times, then as patience allows. Raises ServiceProblem, or ServiceUnreachable once it may
-        not retry any more; CutOff if the service was to wait for `waits` seconds and the connection closed earlier.
+        Tries at least `tries` times, then as patience allows, where it is `patient`. Raises ServiceProblem, or
+        ServiceUnreachable once it may not retry any more; CutOff if the service was to wait for `waits` seconds and the
+        connection closed earlier.
         """
         options.setdefault("timeout", timeout(waits))
         options.setdefault("extensions", {ANSWER_WITHIN: waits + ANSWER_S})
@@ -136,7 +145,7 @@ class ServiceTransport:
                     raise
                 if waits > SHORTEST_WAIT_S and CUT_AFTER_S < time.monotonic() - began < waits:
                     raise CutOff(f"{self.url}: {error}") from error
-                if tried >= tries and not self._patience.keep_trying(time.monotonic() - since):
+                if tried >= tries and not (patient and self._patience.keep_trying(time.monotonic() - since)):
                     raise _given_up(self.url, error) from error
                 self._patience.say(error)
             self._patience.pause(longest * random.uniform(0.5, 1.0))

@@ -9,9 +9,12 @@ from typing import Final
 from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market import framing
 from gradmarket.market.errors import MarketError
+from gradmarket.market.framing import HEAD
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import HEAD, PayloadPart, PollRequest, RefusedItem
+from gradmarket.market.wire import PayloadPart, PollRequest, RefusedItem
+from gradmarket.requester.api import payload_pieces
 from gradmarket.requester.api.batching import WorkerBatchers
 from gradmarket.requester.api.hot_route import parsed
 from gradmarket.requester.api.streams import Parts, streamed
@@ -24,7 +27,7 @@ from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
 
 MOST_HEAD: Final = 1 << 16
 """Bytes of the JSON before payloads: it costs as much as any request that is counted once. Sketches go by a poll."""
-LARGE: Final = 1 << 20
+LARGE: Final = framing.PIECE
 """Bytes of a payload that takes so long to come that its answer is taken before, in a transaction of its own."""
 
 
@@ -74,7 +77,7 @@ class PayloadReceiver:
         if refused:
             return Poll(worker, said, (), tuple(refused))
         if body is not None:
-            body.check(sum(want.length for part, want in wants if not part.put))
+            body.check(sum(framing.sent_bytes(want.length, part.start) for part, want in wants if not part.put))
         deliveries: list[Delivery] = []
         for part, want in wants:
             try:
@@ -102,6 +105,8 @@ class PayloadReceiver:
         """Takes one payload; None if it was paid before. Raises NotFound, or Conflict for other bytes."""
         if part.put or body is None:
             return await run_in_threadpool(direct_upload.fetch, self.context, want, part.fence, self.files)
+        if part.start is not None:
+            return await payload_pieces.bring(self.context, want, part, body.parts, self.files)
         arrival = arriving(want, self.files.enter_context(self.context.blobs.receive()))
         length = await streamed(body.parts.next(want.length), want.length, "", arrival.take)
         if length != want.length:

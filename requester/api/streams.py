@@ -1,12 +1,13 @@
 """Reads a streamed body in blocks; a thread processes a block while the next ones come."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final
 
 from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.framing import DIGEST
 from gradmarket.market.gradient.arrays import Bytes
 
 BLOCK: Final = 1 << 20
@@ -49,6 +50,23 @@ class Parts:
             except StopAsyncIteration:
                 return False
         return True
+
+
+async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, Bytes], None]) -> None:
+    """Gives each piece and the digest before it to `take`, in a thread while the next one comes.
+
+    What came whole before the body broke off is taken. Raises 400 where it ends early, and what `take` raises.
+    """
+    taking: asyncio.Task[None] | None = None
+    try:
+        for size in sizes:
+            digest, piece = await parts.exactly(DIGEST), await parts.exactly(size)
+            if taking is not None:
+                await taking
+            taking = asyncio.create_task(run_in_threadpool(take, digest, piece))
+    finally:
+        if taking is not None:
+            await taking
 
 
 async def streamed(chunks: AsyncIterator[bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:

@@ -14,6 +14,7 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.unfinished import UnfinishedUploads
 
 
 class Blobs(Protocol):
@@ -21,6 +22,8 @@ class Blobs(Protocol):
 
     reached_past_us: bool
     """Whether clients reach the store directly: then `door` returns addresses."""
+    unfinished: UnfinishedUploads
+    """Uploads to the service that broke off."""
 
     def has(self, digest: Digest) -> bool: ...
 
@@ -39,6 +42,12 @@ class Blobs(Protocol):
 
     def receive(self) -> AbstractContextManager[Incoming]:
         """Opens a new blob to write to; unless `keep` is called within the block, it is deleted."""
+
+    def continued(self, owner: str, name: str, start: int) -> AbstractContextManager[Incoming]:
+        """Opens the owner's upload from byte `start` on; where the block raises, what came is kept to be continued.
+
+        Raises Conflict where fewer bytes are there, or while another request brings it.
+        """
 
     def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""

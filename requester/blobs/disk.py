@@ -18,6 +18,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.unfinished import UnfinishedUploads
 
 STRIDE: Final = 1 << 20
 """Bytes after which the kernel is told to begin writing them to the disk; chunks of so many are hashed by a thread."""
@@ -29,22 +30,26 @@ _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 class Incoming:
     """A blob that is being received: `write` chunks, then `keep`; it is deleted if it is not kept.
 
-    `to_stay`: it is likely to be kept on this disk, so writing it out begins while the rest still arrives.
+    `to_stay`: it is likely to be kept on this disk, so writing it out begins while the rest still arrives. `start`: so
+    many bytes are there already; they are hashed with the rest at its end, once for however often it was continued.
     """
 
-    def __init__(self, file: BinaryIO, to_stay: bool, beside: Executor) -> None:
+    def __init__(self, file: BinaryIO, to_stay: bool, beside: Executor, start: int = 0) -> None:
         self._file = file
         self._beside = beside
         self._hasher = blake3()
         self._to_stay = to_stay
-        self._begun = 0
-        self.length = 0
+        self._begun = start
+        self._to_hash = self.continued = start > 0
+        self.length = start
         self.lies: object = None
         """Where the store already has the bytes, in the store's own terms; None where it does not."""
 
     def write(self, chunk: Bytes) -> None:
         """Writes the chunk; a second thread hashes a large one meanwhile."""
-        if len(chunk) < STRIDE:
+        if self._to_hash:
+            self._file.write(chunk)
+        elif len(chunk) < STRIDE:
             self._file.write(chunk)
             self._hasher.update(chunk)
         else:
@@ -56,8 +61,16 @@ class Incoming:
             _begin_writeback(self._file.fileno(), self._begun, self.length - self._begun)
             self._begun = self.length
 
+    def flush(self) -> None:
+        """Hands what was written to the kernel: another process sees it."""
+        self._file.flush()
+
     @property
     def digest(self) -> Digest:
+        if self._to_hash:
+            self._file.flush()
+            self._hasher.update_mmap(self._file.name)
+            self._to_hash = False
         return digest_text(self._hasher)
 
     @contextmanager
@@ -85,13 +98,15 @@ class Incoming:
 class DiskBlobs:
     """Several processes may share `root`: each locks the files it receives; at the start, unlocked ones are deleted.
 
-    `to_stay` false: bytes only pass through here, and need not reach the disk.
+    `to_stay` false: bytes only pass through here, and need not reach the disk. `unfinished`: bytes kept of uploads that
+    broke off.
     """
 
     reached_past_us = False
 
-    def __init__(self, root: Path, to_stay: bool = True) -> None:
+    def __init__(self, root: Path, to_stay: bool = True, unfinished: int = 1 << 36) -> None:
         self._to_stay = to_stay
+        self.unfinished = UnfinishedUploads(root / "unfinished", unfinished)
         self._root = root
         self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
@@ -130,6 +145,11 @@ class DiskBlobs:
                 yield incoming
             finally:
                 path.unlink(missing_ok=True)
+
+    @contextmanager
+    def continued(self, owner: str, name: str, start: int) -> Iterator[Incoming]:
+        with self.unfinished.opened(owner, name, start) as file, ThreadPoolExecutor(1) as beside:
+            yield Incoming(file, self._to_stay, beside, start)
 
     def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""
@@ -174,7 +194,7 @@ def mapped(path: Path) -> Iterator[Bytes]:
 
 
 def open_store(settings: RequesterSettings) -> DiskBlobs:
-    return DiskBlobs(settings.data / "blobs")
+    return DiskBlobs(settings.data / "blobs", unfinished=settings.unfinished_bytes)
 
 
 def _unlink_unless_held(path: Path) -> None:

@@ -8,7 +8,7 @@ AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_SHARED_CREDENTIALS_FILE, or the
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ class S3Blobs:
         self._public = public
         self._bucket = bucket
         self._spool = spool
+        self.unfinished = spool.unfinished
 
     def has(self, digest: Digest) -> bool:
         try:
@@ -99,6 +100,9 @@ class S3Blobs:
     def receive(self) -> Iterator[Incoming]:
         with self._spool.receive() as incoming:
             yield incoming
+
+    def continued(self, owner: str, name: str, start: int) -> AbstractContextManager[Incoming]:
+        return self._spool.continued(owner, name, start)
 
     def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         digest = incoming.digest
@@ -200,7 +204,7 @@ def open_store(settings: RequesterSettings) -> S3Blobs:
     public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own
     store = _client(own, settings.s3_region)
     _ensure(store, settings.s3_bucket, settings.s3_region)
-    spool = DiskBlobs(settings.data / "spool", to_stay=False)
+    spool = DiskBlobs(settings.data / "spool", to_stay=False, unfinished=settings.unfinished_bytes)
     return S3Blobs(store, _client(public, settings.s3_region), settings.s3_bucket, spool)
 
 

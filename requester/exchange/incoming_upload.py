@@ -1,5 +1,6 @@
 """Inspects a payload while it is uploaded, so that little is left to do at its end."""
 
+from gradmarket.market import framing
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
@@ -10,7 +11,7 @@ from gradmarket.requester.blobs.disk import Incoming
 
 
 class IncomingUpload:
-    """An upload that is written to `incoming`."""
+    """An upload that is written to `incoming`. One that is continued is inspected at its end, once in all."""
 
     def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, norm_bound: float) -> None:
         self.incoming = incoming
@@ -22,7 +23,17 @@ class IncomingUpload:
     def take(self, block: Bytes) -> None:
         """Writes the next block, which hashes it, and inspects what it completes."""
         self.incoming.write(block)
-        self._look()
+        if not self.incoming.continued:
+            self._look()
+
+    def take_piece(self, digest: bytes, piece: Bytes) -> None:
+        """Takes the next piece, which a crash of this process does not lose.
+
+        Raises Refused, and writes nothing, where it is not that of the digest.
+        """
+        framing.check_piece(digest, piece, self.incoming.length)
+        self.take(piece)
+        self.incoming.flush()
 
     def found(self) -> Usable | Diverged | PayloadRefused:
         """Returns whether the complete payload is usable, diverged or malformed.

@@ -34,6 +34,7 @@ class UploadGrant:
     worker: Address
     root: Digest
     length: int
+    upload_s: int
     seed: bytes
     spec: JobSpec
     layout: Layout
@@ -87,6 +88,7 @@ def _wanted(context: Context, own: OwnReplica | None, claim: UploadClaim) -> Upl
         worker=claim.worker,
         root=Digest(replica.root or "") if early is None else early.root,
         length=payload_bytes(layout, codec(spec.uplink.codec)),
+        upload_s=task.offer.upload_seconds,
         seed=task.offer.seed,
         spec=spec,
         layout=layout,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import faults, operators, voting
+from gradmarket.market.rules import faults, operators, upload_time, voting
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.requester.context import Context
@@ -123,9 +123,13 @@ def _first(hand: TaskInHand, agreeing: Sequence[Replica]) -> Replica:
 
 def _ask(work: Work, task: Task, uploader: Replica, now: float) -> None:
     """Asks the uploader for its payload, which is the one that is merged and that an audit compares with."""
-    due = now + task.offer.upload_seconds
-    request: dict[str, Any] = {"uploader": uploader.id, "root": uploader.root, "due_at": due}
-    request["determinism_class"] = uploader.determinism_class
+    request: dict[str, Any] = {
+        "uploader": uploader.id,
+        "root": uploader.root,
+        "due_at": now + task.offer.upload_seconds,
+        "due_most": upload_time.latest(now, task.offer.upload_seconds),
+        "determinism_class": uploader.determinism_class,
+    }
     if task.state != TaskState.UPLOADING:
         work.move(task, TaskState.UPLOADING, **request)
     for name, value in request.items():

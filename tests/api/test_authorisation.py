@@ -9,8 +9,9 @@ import pytest
 from blake3 import blake3
 from eth_utils.crypto import keccak
 
+from gradmarket.market.framing import framed
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
-from gradmarket.market.wire import PollRequest, framed
+from gradmarket.market.wire import PollRequest
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from tests.offers import ALONE, offer
@@ -65,6 +66,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("POST", "/v1/work/answers"): (401, 403, 200, 200),
+    ("GET", "/v1/work/payloads/{replica}/{fence}"): (401, 403, 200, 200),  # of another's it tells nothing
     ("GET", "/v1/workers/{address}"): EVERYBODY,
     ("POST", "/v1/workers/{address}/withdrawal"): (401, 422, 422, 422),  # the payout key did not sign it
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
@@ -134,7 +136,7 @@ def scene(service) -> Scene:  # type: ignore[no-untyped-def]
     def places() -> dict[str, str]:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         task, replica = with_a_replica(service, job, address)
-        of_job = {"job_id": job, "task_id": task, "replica": replica, "number": "0"}
+        of_job = {"job_id": job, "task_id": task, "replica": replica, "fence": "1", "number": "0"}
         return {"name": "nobody", "digest": DIGEST, "address": address} | of_job
 
     return Scene((service.anyone, service.requester, worker, other), places)

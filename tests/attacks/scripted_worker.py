@@ -15,7 +15,7 @@ from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
 from siwe import SiweMessage
 
-from gradmarket.market import signing, wire, wire_sign_in
+from gradmarket.market import framing, signing, wire, wire_sign_in
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import SignedConsent, Voucher
 from gradmarket.market.rules import lifecycle, secrets
@@ -250,7 +250,7 @@ class ScriptedWorker:
         """A request with one payload, or with what is sent instead."""
         part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence if fence is None else fence)
         said = wire.PollRequest(determinism_class=self.determinism_class, answers=answers, payloads=(part,), wait_s=0.0)
-        head = wire.framed(said)
+        head = framing.framed(said)
         content = head + data if isinstance(data, bytes) else chain([head], data)
         answer = self.http.post("/v1/work/answers", content=content)
         if answer.status_code != 200:

@@ -14,6 +14,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.framing import HEAD
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.rules import secrets
@@ -22,7 +23,6 @@ from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire import (
-    HEAD,
     Answer,
     CommitmentRequest,
     Lease,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
+from gradmarket.market import framing
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire import PayloadPart, PollRequest, UploadRequest
 from gradmarket.worker.markets.leasing import Leasing
@@ -67,15 +68,21 @@ class Sending:
             self._put.add(held.replica)
 
     def parts(self, sending: Sequence[InFlight]) -> tuple[PayloadPart, ...]:
-        parts = ((held.replica, held.lease.fence, held.replica in self._put) for held in sending)
-        return tuple(PayloadPart(replica=replica, fence=fence, put=put) for replica, fence, put in parts)
+        return tuple(self._part(held, held.replica in self._put) for held in sending)
+
+    def _part(self, held: InFlight, put: bool) -> PayloadPart:
+        """A payload of more than one piece comes in pieces, so that it can go on where it broke off."""
+        file = self._replica_files.payload(held.replica)
+        long = not put and file.is_file() and file.stat().st_size > framing.PIECE
+        return PayloadPart(replica=held.replica, fence=held.lease.fence, put=put, start=0 if long else None)
 
     def payloads(self, request: PollRequest) -> list[Payload]:
         """Returns the payloads whose bytes follow the request."""
-        return [self._payload(part.replica) for part in request.payloads if not part.put]
+        return [self._payload(part.replica, part) for part in request.payloads if not part.put]
 
-    def _payload(self, replica: ReplicaId) -> Payload:
-        return Payload(self._replica_files.payload(replica), lambda: self._replica_files.sent(replica))
+    def _payload(self, replica: ReplicaId, part: PayloadPart | None = None) -> Payload:
+        files = self._replica_files
+        return Payload(files.payload(replica), lambda: files.sent(replica), part, files.held[replica].sent)
 
     def confirmed(self, request: PollRequest, refused: Collection[ReplicaId]) -> None:
         """Notes which payloads the market has."""

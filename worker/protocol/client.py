@@ -1,6 +1,7 @@
 """The worker's client of the market's API: signs in, and asks again while the market is down."""
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -10,16 +11,17 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from gradmarket.client import transport
-from gradmarket.client.client_errors import CutOff, ServiceProblem
+from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.market.errors import Refused
+from gradmarket.market.framing import framed
 from gradmarket.market.terms import Address, JobId, JobState
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, framed
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, ReceivedBytes
 from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.worker.journal import Journal
@@ -32,6 +34,8 @@ MAX_LISTING: Final = 2 * 2**30
 """Bytes of all pages of one list."""
 PAGE: Final = 500
 SHORT_FOR_S: Final = 3600.0
+AGAIN_S: Final = 1.0
+"""Seconds, about, before an upload that broke off goes on."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Item = TypeVar("Item")
@@ -58,8 +62,8 @@ class MarketClient:
         self._short_until = -math.inf
         self._longest_wait = MAX_WAIT_S
         own = ClockedTransport(SOCKET_OPTIONS)
-        patience = Patience(keep_trying, pause, BUSY, self._say_down)
-        self._transport = ServiceTransport(origin, patience, network=PublicOnly() if public_only else own)
+        self._patience = Patience(keep_trying, pause, BUSY, self._say_down)
+        self._transport = ServiceTransport(origin, self._patience, network=PublicOnly() if public_only else own)
 
     def close(self) -> None:
         """A poll that still waits in its thread ends without a word."""
@@ -113,7 +117,7 @@ class MarketClient:
         ServiceProblem, or OSError if a payload's file is gone.
         """
         if payloads:
-            return self._bring(FramedPayloads(framed(request), payloads))
+            return self._bring(request, payloads)
         while True:
             began = time.monotonic()
             longest = self._longest_wait if began < self._short_until else MAX_WAIT_S
@@ -125,9 +129,37 @@ class MarketClient:
                 self._short_until = began + SHORT_FOR_S
                 self._longest_wait = max(transport.SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
-    def _bring(self, framed: FramedPayloads) -> PollAnswer:
-        headers = {"content-type": "application/octet-stream", "content-length": str(framed.length)}
-        return self.signed_in(PollAnswer, "POST", "/v1/work/answers", headers=headers, content=framed.open)
+    def _bring(self, request: PollRequest, payloads: Sequence[Payload]) -> PollAnswer:
+        """Sends what the market does not have yet; where a connection breaks in pieces of a payload, goes on there."""
+        if not any(payload.in_pieces for payload in payloads):
+            return self._once(request, payloads)
+        began = time.monotonic()
+        payloads = [self._rest(payload) if payload.begun else payload for payload in payloads]
+        while True:
+            try:
+                return self._once(request, payloads, patient=False)
+            except ServiceUnreachable as error:
+                if not self._patience.keep_trying(time.monotonic() - began):
+                    raise
+                self._say_down(error)
+            self._patience.pause(random.uniform(0.5, 1.0) * AGAIN_S)
+            before, payloads = payloads, [self._rest(payload) for payload in payloads]
+            began = time.monotonic() if payloads != before else began
+
+    def _once(self, request: PollRequest, payloads: Sequence[Payload], **options: Any) -> PollAnswer:
+        rest = {payload.part.replica: payload.part for payload in payloads if payload.part is not None}
+        parts = tuple(rest.get(part.replica, part) for part in request.payloads)
+        content = FramedPayloads(framed(request.model_copy(update={"payloads": parts})), payloads)
+        headers = {"content-type": "application/octet-stream", "content-length": str(content.length)}
+        return self.signed_in(PollAnswer, "POST", "/v1/work/answers", headers=headers, content=content.open, **options)
+
+    def _rest(self, payload: Payload) -> Payload:
+        """Returns the payload from where the market has it; raises as `signed_in` does."""
+        if payload.part is None or not payload.in_pieces:
+            return payload
+        place = f"{quote(payload.part.replica, safe='')}/{payload.part.fence}"
+        told = self.signed_in(ReceivedBytes, "GET", f"/v1/work/payloads/{place}")
+        return payload.from_byte(told.received)
 
     def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Sends a request with a session token; signs in again once if the session has expired."""

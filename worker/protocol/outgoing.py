@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, cast
+
+from gradmarket.market import framing
+from gradmarket.market.wire import PayloadPart
 
 
 class _Outgoing(FileIO):
@@ -25,14 +28,49 @@ class _Outgoing(FileIO):
 
 @dataclass(frozen=True)
 class Payload:
-    """The file at `path`; `leaves` is called before any of its bytes is sent, and its errors stop the upload."""
+    """The file at `path`; `leaves` is called before any of its bytes is sent, and its errors stop the upload.
+
+    `part` names it in the request; `begun`: an upload of it may have broken off.
+    """
 
     path: Path
     leaves: Callable[[], None]
+    part: PayloadPart | None = None
+    begun: bool = False
 
     def open(self) -> BinaryIO:
         """Raises OSError if the file is gone."""
         return cast(BinaryIO, _Outgoing(self.path, self.leaves))
+
+    @property
+    def length(self) -> int:
+        """Raises OSError if the file is gone."""
+        return self.path.stat().st_size
+
+    @property
+    def start(self) -> int | None:
+        return None if self.part is None else self.part.start
+
+    @property
+    def in_pieces(self) -> bool:
+        return self.start is not None
+
+    def from_byte(self, received: int) -> "Payload":
+        """Returns the payload without the pieces among the bytes that the market has."""
+        start = framing.whole_pieces(min(received, self.length))
+        return replace(self, part=self.part and self.part.model_copy(update={"start": start}))
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yields what follows the request: the bytes, or from `start` on each piece after its digest."""
+        with self.open() as file:
+            if self.start is None:
+                while chunk := file.read(CHUNK):
+                    yield chunk
+                return
+            file.seek(self.start)
+            while piece := file.read(framing.PIECE):
+                yield framing.sealed_piece(piece)
+                yield piece
 
 
 CHUNK: Final = 1 << 16
@@ -48,7 +86,7 @@ class FramedPayloads:
     @property
     def length(self) -> int:
         """Raises OSError if a file is gone."""
-        return len(self.head) + sum(payload.path.stat().st_size for payload in self.payloads)
+        return len(self.head) + sum(framing.sent_bytes(payload.length, payload.start) for payload in self.payloads)
 
     @contextmanager
     def open(self) -> Iterator[Iterator[bytes]]:
@@ -57,6 +95,4 @@ class FramedPayloads:
     def _chunks(self) -> Iterator[bytes]:
         yield self.head
         for payload in self.payloads:
-            with payload.open() as file:
-                while chunk := file.read(CHUNK):
-                    yield chunk
+            yield from payload.chunks()

@@ -1,0 +1,58 @@
+"""A request with payloads: the length of its JSON in four bytes, big-endian, the JSON, and the payloads it names.
+
+A payload of more than PIECE bytes comes in pieces, each after its blake3: it is checked when it comes, and what came
+before a connection broke need not come again.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from blake3 import blake3
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.wire import PollRequest
+
+HEAD: Final = 4
+"""Bytes before the JSON: its length."""
+PIECE: Final = 1 << 20
+"""Bytes of a piece, the most that a broken connection loses: 0.4 s at 20 Mbit/s; its digest is 0.003 % more to send.
+What is no longer than that is sent again as a whole."""
+DIGEST: Final = 32
+"""Bytes before each piece."""
+
+
+def framed(request: PollRequest) -> bytes:
+    """Returns what comes before the payloads of a request."""
+    json = request.model_dump_json(exclude_defaults=True).encode()
+    return len(json).to_bytes(HEAD, "big") + json
+
+
+def whole_pieces(received: int) -> int:
+    """Returns how many of the bytes that are there count: the last piece may have come in part."""
+    return received - received % PIECE
+
+
+def sizes(length: int, start: int) -> Iterator[int]:
+    """Yields the bytes of each piece from byte `start` of a payload on."""
+    for begin in range(start, length, PIECE):
+        yield min(PIECE, length - begin)
+
+
+def sent_bytes(length: int, start: int | None) -> int:
+    """Returns the bytes that follow the request for a payload of `length` bytes; `start` is None without pieces."""
+    if start is None:
+        return length
+    left = max(0, length - start)
+    return left + DIGEST * -(-left // PIECE)
+
+
+def sealed_piece(piece: Bytes) -> bytes:
+    """Returns the digest that comes before the piece."""
+    return blake3(piece).digest()
+
+
+def check_piece(digest: bytes, piece: Bytes, begin: int) -> None:
+    """Raises Refused unless the piece that begins at byte `begin` is what was sent."""
+    if blake3(piece).digest() != digest:
+        raise Refused(f"the bytes from {begin} on are not those of their digest", f"send them again from {begin} on")

@@ -1,0 +1,44 @@
+"""Waits longer for an upload that comes steadily over a slow link: market.rules.upload_time says how long."""
+
+from typing import Final
+
+from gradmarket.market.rules import upload_time
+from gradmarket.market.terms import TaskState
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange.upload_grant import UploadGrant
+from gradmarket.requester.store import in_hand
+from gradmarket.requester.store.retries import patiently
+
+LOOKS: Final = 4
+"""Looks at the deadline in the offer's upload seconds: each is a transaction, and a fast upload needs none."""
+
+
+class UploadPace:
+    """Measures one request's upload, and puts its deadline off where that is too short for its rate."""
+
+    def __init__(self, context: Context, want: UploadGrant, start: int) -> None:
+        self._context, self._want = context, want
+        self._came, self._left = 0, want.length - start
+        self._began = context.clock()
+        self._look_at = self._began + want.upload_s / LOOKS
+
+    def came(self, length: int) -> None:
+        """So many further bytes are here. Called by the thread that writes them."""
+        self._came, self._left = self._came + length, self._left - length
+        now = self._context.clock()
+        if now >= self._look_at and self._left > 0:
+            put_off(self._context, self._want, self._left, self._came / (now - self._began))
+            self._look_at = now + self._want.upload_s / LOOKS
+
+
+@patiently
+def put_off(context: Context, want: UploadGrant, left: int, rate: float) -> None:
+    """`left` bytes are still to come, at `rate` bytes a second."""
+    with context.begin() as work:
+        own = in_hand.of_replicas(work, [want.worker], [want.replica]).get(want.replica)
+        if own is None:
+            return
+        task, last = own.hand.task, own.hand.task.due_most
+        asked = task.state == TaskState.UPLOADING and task.uploader == want.replica
+        if asked and task.due_at is not None and last is not None:
+            task.due_at = upload_time.put_off(task.due_at, last, want.upload_s, context.clock(), left, rate)

@@ -1,0 +1,111 @@
+"""Uploads that broke off, in files: each may be continued where it ended, for a while."""
+
+import fcntl
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from blake3 import blake3
+
+from gradmarket.market.errors import Conflict
+
+KEPT_S: Final = 3600.0
+"""Seconds for which an upload that nobody continues is kept: several times the longest that most jobs wait for one."""
+BUSY: Final = "another request is bringing it: wait for the answer to that one"
+
+
+class UnfinishedUploads:
+    """One file for each upload, named by hashes of its owner and of its name, and locked while it is written.
+
+    `limit`: bytes kept of all; beyond that the owner with the most of them loses its oldest first. Several processes
+    may share the folder.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder, self._limit = folder, limit
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def received(self, owner: str, name: str) -> int:
+        """Returns the bytes that are there of the owner's upload; 0 where there is none."""
+        try:
+            return self._file(owner, name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @contextmanager
+    def opened(self, owner: str, name: str, start: int) -> Iterator[BinaryIO]:
+        """Opens the upload to write from byte `start` on; what was there behind it is cut off.
+
+        After the block it is deleted; it is kept where the block raises. Raises Conflict where fewer bytes are there,
+        or while another request writes it.
+        """
+        path = self._file(owner, name)
+        with path.open("ab") as file:
+            there = _locked_length(file, path)
+            if there < start:
+                _unlink_empty(path, there)
+                raise Conflict(f"{there} bytes are here, not {start}: go on from {there}")
+            file.truncate(start)
+            try:
+                yield file
+            except BaseException:
+                file.flush()
+                _unlink_empty(path, os.fstat(file.fileno()).st_size)
+                raise
+            path.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Deletes what nobody continues any more, and what is beyond the limit."""
+        found = [(path, stat) for path in self._folder.iterdir() if (stat := _stat(path)) is not None]
+        of_owner = defaultdict[str, list[tuple[float, int, Path]]](list)
+        for path, stat in found:
+            if stat.st_mtime < time.time() - KEPT_S:
+                _unlink_unless_written(path)
+            else:
+                of_owner[path.name.partition("-")[0]].append((stat.st_mtime, stat.st_size, path))
+        total = sum(size for files in of_owner.values() for _, size, _ in files)
+        for files in of_owner.values():
+            files.sort(reverse=True)
+        while total > self._limit:
+            most = max(of_owner.values(), key=lambda files: sum(size for _, size, _ in files))
+            _, size, path = most.pop()
+            total -= size
+            _unlink_unless_written(path)
+
+    def _file(self, owner: str, name: str) -> Path:
+        hashes = (blake3(text.encode()).hexdigest()[:32] for text in (owner, name))
+        return self._folder / "-".join(hashes)
+
+
+def _locked_length(file: BinaryIO, path: Path) -> int:
+    """Returns the locked file's bytes; raises Conflict where another has the lock, or has just deleted it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Conflict(BUSY) from error
+    there, opened = _stat(path), os.fstat(file.fileno())
+    if there is None or there.st_ino != opened.st_ino:
+        raise Conflict(BUSY)
+    return opened.st_size
+
+
+def _unlink_empty(path: Path, length: int) -> None:
+    if length == 0:
+        path.unlink(missing_ok=True)
+
+
+def _unlink_unless_written(path: Path) -> None:
+    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,103 @@
+"""Uploads that broke off: kept for a while, within a bound, and nobody's loss but of who has most."""
+
+import os
+import time
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gradmarket.market.errors import Conflict
+from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.unfinished import KEPT_S, UnfinishedUploads
+
+
+class Broken(Exception):
+    """The connection."""
+
+
+@pytest.fixture
+def uploads(tmp_path: Path) -> UnfinishedUploads:
+    return UnfinishedUploads(tmp_path, 100)
+
+
+def broken(uploads: UnfinishedUploads, owner: str, name: str, length: int, start: int = 0, age: float = 0.0) -> None:
+    with suppress(Broken), uploads.opened(owner, name, start) as file:
+        file.write(bytes(length))
+        raise Broken
+    if age:
+        then = time.time() - age
+        os.utime(uploads._file(owner, name), (then, then))
+
+
+def test_what_broke_off_is_there_and_what_ended_is_not(uploads: UnfinishedUploads) -> None:
+    broken(uploads, "a", "x", 10)
+    assert uploads.received("a", "x") == 10
+    broken(uploads, "a", "x", 10, start=10)
+    assert uploads.received("a", "x") == 20
+    with uploads.opened("a", "x", 20) as file:
+        file.write(b"end")
+    assert uploads.received("a", "x") == 0
+
+
+def test_names_of_two_owners_are_two_uploads(uploads: UnfinishedUploads) -> None:
+    broken(uploads, "a", "x", 10)
+    assert uploads.received("b", "x") == 0
+    with pytest.raises(Conflict, match="go on from 0"), uploads.opened("b", "x", 10):
+        pass
+    assert uploads.received("a", "x") == 10
+
+
+def test_nothing_is_left_of_an_upload_that_never_came(uploads: UnfinishedUploads, tmp_path: Path) -> None:
+    broken(uploads, "a", "x", 0)
+    with suppress(Conflict), uploads.opened("a", "y", 5):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_writer_is_refused_and_cuts_nothing_off(uploads: UnfinishedUploads) -> None:
+    broken(uploads, "a", "x", 10)
+    with suppress(Broken), uploads.opened("a", "x", 10) as file:
+        file.write(bytes(5))
+        with pytest.raises(Conflict, match="another request"), uploads.opened("a", "x", 0):
+            pass
+        raise Broken
+    assert uploads.received("a", "x") == 15
+
+
+def test_a_thousand_half_uploads_are_kept_within_the_bound_and_cost_the_others_nothing(
+    uploads: UnfinishedUploads, tmp_path: Path
+) -> None:
+    broken(uploads, "honest", "its only one", 30, age=60)
+    for number in range(1000):
+        broken(uploads, "hog", str(number), 30, age=50 - number / 1000)
+    uploads.tidy()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 100
+    assert uploads.received("honest", "its only one") == 30
+    assert uploads.received("hog", "999") == 30, "the oldest go first"
+    assert uploads.received("hog", "0") == 0
+
+
+def test_what_nobody_continues_is_deleted_and_what_is_written_is_not(uploads: UnfinishedUploads) -> None:
+    broken(uploads, "a", "old", 10, age=KEPT_S + 1)
+    broken(uploads, "a", "young", 10, age=KEPT_S - 60)
+    broken(uploads, "a", "written", 10, age=KEPT_S + 1)
+    with suppress(Broken), uploads.opened("a", "written", 10):
+        uploads.tidy()
+        raise Broken
+    assert [uploads.received("a", name) for name in ("old", "young", "written")] == [0, 10, 10]
+
+
+def test_a_blob_that_was_continued_is_the_blob(tmp_path: Path) -> None:
+    blobs, data = DiskBlobs(tmp_path), os.urandom(3_000_000)
+    cuts = [0, 1_000_000, 2_500_000, len(data)]
+    for start, stop in pairwise(cuts[:-1]):
+        with suppress(Broken), blobs.continued("a", "x", start) as incoming:
+            incoming.write(data[start:stop])
+            raise Broken
+    with blobs.continued("a", "x", cuts[-2]) as incoming:
+        incoming.write(data[cuts[-2] :])
+        digest = blobs.keep(incoming)
+    assert digest == blobs.put(data)
+    assert blobs.read(digest) == data

@@ -1,0 +1,314 @@
+"""An upload that breaks off goes on where it ended, for its own worker alone, over real connections."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from gradmarket.market import framing
+from gradmarket.market.framing import DIGEST, framed, sealed_piece, sent_bytes
+from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
+from gradmarket.requester.app import create_app
+from gradmarket.requester.edge.serving import config, listener
+from gradmarket.requester.store import identities
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker
+
+PIECE = 8
+"""Bytes; a payload of these tests has 28: three pieces and a half."""
+
+
+class Door:
+    """The HTTP door of a market in which one worker is asked for its payload."""
+
+    def __init__(self, market: MarketFixture, url: str) -> None:
+        self.market, self.url = market, url
+        self.asked = next(worker for worker in market.workers if worker.newest().wanted)
+        self.other = next(worker for worker in market.workers if not worker.newest().wanted)
+        self.payload = self.asked.newest().payload
+        self._tokens = {worker.address: self._token(worker) for worker in market.workers}
+
+    def _token(self, worker: SimWorker) -> str:
+        with self.market.context.begin() as work:
+            return identities.issue(work, "worker", worker.address, None, self.market.clock())
+
+    def headers(self, worker: SimWorker | None = None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._tokens[(worker or self.asked).address]}"}
+
+    @property
+    def place(self) -> str:
+        lease = self.asked.newest().lease
+        return f"{self.url}/v1/work/payloads/{lease.replica}/{lease.fence}"
+
+    def received(self, worker: SimWorker | None = None) -> int:
+        answer = httpx.get(self.place, headers=self.headers(worker))
+        assert answer.status_code == 200, answer.text
+        return int(answer.json()["received"])
+
+    def body(self, start: int, payload: bytes | None = None) -> bytes:
+        """As the worker frames it from byte `start` on."""
+        payload = self.payload if payload is None else payload
+        lease = self.asked.newest().lease
+        part = PayloadPart(replica=lease.replica, fence=lease.fence, start=start)
+        pieces = [payload[begin : begin + PIECE] for begin in range(start, len(payload), PIECE)]
+        sealed = b"".join(sealed_piece(piece) + piece for piece in pieces)
+        assert len(sealed) == sent_bytes(len(payload), start)
+        return framed(PollRequest(payloads=(part,), wait_s=0)) + sealed
+
+    def send(self, start: int, payload: bytes | None = None, worker: SimWorker | None = None) -> httpx.Response:
+        return httpx.post(
+            f"{self.url}/v1/work/answers", content=self.body(start, payload), headers=self.headers(worker), timeout=20
+        )
+
+    @contextmanager
+    def sending(self, start: int, less: int, payload: bytes | None = None) -> Iterator[socket.socket]:
+        """A connection on which all but the last `less` bytes of the body are sent; it breaks at the end."""
+        body, place = self.body(start, payload), httpx.URL(self.url)
+        head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: {self.headers()['Authorization']}"]
+        with socket.create_connection((place.host, place.port or 80), timeout=20) as connection:
+            connection.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode())
+            connection.sendall(body[: len(body) - less])
+            yield connection
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+
+    def cut(self, start: int, less: int) -> None:
+        """Sends so much, and waits until the service has its whole pieces and has noticed that no more comes."""
+        pieces = (sent_bytes(len(self.payload), start) - less) // (PIECE + DIGEST)
+        with self.sending(start, less):
+            until(lambda: self.received() == start + pieces * PIECE)
+        until(lambda: not self.busy())
+
+    def busy(self) -> bool:
+        """Whether a request is still bringing it; one from a byte that is not there changes nothing."""
+        return "another request" in self.send(8 * PIECE).text
+
+
+def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def door(leased: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    monkeypatch.setattr("gradmarket.market.framing.PIECE", PIECE)
+    leased.commit()
+    leased.reveal()
+    for worker in leased.workers:
+        worker.hear()
+    with listener("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(config(create_app(leased.context, nullcontext), leased.settings))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        until(lambda: server.started)
+        try:
+            yield Door(leased, f"http://127.0.0.1:{listening.getsockname()[1]}")
+        finally:
+            leased.context.notifier.close()
+            server.should_exit = True
+            thread.join()
+
+
+def accepted(door: Door, answer: httpx.Response) -> None:
+    assert answer.status_code == 200, answer.text
+    assert PollAnswer.model_validate_json(answer.content).refusals == ()
+    assert door.market.task().state == TaskState.ACCEPTED
+    assert door.market.earned() == {worker.address: PRICE for worker in door.market.workers}
+    check_books(door.market)
+
+
+def refusals(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [item.code for item in PollAnswer.model_validate_json(answer.content).refusals]
+
+
+def test_one_request_is_enough_where_nothing_breaks(door: Door) -> None:
+    accepted(door, door.send(0))
+    assert door.received() == 0
+    assert door.market.context.blobs.read(door.asked.newest().root) == door.payload
+
+
+@pytest.mark.parametrize(
+    ("less", "there"),
+    [(1, 3 * PIECE), (4 + DIGEST, 3 * PIECE), (4 + DIGEST + 1, 2 * PIECE), (2 * PIECE + 4 + 3 * DIGEST, PIECE)],
+)
+def test_what_came_whole_before_the_connection_broke_need_not_come_again(door: Door, less: int, there: int) -> None:
+    door.cut(0, less)
+    assert door.received() == there
+    accepted(door, door.send(there))
+
+
+def test_it_may_break_again_and_again(door: Door) -> None:
+    for there in range(0, 3 * PIECE, PIECE):
+        assert door.received() == there
+        with door.sending(there, sent_bytes(len(door.payload), there + PIECE)):
+            until(lambda there=there: door.received() == there + PIECE)
+        until(lambda: not door.busy())
+    accepted(door, door.send(3 * PIECE))
+
+
+def test_all_may_be_there_though_no_answer_came(door: Door) -> None:
+    """The service ended after the last byte; a last piece that is shorter than the others comes once more."""
+    unfinished = door.market.context.blobs.unfinished
+    lease = door.asked.newest().lease
+    with suppress(RuntimeError), unfinished.opened(door.asked.address, f"{lease.replica} {lease.fence}", 0) as file:
+        file.write(door.payload)
+        raise RuntimeError
+    assert door.received() == 3 * PIECE
+    accepted(door, door.send(3 * PIECE))
+
+
+def test_a_spoiled_piece_is_refused_at_once_and_those_before_it_are_kept(door: Door) -> None:
+    body, place = bytearray(door.body(0)), httpx.URL(door.url)
+    second = len(body) - sent_bytes(len(door.payload), PIECE)
+    body[second + DIGEST] ^= 1
+    head = f"POST /v1/work/answers HTTP/1.1\r\nHost: x\r\nAuthorization: {door.headers()['Authorization']}\r\n"
+    with socket.create_connection((place.host, place.port or 80), timeout=20) as connection:
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+        connection.sendall(body[: second + 2 * (DIGEST + PIECE)])  # one piece more: it is checked while that comes
+        heard = connection.recv(4096)
+    assert heard.startswith(b"HTTP/1.1 400"), heard
+    assert b"from 8 on" in heard
+    until(lambda: not door.busy())
+    assert door.received() == PIECE
+    assert door.market.task().state == TaskState.UPLOADING
+    accepted(door, door.send(PIECE))
+
+
+@pytest.mark.parametrize("start", [1, PIECE - 1, 3 * PIECE, 28, 29, 10**9, 2**63 - 1])
+def test_an_offset_that_is_not_there_changes_nothing(door: Door, start: int) -> None:
+    door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
+    assert door.send(start).status_code in (409, 413)
+    assert door.received() == 2 * PIECE
+    accepted(door, door.send(2 * PIECE))
+
+
+@pytest.mark.parametrize("start", [-1, 2**63, 0.5, "0x8"])
+def test_an_offset_that_is_no_number_is_refused(door: Door, start: Any) -> None:
+    lease = door.asked.newest().lease
+    said = b'{"payloads": [{"replica": "%s", "fence": %d, "start": %s}]}' % (
+        lease.replica.encode(), lease.fence, (f'"{start}"' if isinstance(start, str) else str(start)).encode(),
+    )  # fmt: skip
+    answer = httpx.post(
+        f"{door.url}/v1/work/answers", content=len(said).to_bytes(4, "big") + said, headers=door.headers()
+    )
+    assert answer.status_code == 422
+
+
+def test_pieces_may_be_sent_over_those_that_are_there(door: Door) -> None:
+    for start in (0, PIECE):
+        door.cut(start, sent_bytes(len(door.payload), 2 * PIECE))
+    assert door.received() == 2 * PIECE
+    accepted(door, door.send(0))
+
+
+def test_other_bytes_than_committed_are_a_conflict_however_they_come_and_are_not_kept(door: Door) -> None:
+    door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
+    other = bytes(len(door.payload))
+    assert refusals(door.send(2 * PIECE, other)) == ["conflict"]
+    assert door.received() == 0
+    assert door.market.task().state == TaskState.UPLOADING
+    assert door.market.earned() == {}
+    accepted(door, door.send(0))
+
+
+def test_another_worker_learns_nothing_and_continues_nothing(door: Door) -> None:
+    door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
+    assert door.received(door.other) == 0
+    assert httpx.get(door.place + "0", headers=door.headers(door.other)).json() == {"received": 0}
+    assert refusals(door.send(2 * PIECE, worker=door.other)) == ["not_found"]
+    assert httpx.get(door.place).status_code == 401
+    assert door.received() == 2 * PIECE
+    accepted(door, door.send(2 * PIECE))
+
+
+def test_who_is_not_asked_leaves_nothing(door: Door) -> None:
+    """It agreed too: another replica was asked for the same bytes."""
+    asked, door.asked = door.asked, door.other
+    assert refusals(door.send(0)) == ["conflict"]
+    assert door.received() == 0
+    door.asked = asked
+    accepted(door, door.send(0))
+
+
+def test_a_piece_after_the_verdict_is_nothing(door: Door) -> None:
+    door.cut(0, sent_bytes(len(door.payload), PIECE))
+    accepted(door, door.send(PIECE))
+    assert door.send(PIECE).status_code == 409
+    assert door.received() == 0
+    assert refusals(door.send(0)) == [], "the same payload again changes nothing"
+    assert door.market.earned() == {worker.address: PRICE for worker in door.market.workers}
+
+
+def test_two_requests_do_not_write_one_upload(door: Door) -> None:
+    with door.sending(0, sent_bytes(len(door.payload), 2 * PIECE)):
+        until(lambda: door.received() == 2 * PIECE)
+        answer = door.send(0)
+        assert answer.status_code == 409
+        assert "another request" in answer.text
+    until(lambda: not door.busy())
+    accepted(door, door.send(2 * PIECE))
+
+
+def test_an_upload_goes_on_after_the_service_was_ended(door: Door) -> None:
+    door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
+    another = door.market.another()
+    lease = door.asked.newest().lease
+    kept = another.blobs.unfinished.received(door.asked.address, f"{lease.replica} {lease.fence}")
+    assert framing.whole_pieces(kept) == 2 * PIECE
+
+
+# the deadline
+
+
+def slow(door: Door, pieces: int, seconds: float) -> None:
+    """So many pieces come, each after so many seconds of the market's clock."""
+    with door.sending(0, sent_bytes(len(door.payload), 0)) as connection:
+        body = door.body(0)
+        at = len(body) - sent_bytes(len(door.payload), 0)
+        for number in range(pieces):
+            door.market.clock.now += seconds
+            connection.sendall(body[at : at + DIGEST + PIECE])
+            at += DIGEST + PIECE
+            until(lambda number=number: door.received() >= (number + 1) * PIECE)
+            time.sleep(0.05)
+            door.market.drive()
+
+
+def test_a_slow_honest_upload_is_waited_for(door: Door) -> None:
+    """Its deadline is 10 s; a piece needs 7."""
+    slow(door, 3, 7.0)
+    until(lambda: not door.busy())
+    assert door.market.task().state == TaskState.UPLOADING
+    accepted(door, door.send(3 * PIECE))
+
+
+def test_who_stops_in_the_middle_is_struck_when_the_time_that_it_was_given_is_over(door: Door) -> None:
+    slow(door, 2, 7.0)
+    until(lambda: not door.busy())
+    given = door.market.task().due_at - door.market.clock()
+    assert 0 < given < 10 * 10
+    door.market.clock.now += given + 1
+    door.market.drive()
+    assert door.market.replica(door.asked).state == ReplicaState.WITHHELD
+    assert refusals(door.send(2 * PIECE)) == ["too_late"]
+
+
+def test_who_is_so_slow_that_it_could_never_end_gets_no_longer(door: Door) -> None:
+    before = door.market.task().due_at
+    with door.sending(0, sent_bytes(len(door.payload), PIECE)):
+        until(lambda: door.received() == PIECE)
+        assert door.market.task().due_at == before
+    door.market.clock.now += 11
+    door.market.drive()
+    assert door.market.replica(door.asked).state == ReplicaState.WITHHELD
