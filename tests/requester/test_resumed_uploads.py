@@ -1,130 +1,27 @@
 """An upload that breaks off goes on where it ended, for its own worker alone, over real connections."""
 
 import socket
-import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from gradmarket.market import framing
-from gradmarket.market.framing import DIGEST, framed, sealed_piece, sent_bytes
+from gradmarket.market.framing import DIGEST, sent_bytes
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
-from gradmarket.requester.app import create_app
-from gradmarket.requester.edge.serving import config, listener
-from gradmarket.requester.store import identities
-from tests.requester.books import check_books
+from gradmarket.market.wire import PollAnswer
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import SimWorker
-
-PIECE = 8
-"""Bytes; a payload of these tests has 28: three pieces and a half."""
-
-
-class Door:
-    """The HTTP door of a market in which one worker is asked for its payload."""
-
-    def __init__(self, market: MarketFixture, url: str) -> None:
-        self.market, self.url = market, url
-        self.asked = next(worker for worker in market.workers if worker.newest().wanted)
-        self.other = next(worker for worker in market.workers if not worker.newest().wanted)
-        self.payload = self.asked.newest().payload
-        self._tokens = {worker.address: self._token(worker) for worker in market.workers}
-
-    def _token(self, worker: SimWorker) -> str:
-        with self.market.context.begin() as work:
-            return identities.issue(work, "worker", worker.address, None, self.market.clock())
-
-    def headers(self, worker: SimWorker | None = None) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._tokens[(worker or self.asked).address]}"}
-
-    @property
-    def place(self) -> str:
-        lease = self.asked.newest().lease
-        return f"{self.url}/v1/work/payloads/{lease.replica}/{lease.fence}"
-
-    def received(self, worker: SimWorker | None = None) -> int:
-        answer = httpx.get(self.place, headers=self.headers(worker))
-        assert answer.status_code == 200, answer.text
-        return int(answer.json()["received"])
-
-    def body(self, start: int, payload: bytes | None = None) -> bytes:
-        """As the worker frames it from byte `start` on."""
-        payload = self.payload if payload is None else payload
-        lease = self.asked.newest().lease
-        part = PayloadPart(replica=lease.replica, fence=lease.fence, start=start)
-        pieces = [payload[begin : begin + PIECE] for begin in range(start, len(payload), PIECE)]
-        sealed = b"".join(sealed_piece(piece) + piece for piece in pieces)
-        assert len(sealed) == sent_bytes(len(payload), start)
-        return framed(PollRequest(payloads=(part,), wait_s=0)) + sealed
-
-    def send(self, start: int, payload: bytes | None = None, worker: SimWorker | None = None) -> httpx.Response:
-        return httpx.post(
-            f"{self.url}/v1/work/answers", content=self.body(start, payload), headers=self.headers(worker), timeout=20
-        )
-
-    @contextmanager
-    def sending(self, start: int, less: int, payload: bytes | None = None) -> Iterator[socket.socket]:
-        """A connection on which all but the last `less` bytes of the body are sent; it breaks at the end."""
-        body, place = self.body(start, payload), httpx.URL(self.url)
-        head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: {self.headers()['Authorization']}"]
-        with socket.create_connection((place.host, place.port or 80), timeout=20) as connection:
-            connection.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode())
-            connection.sendall(body[: len(body) - less])
-            yield connection
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
-
-    def cut(self, start: int, less: int) -> None:
-        """Sends so much, and waits until the service has its whole pieces and has noticed that no more comes."""
-        pieces = (sent_bytes(len(self.payload), start) - less) // (PIECE + DIGEST)
-        with self.sending(start, less):
-            until(lambda: self.received() == start + pieces * PIECE)
-        until(lambda: not self.busy())
-
-    def busy(self) -> bool:
-        """Whether a request is still bringing it; one from a byte that is not there changes nothing."""
-        return "another request" in self.send(8 * PIECE).text
-
-
-def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+from tests.requester.upload_door import PIECE, Door, accepted, opened, until
 
 
 @pytest.fixture
 def door(leased: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     monkeypatch.setattr("gradmarket.market.framing.PIECE", PIECE)
-    leased.commit()
-    leased.reveal()
-    for worker in leased.workers:
-        worker.hear()
-    with listener("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(config(create_app(leased.context, nullcontext), leased.settings))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        until(lambda: server.started)
-        try:
-            yield Door(leased, f"http://127.0.0.1:{listening.getsockname()[1]}")
-        finally:
-            leased.context.notifier.close()
-            server.should_exit = True
-            thread.join()
-
-
-def accepted(door: Door, answer: httpx.Response) -> None:
-    assert answer.status_code == 200, answer.text
-    assert PollAnswer.model_validate_json(answer.content).refusals == ()
-    assert door.market.task().state == TaskState.ACCEPTED
-    assert door.market.earned() == {worker.address: PRICE for worker in door.market.workers}
-    check_books(door.market)
+    with opened(leased) as door:
+        yield door
 
 
 def refusals(answer: httpx.Response) -> list[str]:
