@@ -3,22 +3,25 @@
 document.addEventListener("DOMContentLoaded", () => {
   const steer = document.getElementById("steer"), said = document.getElementById("steered");
 
-  async function signed(transactions) {
-    if (!transactions.length) return "The service's own key pays.";
-    if (!window.ethereum) return `Sign these ${transactions.length} transactions with the owner's wallet: none is in this browser.`;
-    await window.ethereum.request({ method: "eth_requestAccounts" });
-    for (const one of transactions) {
-      const { from, to, data, value } = one;
-      const quantity = `0x${BigInt(value).toString(16)}`;
-      await window.ethereum.request({ method: "eth_sendTransaction", params: [{ from, to, data, value: quantity }] });
+  async function fund(written) {
+    const { job, symbol, decimals } = steer.dataset;
+    const amount = written ? Amounts.smallest(written, symbol, Number(decimals)) : null;
+    let told = await ask("POST", `/v1/jobs/${job}/fund`, { amount });
+    if (!told.to_sign.length) return amount ? "The service's own key pays." : "Nothing is to be signed.";
+    // what is to be signed next depends on what was: after a job is opened, the service is allowed to pay from it
+    for (const sent = new Set(); ;) {
+      const left = told.to_sign.filter((one) => !sent.has(one.to + one.data));
+      if (!left.length) return "Sent. It counts once the chain has confirmed it.";
+      await Wallet.send(left, (text) => { said.textContent = text; });
+      for (const one of left) sent.add(one.to + one.data);
+      told = await ask("POST", `/v1/jobs/${job}/fund`, { amount: null });
     }
-    return "Sent. It counts once the chain has confirmed it.";
   }
 
   async function act(name) {
-    const amount = steer.querySelector("[name=amount]").value.trim();
-    const told = await ask("POST", `/v1/jobs/${steer.dataset.job}/${name}`, name === "fund" ? { amount } : undefined);
-    return name === "fund" ? signed(told.to_sign) : `The job is ${told.state.replace("_", " ")}.`;
+    if (name === "fund") return fund(steer.querySelector("[name=amount]").value.trim());
+    const told = await ask("POST", `/v1/jobs/${steer.dataset.job}/${name}`);
+    return `The job is ${told.state.replace("_", " ")}.`;
   }
 
   for (const button of steer.querySelectorAll("[data-act]")) {
