@@ -14,6 +14,7 @@ FAMILIES: Final = (
     "askers",
     "gradients",
     "payloads",
+    "half_uploads",
     "vouchers",
     "escrow",
     "requesters",

@@ -37,6 +37,7 @@ LINES: Final = (
     "duplicate submit",
     "expired-lease submit",
     "oversize or zip-bomb upload",
+    "half an upload continued elsewhere, by another or with other bytes",
     "pickle in any file",
     "dataset link to a private address",
     "redirect to a private address",

@@ -124,6 +124,14 @@ def test_a_download_that_breaks_off_is_resumed(fetcher: Fetcher) -> None:
     assert [wanted for _, wanted in Site.seen] == [None, "bytes=50000-", "bytes=80000-"]
 
 
+@pytest.mark.parametrize("link", ["/v1/blobs/{}", "/partitions/{}"])
+def test_a_download_that_is_cut_off_at_99_percent_fetches_one_percent(fetcher: Fetcher, link: str) -> None:
+    there = len(DATA) * 99 // 100
+    Site.pages[link.format("x")], Site.cut[:] = DATA, [there]
+    assert fetcher.get(link.format("x"), named(DATA), len(DATA)) == DATA
+    assert [wanted for _, wanted in Site.seen] == [None, f"bytes={there}-"]
+
+
 def test_a_part_that_was_left_by_a_killed_worker_is_resumed(fetcher: Fetcher, tmp_path: Path) -> None:
     digest = serve()
     Cache(tmp_path, 10**6).part(digest).write_bytes(DATA[:1000])
