@@ -22,7 +22,7 @@ LANE_unit := tests/data tests/market tests/models tests/simulation $(wildcard te
 LANE_integration := tests/api tests/blobs tests/chain tests/contracts tests/fuzz tests/ops tests/requester tests/runner tests/worker
 LANE_e2e := tests/attacks tests/e2e tests/sdk
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench rounds screenshots figures lock clean
+.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench bench-peers rounds screenshots figures lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -38,6 +38,7 @@ help:
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
+	echo "make bench-peers        Flower and hivemind, each in an environment of its own, for make bench ONLY=round"
 	echo "make figures            the committed results of make bench written into the pages that quote them"
 	echo "make rounds             where a round's time goes, drawn anew: docs/rounds.svg"
 	echo "make screenshots        the web page's pictures in docs/, taken anew where Chromium is installed"
@@ -129,6 +130,13 @@ test-containers: $(DEVELOP)
 
 bench: develop
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+
+bench-peers: develop  # hivemind takes torch from .venv
+	@mkdir -p .peers
+	for peer in flower hivemind; do [ -x .peers/$$peer/bin/pip ] || $(PYTHON) -m venv .peers/$$peer; done
+	.peers/flower/bin/pip install --quiet --disable-pip-version-check flwr==1.41.0
+	echo $$PWD/.venv/lib/python3.*/site-packages > $$(echo .peers/hivemind/lib/python3.*/site-packages)/torch.pth
+	.peers/hivemind/bin/pip install --quiet --disable-pip-version-check hivemind==1.1.12
 
 figures: develop
 	@$(BIN)/python -m benchmarks.pages

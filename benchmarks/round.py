@@ -1,7 +1,8 @@
 """What a round takes besides its steps: wall time from one published update to the next, and the service's CPU.
 
 Workers are real ones whose steps replay a recorded payload: the same bytes, votes, signatures, uploads, durable commits
-and updates. One task a worker at R = 1, two workers; at R = 3 six workers, three a task.
+and updates. One task a worker at R = 1, two workers; at R = 3 six workers, three a task. In the same run, over as many
+recorded parameters: two processes over gloo, and Flower and hivemind where `make bench-peers` has installed them.
 """
 
 import os
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.figure import Figure
-from benchmarks.rig import ddp
+from benchmarks.rig import ddp, peers
 from benchmarks.rig.rounds import GPT_10M, MLP_1M, Model, measured
 from benchmarks.rig.service import service
 
@@ -48,4 +49,14 @@ def measure() -> Iterator[Figure]:
         yield Figure(f"round.overhead_s.{case.name}", median(taken), "s", PEER, ratio, case.limit, note)
         note = f"the peer; {peer[0]:.3g} to {peer[-1]:.3g}"
         yield Figure(f"round.peer_s.{case.name}", median(peer), "s", note=note)
+        yield from _beside(case, median(taken))
         yield Figure(f"round.cpu_s.{case.name}", found.service_cpu_s, "s", target=case.cpu, note="the service's")
+
+
+def _beside(case: Case, ours: float) -> Iterator[Figure]:
+    """What the peers take, and how many of their rounds one of ours takes."""
+    for peer in peers.installed():
+        seconds = peer.seconds(case.model.elements, COUNT)
+        note = f"{seconds[0]:.3g} to {seconds[-1]:.3g} over {len(seconds)}"
+        yield Figure(f"round.{peer.name}_s.{case.name}", median(seconds), "s", note=note)
+        yield Figure(f"round.over_{peer.name}.{case.name}", ours / median(seconds), "times", target="<= 1")

@@ -1,0 +1,80 @@
+"""Flower as it is deployed: a SuperLink, two SuperNodes and an app, each round by processes of its own."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+WORKERS = 2
+WARM = 1
+APP = Path(__file__).with_name("flower_app")
+LATEST_S = 300.0
+
+
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def listening(at: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", at)) == 0
+
+
+def wait_for(true: object, what: str) -> None:
+    end = time.monotonic() + LATEST_S
+    while not true():  # type: ignore[operator]
+        if time.monotonic() > end:
+            raise RuntimeError(f"not within {LATEST_S:.0f} s: {what}")
+        time.sleep(0.05)
+
+
+def main(elements: int, count: int) -> None:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder, tools, link = Path(name), Path(sys.executable).parent, port()
+        shutil.copytree(APP, folder / "app")
+        (folder / "config.toml").write_text(
+            f'[superlink]\ndefault = "bench"\n\n[superlink.bench]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
+        )
+        environment = os.environ | {
+            "FLWR_HOME": name,
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{tools}:{os.environ['PATH']}",
+        }
+        started: list[subprocess.Popen[bytes]] = []
+
+        def start(*command: str) -> None:
+            log = (folder / "log").open("ab")
+            process = subprocess.Popen([str(tools / command[0]), *command[1:]], env=environment, stdout=log, stderr=log)
+            started.append(process)
+
+        try:
+            own = ("--host", "127.0.0.1", "--port", str(link), "--disable-runtime-dependency-installation")
+            start("flower-superlink", "--insecure", *own)
+            wait_for(lambda: listening(link), "the SuperLink listens")
+            for rank in range(WORKERS):
+                at = ("--superlink", f"127.0.0.1:{link}", "--port", str(port()))
+                start("flower-supernode", "--insecure", *at, "--node-config", f"partition-id={rank}")
+            config = f'elements={elements} rounds={WARM + count} workers={WORKERS} out="{name}"'
+            run = [str(tools / "flwr"), "run", str(folder / "app"), "bench", "-c", config]
+            done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120, check=False)
+            if done.returncode:
+                raise RuntimeError(done.stdout + done.stderr)
+            wait_for((folder / "seconds").exists, f"the rounds are over; {(folder / 'log').read_text()[-500:]}")
+            print(json.dumps(json.loads((folder / "seconds").read_text())[WARM:]))
+        finally:
+            for process in reversed(started):
+                process.terminate()
+                process.wait(30)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
