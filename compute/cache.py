@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -93,9 +93,15 @@ class Cache:
             self._throw_out(self.limit - length, part)
             self._filling[part] = max(length, self._filling.get(part, 0))
 
+    @property
+    def newest(self) -> float:
+        """Returns when the newest file was read or written, in Unix time; 0 where there is none."""
+        stats = (_stat(path) for path in self._folder.iterdir() if path.suffix != LOCK)
+        return max((stat.st_mtime for stat in stats if stat is not None), default=0.0)
+
     def put(self, digest: Digest, data: bytes) -> None:
-        """Keeps bytes that were made here, under their digest. Raises as `make_room` does."""
-        with self.filling(digest, len(data)) as part:
+        """Keeps bytes that were made here under their digest, where there is room for them."""
+        with suppress(DownloadRefused, DownloadFailed), self.filling(digest, len(data)) as part:
             part.write_bytes(data)
             self.keep(digest)
 

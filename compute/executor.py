@@ -1,23 +1,21 @@
 """Computes an offer's payload: fetches what was published by digest, runs the step, and encodes the result."""
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import Effort, MachineLimits, Unfit, too_heavy, unlike
 from gradmarket.compute.partitions import Partitions, chosen
 from gradmarket.compute.prefetch import Prefetch
 from gradmarket.compute.published import parameters
-from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, layout_of
+from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, Windowed, layout_of
 from gradmarket.market.data.manifest import training
 from gradmarket.market.data.values import Outside, outside
 from gradmarket.market.errors import Refused
@@ -61,9 +59,10 @@ class Executor:
         self._borne: Digest | None = None
         """The last publication whose step is within this machine's limits."""
         self._window_states = window_states
+        self.windowed = Windowed(0.0 if window_states is None else window_states.newest)
         self._partitions = Partitions(runner, fetcher)
         self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
-        self._alone = threading.RLock()
+        self._alone = runner.alone
         """Held to load a document and then compute with it: a lease is computed in another thread."""
 
     def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
@@ -71,7 +70,10 @@ class Executor:
 
         Raises Refused if what was published is malformed, or too heavy for this machine.
         """
-        return self._answered(publication, offer, lambda task: task.whole(self._keep))
+        answered = self._answered(publication, offer, lambda task: task.whole(self._keep))
+        if publication.spec.step.leaves:
+            self.windowed = Windowed(time.time(), offer.lease_seconds + offer.upload_seconds)
+        return answered
 
     def replay(
         self, publication: Publication, offer: Offer, window: int, leaves: Sequence[Digest | None]
@@ -109,10 +111,8 @@ class Executor:
         return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed)
 
     def _keep(self, digest: Digest, state: bytes) -> None:
-        """Keeps a state that may be asked for; one that finds no room is computed anew when it is."""
         if self._window_states is not None:
-            with suppress(DownloadRefused, DownloadFailed):
-                self._window_states.put(digest, state)
+            self._window_states.put(digest, state)
 
     def bad_row(self, publication: Publication, offer: Offer) -> tuple[str, Outside | None]:
         """Returns the task's partition and the first of its values that the model does not accept.

@@ -23,6 +23,14 @@ Answered = tuple[Mapping[str, np.ndarray], Sequence[Hash]]
 """The tensors of an answer, and its leaves."""
 
 
+@dataclass(frozen=True)
+class Windowed:
+    """When a machine last committed to states, in Unix time, and how long an audit waits for one, in seconds."""
+
+    at: float
+    waits_s: float = 0.0
+
+
 def layout_of(publication: Publication, info: DocumentInfo) -> Layout:
     """Returns the layout of the job's payloads."""
     return replace(info.layout, leaves=publication.spec.step.leaves)

@@ -1,4 +1,4 @@
-"""The JSON requests and responses between the requester and its auditors; market.wire has those of workers."""
+"""The JSON requests and responses of audits: the auditors', and what an audit asks of workers."""
 
 from typing import Annotated
 
@@ -6,8 +6,8 @@ from pydantic import Field
 
 from gradmarket.market.fields import HashField
 from gradmarket.market.job_parts import DigestField
-from gradmarket.market.rules import loss_change_test
-from gradmarket.market.terms import JobId, TaskId
+from gradmarket.market.rules import loss_change_test, task_windows
+from gradmarket.market.terms import JobId, ReplicaId, TaskId
 from gradmarket.market.wire import OfferFields
 from gradmarket.market.wire_fields import NO_NUL, NumbersFields, Wire
 
@@ -29,6 +29,16 @@ class ScoreTask(Wire):
     seed: HashField
 
 
+class WindowTask(Wire):
+    """A request to repeat window `window` of a task and its last one (rules.task_windows), in the first run alone.
+
+    `leaves` are those of the accepted answer, but for the one at the drawn window's end, which the auditor is to find.
+    """
+
+    window: int = Field(ge=0, lt=task_windows.MOST)
+    leaves: tuple[DigestField | None, ...] = Field(max_length=task_windows.MOST)
+
+
 class AuditWork(Wire):
     """An accepted task as its workers got it, without their answers; `run` numbers the auditor's first run of it.
 
@@ -45,6 +55,7 @@ class AuditWork(Wire):
     wave_seed: HashField | None = None
     calibrates: bool = False
     score: ScoreTask | None = None
+    window: WindowTask | None = None
 
 
 class AuditAssignment(Wire):
@@ -106,3 +117,24 @@ class AuditReceipt(Wire):
     """
 
     again: bool
+
+
+class StateRequest(Wire):
+    """An audit repeats a window of this replica's task: its worker should bring the state of that digest.
+
+    That is the first state of window `number`; `seconds` are left.
+    """
+
+    replica: ReplicaId
+    job: JobId
+    number: int
+    digest: DigestField
+    seconds: float
+
+
+class StatesAsked(Wire):
+    states: tuple[StateRequest, ...] = ()
+
+
+class StateReceipt(Wire):
+    digest: DigestField

@@ -50,6 +50,8 @@ class Runner:
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self.settings = settings or RunnerSettings()
         self._lock = threading.RLock()
+        self.alone = threading.RLock()
+        """Held by a caller over several calls that belong together, such as `load` and `compute`."""
         self._children = JobChildren()
         self._documents: dict[str, KnownDocument] = {}
         self._current = ""

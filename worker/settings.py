@@ -59,6 +59,8 @@ class WorkerSettings(BaseSettings):
     """Bytes that a step may take."""
     max_disk: int = Field(default=16 * GIB, ge=2**20)
     """Bytes that downloads may take."""
+    max_window_states: int = Field(default=4 * GIB, ge=0)
+    """Bytes of states kept for audits of a task's windows; the oldest go first, and one that went is computed anew."""
     max_download: int = Field(default=4 * GIB, ge=2**20)
     """Bytes of one download."""
     max_flops: float = Field(default=1e16, gt=0)

@@ -117,8 +117,19 @@ def _show(expected: Forecast, assumed: Assumed) -> None:
         odds = (f"{value:.2%}" for value in (row.wrong_per_task, row.silently, row.wrong_in_job))
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}")
     Console().print(table)
-    for line in _words(expected, assumed):
+    for line in (*_window_words(expected), *_words(expected, assumed)):
         typer.echo(line)
+
+
+def _window_words(expected: Forecast) -> list[str]:
+    windows, rate = expected.windows, expected.plan.audit
+    if windows is None:
+        return []
+    return [
+        f"An audit repeats two of a task's {windows.count} windows, {windows.share:.3g} of its steps. A gradient that "
+        f"is wrong in one window is found with p / {windows.count - 1} = {rate * windows.found:.3g}, one that is wrong "
+        f"in m of them m times as often, and one that is wrong in the last with p = {rate:.3g}."
+    ]
 
 
 def _words(expected: Forecast, assumed: Assumed) -> list[str]:
@@ -127,7 +138,8 @@ def _words(expected: Forecast, assumed: Assumed) -> list[str]:
         return ["No stake is at risk: nobody is deterred, whatever is audited. Votes are all that protects this job."]
     sign = ">" if against.deterred else "<="
     verdict = "lying costs more than it gains" if against.deterred else "lying pays"
-    lines = [f"p {sign} (c + B) / S: {expected.plan.audit:.4g} {sign} {against.least_audit:.4g}: {verdict}."]
+    rate = expected.plan.audit * (expected.windows.found if expected.windows else 1.0)
+    lines = [f"p {sign} (c + B) / S: {rate:.4g} {sign} {against.least_audit:.4g}: {verdict}."]
     if against.stake_needed is not None:
         lines.append(
             f"A liar is caught within {against.spoiled_before_caught:.0f} wrong gradients (95 %); "

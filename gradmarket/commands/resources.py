@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -81,7 +81,7 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     manifest, info, bound = measured(spec, market)
     task = cost(info.document, bound, spec.step)
     partitions = [partition.bytes for partition in training(manifest, spec)]
-    upload = payload_bytes(info.layout, codec(spec.uplink.codec))
+    upload = payload_bytes(replace(info.layout, leaves=spec.step.leaves), codec(spec.uplink.codec))
     tasks = spec.sizes.all
     replicas = tasks * spec.replication.replicas
     download = task_download(spec, info, task.state, speed.workers)

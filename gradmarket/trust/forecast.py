@@ -5,9 +5,10 @@ from fractions import Fraction
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import auditing, exposure
+from gradmarket.market.rules import auditing, exposure, task_windows
 from gradmarket.market.rules.collusion import ColludingPool, odds, over_a_job, silent
 from gradmarket.market.rules.replication import Plan
+from gradmarket.market.step import LocalStep, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +59,46 @@ class Deterrence:
 
 
 @dataclass(frozen=True, slots=True)
+class Windows:
+    """What an audit repeats of a task: two of `count` windows, `share` of its inner steps (rules.task_windows)."""
+
+    count: int
+    share: float
+    found: float
+    """How often an audit finds an answer that is wrong in one window; in the last one it always does."""
+
+    @classmethod
+    def of(cls, step: Step) -> "Windows | None":
+        """Returns None where an audit repeats the whole task."""
+        if not isinstance(step, LocalStep) or step.window is None:
+            return None
+        share = task_windows.share(step.steps, step.window)
+        return cls(step.leaves + 1, share, task_windows.found(1, step.leaves))
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     plan: Plan
     tasks: int
     rows: tuple[Row, ...]
     deterrence: Deterrence
+    windows: Windows | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
+    """Where audits repeat windows of a task, a lie is in one window: that is what they find most rarely."""
     plan = spec.plan() if assumed.audit is None else replace(spec.plan(), audit=assumed.audit)
-    tasks = spec.all_needed
-    rows = tuple(_row(plan, tasks, ColludingPool(share, assumed.workers)) for share in assumed.shares)
-    return Forecast(plan, tasks, rows, _deterrence(plan.audit, assumed))
+    tasks, windows = spec.all_needed, Windows.of(spec.step)
+    found, share = (1.0, 1.0) if windows is None else (windows.found, windows.share)
+    seen, repeated = plan.audit * found, plan.audit * share
+    rows = tuple(_row(plan, tasks, ColludingPool(part, assumed.workers), seen, repeated) for part in assumed.shares)
+    return Forecast(plan, tasks, rows, _deterrence(seen, assumed), windows)
 
 
-def _row(plan: Plan, tasks: int, pool: ColludingPool) -> Row:
+def _row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float) -> Row:
     chances = odds(plan, pool)
     wrong = chances.wrongly_accepted
     return Row(
@@ -83,8 +106,8 @@ def _row(plan: Plan, tasks: int, pool: ColludingPool) -> Row:
         wrong_per_task=float(wrong),
         silently=float(silent(plan, pool)),
         wrong_in_job=over_a_job(wrong, tasks),
-        tasks_until_caught=_finite(exposure.expected_before_caught(plan.audit, float(wrong))),
-        compute=float(chances.replicas) + plan.audit,
+        tasks_until_caught=_finite(exposure.expected_before_caught(seen, float(wrong))),
+        compute=float(chances.replicas) + repeated,
     )
 
 

@@ -59,6 +59,8 @@ class AuditView(BaseModel):
     root: str | None
     sketch: dict[str, str] | None
     """The sketch of the auditor's answer, under the wave's seed; only in the evidence of tasks compared by sketches."""
+    window: int | None
+    """The window of the task that was repeated beside the last one; null where the whole task was."""
     runs: int
     seconds: float | None
     ended_at: str | None

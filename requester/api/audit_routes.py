@@ -50,6 +50,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
         wave_seed=claimed.wave_seed,
         calibrates=claimed.calibrates,
         score=ScoreTask(payload=claimed.score.payload, seed=claimed.score.seed) if claimed.score else None,
+        window=claimed.window,
     )
     return AuditAssignment(work=work)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from gradmarket.market.errors import NotFound, PayloadRefused
 from gradmarket.market.gradient.inspection import Diverged
@@ -102,8 +102,7 @@ def _book_one(
         _reject_one(context, work, hand, replica, finding.reason, now)
     else:
         reason = str(finding) if isinstance(finding, Diverged) else ""
-        kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
-        _accept(context, work, hand, accounts, kept, reason, now)
+        _accept(context, work, hand, accounts, delivery, reason, now)
     return None
 
 
@@ -119,13 +118,14 @@ def _accept(
     work: Work,
     hand: TaskInHand,
     accounts: Accounts,
-    kept: dict[str, Any],
+    delivery: Delivery,
     diverged: str,
     now: float,
 ) -> None:
     """Marks the task ACCEPTED or DIVERGED and pays every agreeing replica, with vouchers, in this one transaction."""
     task, job, agreeing = hand.task, hand.job, hand.in_state(ReplicaState.AGREE)
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
+    kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
     work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
         _pay(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
@@ -138,7 +138,7 @@ def _accept(
     if diverged and audit_draws.may_be_a_lie(job):
         audit_draws.suspect(work, task, now)
     elif not diverged and jobs.spec(job).audited:
-        audit_draws.draw(work, hand, now)
+        audit_draws.draw(work, hand, delivery.leaves(), now)
     elif not diverged and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:

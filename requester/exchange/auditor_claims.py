@@ -6,14 +6,16 @@ scored audit cannot be blind: its auditor gets the accepted payload, and answers
 
 from dataclasses import dataclass, replace
 
-from gradmarket.market.audit_wire import AuditAnswer
+from gradmarket.market.audit_wire import AuditAnswer, WindowTask
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.gradient.payload_layout import LEAF_BYTES
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import auditing, sketch_packing
 from gradmarket.market.terms import AuditState, Hash
+from gradmarket.market.wire import digest_of
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import calibrating, scoring
-from gradmarket.requester.store import audits, ballots
+from gradmarket.requester.moves import calibrating, scoring, window_draws
+from gradmarket.requester.store import audits, ballots, window_states
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Audit, Job, Task, Wave
 from gradmarket.requester.store.work import RowReader, Work
@@ -35,6 +37,8 @@ class Claimed:
     wave_seed: Hash | None = None
     calibrates: bool = False
     score: scoring.ScoringTask | None = None
+    window: WindowTask | None = None
+    """Two windows to repeat, in place of the whole task."""
 
 
 def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
@@ -47,8 +51,20 @@ def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | N
             return None if run is None else _claimed(work, work.get_one(Task, run.task_id), run.runs, True)
         task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claimed_until = auditor, now + task.offer.lease_seconds
+        if audit.window is not None and window_states.missing(work, task.id):
+            window_draws.whole(context, work, task, audit)
         score = scoring.wanted(work, task) if audit.scored else None
-        return replace(_claimed(work, task, audit.runs), score=score)
+        return replace(_claimed(work, task, audit.runs), score=score, window=_window(audit))
+
+
+def _window(audit: Audit) -> WindowTask | None:
+    """Returns what the auditor repeats of the task, without the leaf that it is to find; None for the whole."""
+    if audit.window is None or audit.leaves is None:
+        return None
+    cut = range(0, len(audit.leaves), LEAF_BYTES)
+    leaves = [digest_of(Hash(audit.leaves[start : start + LEAF_BYTES])) for start in cut]
+    told = (None if number == audit.window else leaf for number, leaf in enumerate(leaves))
+    return WindowTask(window=audit.window, leaves=tuple(told))
 
 
 def _claimed(reader: RowReader, task: Task, runs: int, calibrates: bool = False) -> Claimed:
@@ -90,6 +106,8 @@ def _take(context: Context, work: Work, task: Task, audit: Audit, said: AuditAns
     audit.root, audit.seconds = said.root, said.seconds
     work.flush()
     if passes is None:
+        if audit.window is not None:  # the second run repeats the whole task, and a conviction needs it
+            window_draws.whole(context, work, task, audit)
         audit.claimed_until = context.clock() + task.offer.lease_seconds
         return True  # logged only when the audit ends: an event now would reveal that the task is audited
     work.move_now(audit, AuditState.ANSWERED, claimed_until=None)

@@ -7,8 +7,9 @@ from gradmarket.market.errors import Conflict, PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable
+from gradmarket.market.gradient.payload import leaves_of
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, Hash
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
@@ -36,6 +37,13 @@ class Delivery:
     incoming: Incoming
     digest: Digest
     found: Found | None
+
+    def leaves(self) -> list[Hash]:
+        """Returns the leaves of a well-formed payload (rules.task_windows)."""
+        if not self.want.layout.leaves:
+            return []
+        with self.incoming.mapped() as data:
+            return leaves_of(self.want.layout, data, codec(self.want.spec.uplink.codec))
 
 
 def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:

@@ -14,7 +14,7 @@ from gradmarket.market.gradient.round_update import OptimizerStep
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Deadlines, Link, LinkedData, ReadyModel
 from gradmarket.market.model import arguments
-from gradmarket.market.rules import payment
+from gradmarket.market.rules import payment, verifiers
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Amount, Units
 from gradmarket.requester import dataset
@@ -45,8 +45,8 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     move_of(spec)
     if isinstance(spec.step, LocalStep):
         chosen("step.optimizer", spec.step.optimizer)
-    if spec.step.leaves:
-        raise JobRefused("step.window", "this service audits whole tasks: leave it out")
+    if spec.step.leaves and (fault := _no_windows(spec)):
+        raise JobRefused("step.window", fault)
     if isinstance(spec.model, ReadyModel):
         arguments.parsed(spec.model.architecture, spec.model.arguments)
     if isinstance(spec.data, LinkedData):
@@ -68,6 +68,17 @@ def completed(spec: JobSpec, seed: int) -> JobSpec:
     if isinstance(step, LocalStep) and "rewarm" not in step.model_fields_set:
         drawn |= {"step": step.model_copy(update={"rewarm": step.usual_rewarm})}
     return spec.model_copy(update=drawn)
+
+
+def _no_windows(spec: JobSpec) -> str:
+    """Returns why audits of this job cannot repeat two windows of a task; empty where they can."""
+    if not spec.audited:
+        return 'only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
+    if spec.verifier.name != verifiers.DEFAULT:
+        return f"a state is compared by bits: set verifier to {verifiers.DEFAULT}, or leave it out"
+    if spec.gain is not None:
+        return f"{spec.replication.name} counts audits of whole tasks: set another replication, or leave it out"
+    return ""
 
 
 def _pays_a_round(spec: JobSpec) -> None:

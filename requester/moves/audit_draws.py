@@ -1,12 +1,13 @@
 """Decides which accepted tasks are audited, and why. The rules are market.rules.auditing and market.rules.classes."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.reputation import BARRED_S
-from gradmarket.market.terms import AuditState, Digest, ReplicaState
+from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.moves import copies, scoring
+from gradmarket.requester.moves import copies, scoring, window_draws
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.tables import Audit, Job, Task
@@ -28,8 +29,11 @@ SUSPECT: Final = "its answer diverged"
 REOPENED: Final = "another audit of the same operator failed"
 
 
-def draw(work: Work, hand: TaskInHand, now: float) -> None:
+def draw(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
     """Draws whether the task is audited, by the offer's last link and the accepted root; orders the audit.
+
+    `leaves`: of the accepted answer. An audit that chance alone orders repeats two windows of the task; all others, and
+    those of an unproven class, repeat the whole.
 
     Called in the transaction that accepts the task. The audit is certain if another task has the same root, if a paid
     worker was barred meanwhile, if one replica decided in an unproven class, or, where answers are scored, if no test
@@ -50,7 +54,9 @@ def draw(work: Work, hand: TaskInHand, now: float) -> None:
     else:
         rate, certain = classes.rate(plan, task.determinism_class == job.proven_class), UNPROVEN
     if auditing.drawn(link, task.offer_digest, hash_of(Digest(task.root or "")), rate):
-        order(work, task, rate, DRAWN if rate == plan.audit else certain, now)
+        audit = order(work, task, rate, DRAWN if rate == plan.audit else certain, now)
+        if leaves and (plan.first_wave > 1 or task.determinism_class == job.proven_class):
+            window_draws.draw(work, hand, audit, link, leaves, now)
 
 
 def may_be_a_lie(job: Job) -> bool:
@@ -67,20 +73,20 @@ def suspect(work: Work, task: Task, now: float) -> None:
     order(work, task, 1.0, SUSPECT, now)
 
 
-def order(work: Work, task: Task, rate: float, reason: str, now: float) -> None:
-    work.add(
-        Audit(
-            task_id=task.id,
-            job_id=task.job_id,
-            round=task.merge_round,
-            state=AuditState.DUE,
-            rate=rate,
-            determinism_class=task.determinism_class or "",
-            reason=reason,
-            scored=jobs.spec_of(work, task).verifier.scored,
-            runs=0,
-            auditor="",
-            created_at=now,
-        )
+def order(work: Work, task: Task, rate: float, reason: str, now: float) -> Audit:
+    audit = Audit(
+        task_id=task.id,
+        job_id=task.job_id,
+        round=task.merge_round,
+        state=AuditState.DUE,
+        rate=rate,
+        determinism_class=task.determinism_class or "",
+        reason=reason,
+        scored=jobs.spec_of(work, task).verifier.scored,
+        runs=0,
+        auditor="",
+        created_at=now,
     )
+    work.add(audit)
     work.flush()
+    return audit

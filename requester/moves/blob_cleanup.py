@@ -9,7 +9,7 @@ from gradmarket.market.gradient.published_update import worth
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import blob_needs, jobs, published_updates, unneeded
+from gradmarket.requester.store import blob_needs, jobs, published_updates, unneeded, window_states
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Round, UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
@@ -18,6 +18,7 @@ PAYLOAD: Final = "payload"
 SNAPSHOT: Final = "snapshot"
 PARAMETERS: Final = "parameters"
 UPDATE: Final = "update"
+STATE: Final = "state"
 """What a blob was to the job that let it go, and by which rule it is dropped: see `_needed`."""
 KEPT_NEWEST = 3
 """How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
@@ -52,6 +53,15 @@ def payload(context: Context, digest: Digest) -> None:
     drop(context, digest, lambda reader: blob_needs.needs_payload(reader, digest))
 
 
+def state(context: Context, digest: Digest) -> None:
+    """Deletes a state that came too late for its audit."""
+    drop(context, digest, partial(_needs_state, digest))
+
+
+def _needs_state(digest: str, reader: RowReader) -> bool:
+    return window_states.needed(reader, digest) or blob_needs.needs_payload(reader, digest)
+
+
 def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
     """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
     with context.begin() as work:
@@ -82,6 +92,8 @@ def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
         return blob_needs.needs_payload(reader, row.digest)
     if row.kind == SNAPSHOT:
         return blob_needs.names_blob(reader, row.digest)
+    if row.kind == STATE:
+        return _needs_state(row.digest, reader)
     if row.kind == UPDATE:
         return blob_needs.needs_update(reader, row.digest, row.job_id, row.after)
     every = context.settings.keep_parameters_every

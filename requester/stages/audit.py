@@ -14,7 +14,16 @@ from gradmarket.market.rules import classes, operators, overlap
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup, calibrating, copies, resume, scoring, task_attempts, verdicts
+from gradmarket.requester.moves import (
+    blob_cleanup,
+    calibrating,
+    copies,
+    resume,
+    scoring,
+    task_attempts,
+    verdicts,
+    window_draws,
+)
 from gradmarket.requester.moves.audit_draws import REOPENED, order
 from gradmarket.requester.moves.ending import call_off
 from gradmarket.requester.store import accusations, audits, ballots, earned_rows, in_hand, jobs, reputations
@@ -62,9 +71,13 @@ def run(context: Context, task_id: str) -> float | None:
                 resume.after_a_lie(context, work, job)
         for other in copies.followed(work, task):
             order(work, other, 1.0, copies.ALIKE, now)
+        let_go = audit.leaves is not None
+        window_draws.over(work, task, audit, now)
         work.notify("aftermath", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
         blob_cleanup.payload(context, task.payload)
+    if let_go:
+        blob_cleanup.drop_unneeded(context, its_job)
     return None
 
 
@@ -93,9 +106,12 @@ def _wrong(reader: RowReader, task: Task, audit: Audit, paid: list[Replica]) -> 
 
 
 def _pass(work: Work, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
-    """Ends the audit as passed. A score that does not convict adds nothing to a record and proves no class."""
+    """Ends the audit as passed.
+
+    A score that does not convict, or two windows of a task, add nothing to a record and prove no class.
+    """
     work.move_now(audit, AuditState.PASSED, ended_at=now)
-    if not audit.scored:
+    if not audit.scored and audit.window is None:
         confirmed = [replica.operator for replica in paid if replica.root == audit.root]
         reputations.passed(work, confirmed, audit.determinism_class, now)
         _prove(work, job, audit, now)

@@ -7,6 +7,7 @@ from sqlalchemy import case, exists, func, or_, select
 
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
+from gradmarket.requester.store import window_states
 from gradmarket.requester.store.locks import held_tasks
 from gradmarket.requester.store.tables import Audit, Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
@@ -59,10 +60,13 @@ def confirmed(reader: RowReader, audit: Audit) -> Sequence[Party]:
 
 
 def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
-    """Returns the oldest due audit that this class may run and nobody is running; skips rows that are locked."""
+    """Returns the oldest due audit that this class may run and nobody is running; skips rows that are locked.
+
+    One that waits for a worker's states is not due yet.
+    """
     free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
     able = or_(Audit.determinism_class == determinism_class, Audit.scored)
-    due = select(Audit).where(Audit.state == AuditState.DUE, able, free)
+    due = select(Audit).where(Audit.state == AuditState.DUE, able, free, ~window_states.awaited(now))
     first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
     return work.session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
 

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.terms import Digest
+from gradmarket.requester.store import jobs
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Job
 
@@ -41,7 +42,8 @@ def layout_of(job: Job) -> Layout:
 
 
 def _layout(job: Job) -> Layout:
-    return Layout(tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout))
+    entries = tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout)
+    return Layout(entries, jobs.spec(job).step.leaves)
 
 
 def layout_facts(layout: Layout) -> tuple[EntryFacts, ...]:

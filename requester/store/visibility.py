@@ -7,7 +7,7 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task
+from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task, WindowState
 from gradmarket.requester.store.work import RowReader
 
 FIRST = "publication.parameters"
@@ -24,8 +24,12 @@ def to_anybody(reader: RowReader, digest: Digest) -> bool:
 
 
 def is_answer(reader: RowReader, digest: Digest) -> bool:
-    """Whether the blob is an accepted payload: no worker reads it, though its digest, the task's root, is published."""
-    return bool(reader.session.scalar(select(exists().where(Task.payload == digest))))
+    """Whether the blob is an accepted payload, or a state that an audit has of a worker: no worker reads it.
+
+    The digest of a payload, the task's root, is published.
+    """
+    kept = or_(exists().where(Task.payload == digest), exists().where(WindowState.digest == digest))
+    return bool(reader.session.scalar(select(kept)))
 
 
 def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:

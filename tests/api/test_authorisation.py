@@ -67,6 +67,8 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("POST", "/v1/work/answers"): (401, 403, 200, 200),
     ("GET", "/v1/work/payloads/{replica}/{fence}"): (401, 403, 200, 200),  # of another's it tells nothing
+    ("GET", "/v1/work/states"): (401, 403, 200, 200),
+    ("PUT", "/v1/work/states/{digest}"): (401, 403, 404, 404),  # no audit asks for it
     ("GET", "/v1/workers/{address}"): EVERYBODY,
     ("POST", "/v1/workers/{address}/withdrawal"): (401, 422, 422, 422),  # the payout key did not sign it
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),

@@ -23,6 +23,9 @@ JOB = {
     "price": "1000000000",
 }
 
+WINDOWED = {"kind": "local", "rows": 8, "steps": 7, "window": 2, "optimizer": {"lr": 0.1}}
+AUDITED = {"step": WINDOWED, "audit": {"probability": 0.5}, "replication": {"replicas": 3, "max_replicas": 3}}
+
 
 def problem(answer: httpx.Response, status: int) -> dict:  # type: ignore[type-arg]
     assert answer.status_code == status, answer.text
@@ -63,6 +66,10 @@ def test_a_job_is_created_with_its_place_its_notice_and_its_highest_cost(service
         ({"deadlines": {"lease_s": 4}}, "deadlines.lease_s"),
         ({"deadlines": {"wave_s": 4}}, "deadlines.wave_s"),
         ({"deadlines": {"upload_s": 1}}, "deadlines.upload_s"),
+        ({"step": WINDOWED}, "step.window"),  # nothing is audited
+        ({"step": WINDOWED | {"window": 4}, "audit": {"probability": 0.5}}, "step"),  # of all seven steps
+        (AUDITED | {"verifier": {"name": "tolerance"}}, "step.window"),
+        (AUDITED | {"replication": {"name": "adaptive"}}, "step.window"),
         ({"name": "a\0b"}, ""),
         ({"model": {"architecture": "mlp", "arguments": {"a\0": 1}}}, ""),
     ],
@@ -72,6 +79,10 @@ def test_a_bad_job_is_refused_by_the_name_of_its_field(service, changed: dict, f
     body = problem(service.requester.post("/v1/jobs", json={**JOB, **changed}), 422)
     assert any(entry["field"].startswith(field) for entry in body["errors"]), body
     assert len(service.anyone.get("/v1/jobs?limit=500").json()["items"]) == before, "nothing was changed"
+
+
+def test_a_job_whose_audits_repeat_windows_is_taken(service) -> None:  # type: ignore[no-untyped-def]
+    assert service.requester.post("/v1/jobs", json=JOB | AUDITED).status_code == 201
 
 
 def test_without_a_token_the_problem_says_which_one_to_send(service) -> None:  # type: ignore[no-untyped-def]

@@ -13,6 +13,7 @@ from gradmarket.requester.exchange.auditor_claims import Claimed
 from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store.tables import Audit
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
+from tests.requester.market_windows import WindowWorker
 from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
 
 
@@ -23,21 +24,26 @@ class SimAuditor:
         behaviour: Behaviour = HONEST,
         determinism_class: str = CLASS,
         name: str = "auditor",
+        kind: type[SimWorker] = SimWorker,
     ) -> None:
         self.market, self.determinism_class, self.name = market, determinism_class, name
-        self.computer = SimWorker(market, key_of("auditor"), behaviour, determinism_class)
+        self.computer = kind(market, key_of("auditor"), behaviour, determinism_class)
 
     def claim(self) -> Claimed | None:
         return auditor_claims.claim(self.market.context, self.name, self.determinism_class)
 
-    def find(self, claimed: Claimed) -> Digest:
-        return blob_digest(self.computer.compute(OfferFields.of(claimed.offer)))
+    def find(self, claimed: Claimed, again: int = 0) -> Digest:
+        """The root of one run; the first of a windowed audit repeats two windows."""
+        offer = OfferFields.of(claimed.offer)
+        if claimed.window is None or again or not isinstance(self.computer, WindowWorker):
+            return blob_digest(self.computer.compute(offer))
+        return blob_digest(self.computer.replay(offer, claimed.window))
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
         if claimed.calibrates:
             return calibrating.answer(self.market.context, claimed.task, self.sketched(claimed, again))
-        found = {"root": self.find(claimed), "sketch": self.beside(claimed)}
+        found = {"root": self.find(claimed, again), "sketch": self.beside(claimed)}
         said = AuditAnswer(auditor=self.name, run=claimed.run + again, seconds=1.0, **found)
         return auditor_claims.answer(self.market.context, claimed.task, said)
 

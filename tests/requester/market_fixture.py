@@ -252,9 +252,10 @@ class MarketFixture:
         determinism_class: str = CLASS,
         reserved: int = 1000 * PRICE,
         consent: int | None = None,
+        kind: type[SimWorker] = SimWorker,
     ) -> SimWorker:
         """A worker that has signed in, with `reserved` units for it in the job; `consent`: its payout key's nonce."""
-        made = SimWorker(self, key_of(f"worker {next(self._names)}"), behaviour, determinism_class)
+        made = kind(self, key_of(f"worker {next(self._names)}"), behaviour, determinism_class)
         with self.context.begin() as work:
             identities.sign_in(work, made.address, payout or made.address, None, self.clock(), consent)
             work.flush()

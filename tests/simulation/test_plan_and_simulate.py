@@ -62,6 +62,23 @@ def test_the_job_s_own_audits_count_unless_others_are_asked_about(tmp_path: Path
     assert (row["wrong_per_task"], row["compute"]) == pytest.approx((0.1, 1.25))
 
 
+def test_a_plan_says_what_audits_of_windows_find(tmp_path: Path) -> None:
+    """One wrong window of thirty is the lie that they find most rarely, and the cost is of what they repeat."""
+    job = json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "audited", "audit": 0.25}}
+    step = {"kind": "local", "steps": 30, "rows": 4, "optimizer": {"lr": 0.1}}
+    file, whole = tmp_path / "job.json", tmp_path / "whole.json"
+    file.write_text(json.dumps(job | {"step": step | {"window": 1}}))
+    whole.write_text(json.dumps(job | {"step": step}))
+    found, before = (said("job", "plan", str(one), "--trust", "--json")["trust"] for one in (file, whole))
+    assert before["windows"] is None
+    assert found["windows"] == pytest.approx({"count": 30, "share": 2 / 30, "found": 1 / 29})
+    row, full = found["rows"][0], before["rows"][0]
+    assert row["tasks_until_caught"] == pytest.approx(29 * full["tasks_until_caught"])
+    assert (row["compute"], full["compute"]) == pytest.approx((1 + 0.25 * 2 / 30, 1.25))
+    told = RUNNER.invoke(app, ["job", "plan", str(file), "--trust"]).output
+    assert "two of a task's 30 windows" in " ".join(told.split())
+
+
 def test_the_picture_is_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "trust.svg"
     result = RUNNER.invoke(app, ["job", "plan", EXAMPLE, "--svg", str(path), "--workers", "20"])

@@ -20,6 +20,7 @@ from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.expected_pay import prospect
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.upkeep import Upkeep
+from gradmarket.worker.markets.window_states import WindowStates
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money import consents, known_chains
 from gradmarket.worker.money.account_store import AccountStore
@@ -72,7 +73,9 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
     shared.stack.callback(fetcher.close)
     limits = limits_of(settings)
     _say_unconfined(shared)
-    bench = Executor(shared.runner, fetcher, limits, shared.wrapper(shared.runner.compute) if shared.wrapper else None)
+    compute = shared.wrapper(shared.runner.compute) if shared.wrapper else None
+    window_states = Cache(settings.data / "windows", settings.max_window_states)
+    bench = Executor(shared.runner, fetcher, limits, compute, window_states)
     context = WorkerContext(
         settings,
         limits,
@@ -127,6 +130,7 @@ class MarketSession:
         )
         self._loop = Loop(context, self._replica_files, beside=alone)
         self._upkeep = Upkeep(context, redeemer, self._replica_files)
+        self._window_states = WindowStates(context, self._replica_files)
         self.worth = Fraction(0)
         self._gone = False
 
@@ -149,6 +153,7 @@ class MarketSession:
         with_name = f"Worker {context.address}, paid out to {self._payout}, class {context.determinism_class}"
         facts = {"address": context.address, "payout": self._payout, "market": context.market.origin}
         context.journal.say("joining", f"{with_name}.", **facts)
+        self._window_states.start()
         self.look()
 
     def look(self) -> None:
@@ -193,6 +198,7 @@ class MarketSession:
 
     def leave(self) -> None:
         """Reports what is still to be reported, then redeems the vouchers and closes the accounts."""
+        self._window_states.stop()
         for _ in range(LAST_WORDS):
             self.finish(wait_s=0.0)
             if not self._loop.owes_word:
@@ -201,6 +207,7 @@ class MarketSession:
         self._upkeep.close_all()
 
     def leave_now(self) -> None:
+        self._window_states.stop()
         try:
             self._loop.leave_now()
         except MarketError as error:

@@ -4,6 +4,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -15,9 +16,10 @@ from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnrea
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.compute.clocked import ClockedTransport
+from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.errors import Refused
 from gradmarket.market.framing import framed
-from gradmarket.market.terms import Address, JobId, JobState
+from gradmarket.market.terms import Address, Digest, JobId, JobState
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
@@ -160,6 +162,14 @@ class MarketClient:
         place = f"{quote(payload.part.replica, safe='')}/{payload.part.fence}"
         told = self.signed_in(ReceivedBytes, "GET", f"/v1/work/payloads/{place}")
         return payload.from_byte(told.received)
+
+    def states(self) -> StatesAsked:
+        """Returns the states that audits ask of this worker."""
+        return self.signed_in(StatesAsked, "GET", "/v1/work/states")
+
+    def bring_state(self, digest: Digest, state: bytes) -> None:
+        path = f"/v1/work/states/{quote(digest, safe='')}"
+        self.signed_in(StateReceipt, "PUT", path, content=lambda: nullcontext(state))
 
     def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Sends a request with a session token; signs in again once if the session has expired."""

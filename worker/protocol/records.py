@@ -83,11 +83,17 @@ def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[ReplicaRecord
 
 
 def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
-    """Returns the newest record of this replica, in any job of the contract, if it is a rejection."""
+    """Returns the newest record of this replica, if it is a rejection."""
+    record = newest(folder, domain, replica)
+    return record if record is not None and record.rejected else None
+
+
+def newest(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
+    """Returns the newest record of this replica, in any job of the contract."""
     for path in sorted((folder / "records").glob(f"{domain.instance.hex()}-*.jsonl")):
         ends = [record for record in _lines(path, replica) if record.lease.replica == replica]
         if ends:
-            return ends[-1] if ends[-1].rejected else None
+            return ends[-1]
     return None
 
 

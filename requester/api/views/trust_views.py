@@ -56,6 +56,7 @@ def audit_view(
         determinism_class=row.determinism_class,
         root=row.root if published else None,
         sketch=sketch_view(audit_sketch) if published else None,
+        window=row.window,
         runs=row.runs,
         seconds=row.seconds,
         ended_at=time(row.ended_at),

@@ -25,6 +25,7 @@ from gradmarket.requester.store.tables.trust_tables import (
     Score,
     Strike,
     TrustedRun,
+    WindowState,
 )
 
 __all__ = [
@@ -56,5 +57,6 @@ __all__ = [
     "TrustedRun",
     "UnneededBlob",
     "Wave",
+    "WindowState",
     "Worker",
 ]

@@ -29,6 +29,10 @@ class Audit(Base):
     """The payload root that the auditor found last."""
     sketch: Mapped[bytes | None] = mapped_column(deferred=True)
     """Sketch of that payload under the wave's seed, stored like replicas' sketches; where the job compares sketches."""
+    window: Mapped[int | None]
+    """The window that is repeated beside the last one; None where the whole task is (rules.task_windows)."""
+    leaves: Mapped[bytes | None] = mapped_column(deferred=True)
+    """The leaves of the accepted answer one after another, until the audit repeats the whole task or is over."""
     runs: Mapped[int] = mapped_column(default=0)
     auditor: Mapped[str] = mapped_column(default="")
     claimed_until: Mapped[float | None]
@@ -38,6 +42,23 @@ class Audit(Base):
     ended_at: Mapped[float | None]
 
     __table_args__ = (Index("audits_by_state", "state", "created_at"), Index("audits_of_job", "job_id", "state"))
+
+
+class WindowState(Base):
+    """A state that an audit asks of a worker: the first one of window `number` of a task."""
+
+    __tablename__ = "window_states"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[Digest]
+    replica: Mapped[str]
+    worker: Mapped[Address]
+    until: Mapped[float]
+    """Where it is not there by then, the audit repeats the whole task."""
+    brought: Mapped[bool] = mapped_column(default=False)
+
+    __table_args__ = (Index("window_states_of_worker", "worker"), Index("window_states_by_digest", "digest"))
 
 
 _SKETCHED = text("sketch IS NOT NULL")

@@ -1,0 +1,35 @@
+"""Routes for workers whose answers are audited by windows: which states are asked of them, and to bring one."""
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.audit_wire import StateReceipt, StatesAsked
+from gradmarket.market.terms import Digest
+from gradmarket.requester.api.auth_routes import ROLE, Worker
+from gradmarket.requester.api.blob_routes import UPLOAD, DigestPath
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.streams import streamed
+from gradmarket.requester.exchange import state_upload
+
+router = APIRouter(prefix="/v1/work/states", tags=["work"])
+
+
+@router.get("", responses=ROLE, summary="The states that audits of your answers start from")
+def asked(context: Here, worker: Worker) -> StatesAsked:
+    return state_upload.asked(context, worker)
+
+
+@router.put(
+    "/{digest}",
+    responses={**ROLE, **answers(404, 413, 422)},
+    openapi_extra=UPLOAD,
+    summary="Bring a state that an audit asks for",
+)
+async def bring(context: Here, worker: Worker, request: Request, digest: DigestPath) -> StateReceipt:
+    want = await run_in_threadpool(state_upload.wanted, context, worker, Digest(digest))
+    most = await run_in_threadpool(lambda: want.most_bytes)
+    with context.blobs.receive() as incoming:
+        await streamed(request.stream(), most, f"this state has at most {most} bytes", incoming.write)
+        await run_in_threadpool(state_upload.take, context, want, incoming)
+    return StateReceipt(digest=want.digest)

@@ -1,0 +1,79 @@
+"""Takes the states that audits ask of workers: each is checked by its digest and its form, and kept for the auditor."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from gradmarket.market.audit_wire import StateRequest, StatesAsked
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.model import window_state
+from gradmarket.market.step import LocalStep
+from gradmarket.market.terms import Address, Digest, JobId, ReplicaId
+from gradmarket.requester.blobs.disk import Incoming
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.store import jobs, window_states
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.tables import Job, Task, WindowState
+
+NOT_ASKED = "no audit asks you for this state"
+
+
+@dataclass(frozen=True)
+class WantedState:
+    """What a worker may bring: a state after `done` inner steps, under this digest."""
+
+    worker: Address
+    digest: Digest
+    layout: Layout
+    step: LocalStep
+    done: int
+
+    @property
+    def most_bytes(self) -> int:
+        return window_state.most_bytes(self.layout, self.step, self.done)
+
+
+def asked(context: Context, worker: Address) -> StatesAsked:
+    """Returns the states that audits ask this worker for."""
+    now = context.clock()
+    with context.reading() as reader:
+        rows = [(row, reader.get_one(Task, row.task_id).job_id) for row in window_states.asked_of(reader, worker, now)]
+    return StatesAsked(states=tuple(_request(row, job, row.until - now) for row, job in rows))
+
+
+def _request(row: WindowState, job: str, seconds: float) -> StateRequest:
+    replica = ReplicaId(row.replica)
+    return StateRequest(replica=replica, job=JobId(job), number=row.number, digest=row.digest, seconds=seconds)
+
+
+def wanted(context: Context, worker: Address, digest: Digest) -> WantedState:
+    """Returns what the worker may bring under this digest. Raises NotFound where no audit asks it for that."""
+    with context.reading() as reader:
+        row = window_states.wanted(reader, worker, digest, context.clock())
+        job = None if row is None else reader.get_one(Job, reader.get_one(Task, row.task_id).job_id)
+        if row is None or job is None:
+            raise NotFound(NOT_ASKED)
+        step = jobs.spec(job).step
+        if not isinstance(step, LocalStep) or step.window is None:
+            raise NotFound(NOT_ASKED)
+        return WantedState(worker, digest, layout_of(job), step, row.number * step.window)
+
+
+def take(context: Context, want: WantedState, incoming: Incoming) -> None:
+    """Keeps what was uploaded. Raises Refused for other bytes, NotFound where they come too late.
+
+    The form is checked beside the digest: whoever committed to the digest of another blob of this service would have
+    that blob dropped with the states.
+    """
+    if incoming.digest != want.digest:
+        raise Refused(f"the bytes are {incoming.digest}, not {want.digest}")
+    with incoming.mapped() as data:
+        window_state.check(data, want.layout, want.step, want.done)
+    context.blobs.keep(incoming)
+    with context.begin() as work:
+        blob_cleanup.keep_still(context, work, {want.digest: partial(context.blobs.keep, incoming)})
+        in_time = window_states.bring(work, want.worker, want.digest, context.clock())
+    if not in_time:
+        blob_cleanup.state(context, want.digest)
+        raise NotFound(NOT_ASKED)

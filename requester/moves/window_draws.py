@@ -1,0 +1,40 @@
+"""Has an audit repeat two windows of its task in place of the whole, and asks the worker for the states before them."""
+
+from collections.abc import Sequence
+
+from gradmarket.market.rules import task_windows
+from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.wire import digest_of, hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.moves.ending import strike
+from gradmarket.requester.store import unneeded, window_states
+from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.tables import Audit, Replica, Task
+from gradmarket.requester.store.work import Work
+
+
+def draw(work: Work, hand: TaskInHand, audit: Audit, link: Hash, leaves: Sequence[Hash], now: float) -> None:
+    """Draws the window that the audit repeats, by the audit's own link; called in the transaction that accepts."""
+    task = hand.task
+    (uploader,) = (replica for replica in hand.replicas if replica.id == task.uploader)
+    audit.window = task_windows.drawn(link, task.offer_digest, hash_of(Digest(task.root or "")), len(leaves))
+    audit.leaves = b"".join(leaves)
+    needed = task_windows.needed(audit.window, len(leaves))
+    until = now + task.offer.lease_seconds + task.offer.upload_seconds
+    window_states.ask(work, uploader, [(number, digest_of(leaves[number - 1])) for number in needed], until)
+
+
+def whole(context: Context, work: Work, task: Task, audit: Audit) -> None:
+    """Has the audit repeat the whole task; a worker that has not brought what was asked has a strike."""
+    silent = [work.get_one(Replica, replica) for replica in window_states.missing(work, task.id)]
+    strike(context, work, task, silent, withheld=True)
+    audit.window = None
+    over(work, task, audit, context.clock())
+
+
+def over(work: Work, task: Task, audit: Audit, now: float) -> None:
+    """Lets go of the states that were brought for the audit; blob_cleanup.drop_unneeded drops them."""
+    if audit.leaves is not None:
+        audit.leaves = None
+        unneeded.add(work, task.job_id, blob_cleanup.STATE, window_states.end(work, task.id), now)

@@ -1,0 +1,213 @@
+"""Audits of two windows of a task: who may bring a state, what a cheat is found by, and what silence costs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.rules import secrets, task_windows
+from gradmarket.market.terms import AuditState, Digest, JobState, TaskState
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.exchange import state_upload
+from gradmarket.requester.store import visibility
+from gradmarket.requester.store.tables import Audit, Reputation, UnneededBlob, WindowState
+from tests.databases import BOTH
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import CLASS, MarketFixture
+from tests.requester.market_windows import LEAVES, LOCAL, Silent, WindowWorker, skipping
+
+NewFloor = Callable[..., MarketFixture]
+ALWAYS = {"probability": 1.0, "on_failure": "replay"}
+
+
+def windowed(new_floor: NewFloor, **spec: Any) -> MarketFixture:
+    return new_floor(step=LOCAL, **({"audit": ALWAYS} | spec))
+
+
+def team(market: MarketFixture, *kinds: type[WindowWorker]) -> list[WindowWorker]:
+    workers = [market.worker(kind=kind) for kind in kinds]
+    return [worker for worker in workers if isinstance(worker, WindowWorker)]
+
+
+def auditor_of(market: MarketFixture) -> SimAuditor:
+    return SimAuditor(market, kind=WindowWorker)
+
+
+def accepted(market: MarketFixture) -> Audit:
+    """Until the first task is accepted, and nobody has brought a state; its audit."""
+    for worker in market.workers:
+        worker.serves = False  # type: ignore[attr-defined]
+    market.until(lambda: audits_of(market))
+    for worker in market.workers:
+        worker.serves = True  # type: ignore[attr-defined]
+    return audits_of(market)[0]
+
+
+@BOTH
+def test_honest_work_passes_by_two_windows(new_floor: NewFloor) -> None:
+    market = windowed(new_floor, rounds=4)
+    team(market, WindowWorker, WindowWorker, WindowWorker)
+    auditor_of(market).play()
+    assert market.state() == JobState.FINISHED
+    audits = audits_of(market)
+    assert [(audit.state, audit.runs) for audit in audits] == [(AuditState.PASSED, 1)] * 4
+    for audit, task in zip(audits, market.tasks(), strict=True):
+        link = secrets.of_task(task.secret, 3)[-1]
+        root = hash_of(Digest(task.root or ""))
+        assert audit.window == task_windows.drawn(link, task.offer_digest, root, LEAVES)
+    assert market.all(WindowState) == market.all(UnneededBlob) == []
+    check_books(market)
+
+
+def test_two_windows_add_nothing_to_a_record(new_floor: NewFloor) -> None:
+    market = windowed(new_floor, rounds=3)
+    team(market, WindowWorker, WindowWorker, WindowWorker)
+    auditor_of(market).play()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED] * 3
+    assert market.all(Reputation) == []
+
+
+def test_the_states_are_gone_when_the_audit_is_over(new_floor: NewFloor) -> None:
+    market = windowed(new_floor)
+    workers = team(market, WindowWorker, WindowWorker, WindowWorker)
+    accepted(market)
+    digests = [row.digest for row in market.all(WindowState)]
+    assert sum(worker.serve() for worker in workers) == len(digests) > 0
+    assert all(market.context.blobs.has(digest) for digest in digests)
+    with market.reading() as reader:
+        assert all(visibility.is_answer(reader, digest) for digest in digests)
+    auditor_of(market).work()
+    assert not any(market.context.blobs.has(digest) for digest in digests)
+
+
+@pytest.mark.parametrize("skipped", range(LEAVES + 1))
+def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_floor: NewFloor, skipped: int) -> None:
+    """And always where it is the last one. Found is found by two whole runs more, which agree."""
+    market = windowed(new_floor, tasks_per_round=4)
+    team(market, skipping(skipped), skipping(skipped), WindowWorker)
+    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 4)
+    drawn = {audit.task_id: audit.window for audit in audits_of(market)}
+    assert len(drawn) == 4
+    auditor_of(market).work()
+    for audit in audits_of(market):
+        found = skipped in (drawn.get(audit.task_id), LEAVES)
+        if audit.task_id in drawn and audit.reason == "drawn":
+            assert audit.state == (AuditState.FAILED if found else AuditState.PASSED)
+            assert audit.runs in ((2, 3) if found else (1,))
+            assert (audit.window is None) == found
+
+
+def test_an_audit_after_a_failed_one_is_of_the_whole(new_floor: NewFloor) -> None:
+    """Where the draw passed over the operator's other tasks."""
+    market = windowed(new_floor, tasks_per_round=6, audit={"probability": 0.5, "on_failure": "replay"})
+    team(market, skipping(LEAVES), skipping(LEAVES), WindowWorker)
+    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 6)
+    before = {audit.task_id for audit in audits_of(market)}
+    assert 0 < len(before) < 6
+    auditor_of(market).work()
+    others = [audit for audit in audits_of(market) if audit.task_id not in before]
+    assert {audit.state for audit in others} == {AuditState.FAILED}
+
+
+def test_an_unproven_class_is_audited_by_whole_tasks(new_floor: NewFloor) -> None:
+    alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+    market = windowed(new_floor, rounds=5, replication=alone)
+    team(market, WindowWorker, WindowWorker, WindowWorker)
+    auditor_of(market).play()
+    kinds = [audit.window is None for audit in audits_of(market)]
+    assert kinds[:3] == [True] * 3
+    assert market.the_job().proven_class == CLASS
+    assert False in kinds
+
+
+def test_who_brings_nothing_is_audited_wholly_and_has_a_strike(new_floor: NewFloor) -> None:
+    market = windowed(new_floor, rounds=1)
+    workers = team(market, Silent, Silent, Silent)
+    auditor = auditor_of(market)
+    market.until(lambda: audits_of(market))
+    assert auditor.work() == 0
+    market.lapse(31.0)
+    claimed = auditor.claim()
+    assert claimed is not None
+    assert claimed.window is None
+    assert sorted(market.strikes(worker) for worker in workers) == [0, 0, 1]
+    assert not auditor.answer(claimed)
+    market.drive()
+    assert audits_of(market)[0].state == AuditState.PASSED
+    assert {row.passed for row in market.all(Reputation)} == {1}
+    assert all(state_upload.asked(market.context, worker.address).states == () for worker in workers)
+
+
+def test_a_liar_gains_nothing_by_silence(new_floor: NewFloor) -> None:
+    market = windowed(new_floor)
+    liar = type("SilentLiar", (Silent,), {"skips": 0})
+    team(market, liar, liar, WindowWorker)
+    market.until(lambda: audits_of(market))
+    market.lapse(31.0)
+    auditor_of(market).work()
+    assert audits_of(market)[0].state == AuditState.FAILED
+
+
+def test_only_who_is_asked_may_bring_a_state_and_only_that_one(new_floor: NewFloor) -> None:
+    market = windowed(new_floor)
+    workers = team(market, WindowWorker, WindowWorker, WindowWorker)
+    accepted(market)
+    (asked, *_), others = _split(market, workers)
+    request = state_upload.asked(market.context, asked.address).states[0]
+    state = asked.state(request.replica, request.digest)
+    for other in others:
+        assert state_upload.asked(market.context, other.address).states == ()
+        with pytest.raises(NotFound):
+            other.bring_state(request.digest, state)
+    with pytest.raises(NotFound):
+        asked.bring_state(Digest("blake3:" + "0" * 64), state)
+    with pytest.raises(Refused, match="the bytes are"):
+        asked.bring_state(request.digest, state[:-1] + bytes([state[-1] ^ 1]))
+    asked.bring_state(request.digest, state)
+    with pytest.raises(NotFound):
+        asked.bring_state(request.digest, state)
+
+
+def test_a_state_that_comes_too_late_is_not_kept(new_floor: NewFloor) -> None:
+    market = windowed(new_floor)
+    workers = team(market, WindowWorker, WindowWorker, WindowWorker)
+    accepted(market)
+    (asked, *_), _others = _split(market, workers)
+    request = state_upload.asked(market.context, asked.address).states[0]
+    state, context = asked.state(request.replica, request.digest), market.context
+    want = state_upload.wanted(context, asked.address, request.digest)
+    with context.blobs.receive() as incoming:
+        incoming.write(state)
+        market.clock.now += 31.0
+        with pytest.raises(NotFound):
+            state_upload.take(context, want, incoming)
+    assert not context.blobs.has(request.digest)
+
+
+class Vandal(WindowWorker):
+    """Names another blob of the service as every leaf, to have it dropped with the states."""
+
+    def _encoded(self, answer: Any, offer: Any, leaves: Any) -> bytes:
+        return super()._encoded(answer, offer, [offer.parameters for _ in leaves])
+
+
+def test_a_leaf_that_names_another_blob_does_it_no_harm(new_floor: NewFloor) -> None:
+    market = windowed(new_floor)
+    vandals = team(market, Vandal, Vandal, WindowWorker)
+    accepted(market)
+    parameters = market.rounds()[0].parameters
+    (asked, *_), _others = _split(market, vandals)
+    with pytest.raises(Refused, match="no state"):
+        asked.bring_state(parameters, market.context.blobs.read(parameters))
+    market.lapse(31.0)
+    auditor_of(market).work()
+    assert audits_of(market)[0].state == AuditState.FAILED
+    assert market.context.blobs.has(parameters)
+
+
+def _split(market: MarketFixture, workers: list[WindowWorker]) -> tuple[list[WindowWorker], list[WindowWorker]]:
+    """Those that are asked for a state, and the others."""
+    asked = {row.worker for row in market.all(WindowState)}
+    return [one for one in workers if one.address in asked], [one for one in workers if one.address not in asked]

@@ -1,0 +1,74 @@
+"""Brings the states that audits of this worker's answers ask for (rules.task_windows), beside its other work."""
+
+import threading
+import time
+from typing import Final
+
+from gradmarket.market.audit_wire import StateRequest
+from gradmarket.market.errors import MarketError, NotFound
+from gradmarket.market.messages import Offer
+from gradmarket.market.terms import ReplicaId
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol import records
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks whether it is time to ask."""
+LEAST_S: Final = 3.0
+ASKED_FOR_S: Final = 2 * 86_400.0
+"""For how long after its last answer in windows a worker asks: the longest lease and the longest upload of a job."""
+
+
+class WindowStates:
+    """Asks one market in a thread of its own, for as long as an answer of this worker may be audited by windows."""
+
+    def __init__(self, context: WorkerContext, replica_files: InFlightFolder) -> None:
+        self._context, self._replica_files = context, replica_files
+        self._over, self._asked_at = threading.Event(), 0.0
+        self._thread = threading.Thread(target=self._run, name="window states", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def turn(self) -> int:
+        """Brings what is asked for; returns how many states that were. Raises MarketError."""
+        asked = self._context.market.states().states
+        for request in asked:
+            self._bring(request)
+        return len(asked)
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            if not self._is_time(time.time()):
+                continue
+            self._asked_at = time.time()
+            try:
+                self.turn()
+            except MarketError as error:
+                self._context.journal.once("window_state", f"Could not bring a state to an audit: {error}")
+
+    def _is_time(self, now: float) -> bool:
+        """An audit waits for the time of a lease and an upload: the worker asks four times in it."""
+        last = self._context.bench.windowed
+        every = max(LEAST_S, last.waits_s / 4)
+        return now < last.at + ASKED_FOR_S and now >= self._asked_at + every
+
+    def _bring(self, request: StateRequest) -> None:
+        """Brings a state of a task that this worker has computed: nothing is computed that it was not leased."""
+        publication, offer = self._context.view(request.job).publication, self._offer(request.replica)
+        if publication is None or offer is None:
+            raise NotFound(f"this worker has no record of {request.replica}")
+        state = self._context.bench.window_state(publication, offer, request.digest)
+        self._context.market.bring_state(request.digest, state)
+        text = f"Brought the state before window {request.number} of {request.replica} to an audit."
+        self._context.journal.say("window_state", text, replica=request.replica, bytes=len(state))
+
+    def _offer(self, replica: ReplicaId) -> Offer | None:
+        held = self._replica_files.held.get(replica)
+        if held is not None:
+            return held.offer
+        record = records.newest(self._context.settings.data, self._context.domain, replica)
+        return None if record is None else record.offer
