@@ -13,6 +13,7 @@ from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
+from gradmarket.market.audit_wire import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.framing import HEAD
 from gradmarket.market.job import Publication
@@ -102,6 +103,9 @@ class FakeMarket:
     longest_wait: float = 0.2
     left_s: float = 60.0
     """Of every lease, as it says."""
+    audited: list[StateRequest] = field(default_factory=list)
+    """States that its audits ask for."""
+    brought: dict[str, bytes] = field(default_factory=dict)
 
     # the moves that a cheat replaces
 
@@ -309,6 +313,7 @@ def app_of(fake_market: FakeMarket, rpc: str | None) -> FastAPI:
     _publish(app, fake_market, rpc)
     _admit(app, desks, fake_market)
     _exchange(app, desks, fake_market)
+    _audit(app, desks, fake_market)
     _tell(app, fake_market)
     return app
 
@@ -397,6 +402,19 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
         vouchers = [one.voucher for one in taken if one.voucher is not None] or told.vouchers
         verdicts += [one.verdict for one in taken]
         return told.model_copy(update={"verdicts": tuple(verdicts), "vouchers": tuple(vouchers)})
+
+
+def _audit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
+    @app.get("/v1/work/states")
+    def states(request: Request) -> StatesAsked:
+        desks.who(request)
+        return StatesAsked(states=tuple(fake_market.audited))
+
+    @app.put("/v1/work/states/{digest}")
+    async def bring(request: Request, digest: str) -> StateReceipt:
+        desks.who(request)
+        fake_market.brought[digest] = await request.body()
+        return StateReceipt(digest=digest)
 
 
 def _tell(app: FastAPI, fake_market: FakeMarket) -> None:

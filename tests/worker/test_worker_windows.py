@@ -1,5 +1,6 @@
 """A task in windows: its answer is that of the whole task, and two of them show an auditor what was left out."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +12,23 @@ import pytest
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Arrays, Compute
+from gradmarket.market.audit_wire import StateRequest
 from gradmarket.market.errors import Refused, TensorsRefused
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.messages import Offer
 from gradmarket.market.model import window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import Step, WindowStep
-from gradmarket.market.terms import Amount, Digest
+from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState
 from gradmarket.market.wire import digest_of
 from gradmarket.runner import Runner
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.window_states import MOST_TRIES, WindowStates
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.policy import WorkLimits
-from tests.worker.conftest import MakeBench, named, offer
+from tests.worker.conftest import MakeBench, MakeDesk, named, offer
+from tests.worker.fake_market import FakeMarket
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e9, max_memory=2**30)
 STEPS, WINDOW, LEAVES = 7, 2, 3
@@ -175,3 +183,87 @@ def test_what_windows_take_is_part_of_what_a_worker_bears(make_bench: MakeBench,
     assert plain == cut
     with pytest.raises(Refused, match="operations"):
         make_bench(replace(LIMITS, max_flops=1.0)).replay(publication, offer(publication), 0, [None, None, None])
+
+
+@pytest.fixture
+def done(fake_market: FakeMarket, make_desk: MakeDesk) -> tuple[WorkerContext, InFlightFolder]:
+    """A worker that one task was leased to, and paid for."""
+    fake_market.most = 1
+    context = make_desk(fake_market)
+    folder = InFlightFolder(context.settings.data / "held")
+    loop = Loop(context, folder)
+    for _ in range(30):
+        loop.turn()
+        if all(row.heard for row in fake_market.rows.values()):
+            break
+    assert [row.state for row in fake_market.rows.values()] == [ReplicaState.PAYABLE]
+    return context, folder
+
+
+def asked_for(fake_market: FakeMarket, digest: Digest, replica: str | None = None) -> None:
+    own = next(iter(fake_market.rows))
+    wanted = StateRequest(replica=ReplicaId(replica or own), job=JobId("0" * 16), number=1, digest=digest, seconds=9.0)
+    fake_market.audited = [wanted.model_copy(update={"job": JobId(fake_market.publication.job)})]
+
+
+def leaves_of_the_task(context: WorkerContext, fake_market: FakeMarket) -> list[Digest]:
+    (row,) = fake_market.rows.values()
+    published = context.view(JobId(fake_market.publication.job)).publication
+    assert published is not None
+    return leaves_in(context.bench.work(published, row.offer)[0])
+
+
+def test_a_worker_brings_the_states_of_what_it_computed_after_it_was_paid(
+    fake_market: FakeMarket, done: tuple[WorkerContext, InFlightFolder]
+) -> None:
+    context, folder = done
+    assert folder.held == {}
+    assert context.bench.windowed.waits_s == 90
+    for leaf in leaves_of_the_task(context, fake_market):
+        asked_for(fake_market, leaf)
+        assert WindowStates(context, folder).turn() == 1
+        assert named(fake_market.brought[leaf]) == leaf
+
+
+def test_a_worker_computes_little_for_a_market_that_asks_for_more(
+    fake_market: FakeMarket, done: tuple[WorkerContext, InFlightFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that it never held, and again and again a state that its task does not have."""
+    context, folder = done
+    (leaf, *_) = leaves_of_the_task(context, fake_market)
+    computed: list[Digest] = []
+    own = context.bench.window_state
+
+    def counting(published: Publication, asked: Offer, digest: Digest) -> bytes:
+        computed.append(digest)
+        return own(published, asked, digest)
+
+    monkeypatch.setattr(context.bench, "window_state", counting)
+    states = WindowStates(context, folder)
+    asked_for(fake_market, leaf, "another")
+    assert states.turn() == 0
+    assert computed == []
+    asked_for(fake_market, fake_market.publication.parameters)
+    assert [states.turn() for _ in range(10)] == [0] * 10
+    assert computed == [fake_market.publication.parameters] * MOST_TRIES
+    assert fake_market.brought == {}
+    said = (context.settings.data / "journal").read_text()
+    assert "no record" in said
+    assert "no state" in said
+
+
+def test_a_worker_asks_by_itself_for_as_long_as_an_audit_may_come(
+    fake_market: FakeMarket, done: tuple[WorkerContext, InFlightFolder]
+) -> None:
+    context, folder = done
+    (leaf, *_) = leaves_of_the_task(context, fake_market)
+    asked_for(fake_market, leaf)
+    states = WindowStates(context, folder)
+    states.start()
+    try:
+        end = time.monotonic() + 60
+        while leaf not in fake_market.brought:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    finally:
+        states.stop()

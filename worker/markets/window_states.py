@@ -2,10 +2,11 @@
 
 import threading
 import time
+from collections import Counter
 from typing import Final
 
 from gradmarket.market.audit_wire import StateRequest
-from gradmarket.market.errors import MarketError, NotFound
+from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import ReplicaId
 from gradmarket.worker.markets.worker_context import WorkerContext
@@ -15,6 +16,8 @@ from gradmarket.worker.protocol.in_flight import InFlightFolder
 LOOK_S: Final = 1.0
 """Seconds between two looks whether it is time to ask."""
 LEAST_S: Final = 3.0
+MOST_TRIES: Final = 6
+"""States that a market may ask for of one replica: two, three times each. Each may have to be computed anew, unpaid."""
 ASKED_FOR_S: Final = 2 * 86_400.0
 """For how long after its last answer in windows a worker asks: the longest lease and the longest upload of a job."""
 
@@ -25,6 +28,7 @@ class WindowStates:
     def __init__(self, context: WorkerContext, replica_files: InFlightFolder) -> None:
         self._context, self._replica_files = context, replica_files
         self._over, self._asked_at = threading.Event(), 0.0
+        self._tries: Counter[ReplicaId] = Counter()
         self._thread = threading.Thread(target=self._run, name="window states", daemon=True)
 
     def start(self) -> None:
@@ -35,10 +39,15 @@ class WindowStates:
 
     def turn(self) -> int:
         """Brings what is asked for; returns how many states that were. Raises MarketError."""
-        asked = self._context.market.states().states
-        for request in asked:
-            self._bring(request)
-        return len(asked)
+        brought = 0
+        for request in self._context.market.states().states:
+            try:
+                self._bring(request)
+                brought += 1
+            except MarketError as error:
+                why = f"Could not bring a state of {request.replica} to an audit: {error}"
+                self._context.journal.once("window_state", why, replica=request.replica)
+        return brought
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_S):
@@ -48,7 +57,7 @@ class WindowStates:
             try:
                 self.turn()
             except MarketError as error:
-                self._context.journal.once("window_state", f"Could not bring a state to an audit: {error}")
+                self._context.journal.once("window_state", f"Could not ask what audits want: {error}")
 
     def _is_time(self, now: float) -> bool:
         """An audit waits for the time of a lease and an upload: the worker asks four times in it."""
@@ -57,10 +66,13 @@ class WindowStates:
         return now < last.at + ASKED_FOR_S and now >= self._asked_at + every
 
     def _bring(self, request: StateRequest) -> None:
-        """Brings a state of a task that this worker has computed: nothing is computed that it was not leased."""
+        """Brings a state of a task that this worker has computed: it computes nothing that it was not leased."""
+        self._tries[request.replica] += 1
+        if self._tries[request.replica] > MOST_TRIES:
+            raise Refused(f"the market has asked {MOST_TRIES} times for it")
         publication, offer = self._context.view(request.job).publication, self._offer(request.replica)
         if publication is None or offer is None:
-            raise NotFound(f"this worker has no record of {request.replica}")
+            raise NotFound("this worker has no record of it")
         state = self._context.bench.window_state(publication, offer, request.digest)
         self._context.market.bring_state(request.digest, state)
         text = f"Brought the state before window {request.number} of {request.replica} to an audit."
