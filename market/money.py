@@ -1,10 +1,20 @@
 """Amounts as people write and read them; accounts and the API use integers in the token's smallest unit."""
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Amount
 from gradmarket.market.wire_sign_in import ChainFacts
+
+UNITS: Final = "units"
+"""How people name the token's smallest unit."""
+WRITTEN: Final = r"([0-9]{1,78})(?:\.([0-9]{1,78}))?(?:e([0-9]{1,2}))?(?: (\S{1,40}))?"
+"""An amount: whole part, fraction, power of ten, unit."""
+PRICED: Final = ("price", "budget", "stake", "stop")
+"""The fields of a job that are amounts, or have amounts in them."""
 
 
 @dataclass(frozen=True)
@@ -17,13 +27,12 @@ class TokenUnit:
         return cls(facts.symbol, facts.decimals)
 
     def parse(self, text: str) -> Amount:
-        """Parses a whole number of the smallest unit, or an amount like "0.01 GRAD". Raises Refused."""
-        number, said, symbol = text.strip().partition(" ")
-        whole, _, fraction = number.partition(".")
-        digits, places = whole + fraction, self.decimals if said else 0
-        plain = digits.isascii() and digits.isdigit()
-        if symbol != (self.symbol if said else "") or not plain or len(fraction) > places or number.endswith("."):
-            raise Refused(f"{text!r} is no amount: a whole number of the smallest unit, or like '0.01 {self.symbol}'")
+        """Parses "0.01 GRAD", "1e18 units", or a whole number of the smallest unit. Raises Refused."""
+        found = re.fullmatch(WRITTEN, text.strip())
+        whole, fraction, power, unit = found.groups("") if found else ("", "", "", "")
+        places = int(power or 0) + (self.decimals if unit == self.symbol else 0)
+        if not found or unit not in (self.symbol, UNITS, "") or len(fraction) > places:
+            raise Refused(f"{text!r} is no amount: write it like '0.01 {self.symbol}', '1e18 units' or '1000'")
         return Amount(int(whole + fraction.ljust(places, "0")))
 
     def text(self, amount: int | str) -> str:
@@ -31,3 +40,18 @@ class TokenUnit:
         whole, rest = divmod(abs(int(amount)), 10**self.decimals)
         fraction = str(rest).rjust(self.decimals, "0").rstrip("0") if rest else ""
         return f"{'-' if int(amount) < 0 else ''}{whole}{'.' + fraction if fraction else ''} {self.symbol}"
+
+
+def in_smallest(job: Mapping[str, Any], token: Callable[[], TokenUnit]) -> dict[str, Any]:
+    """Returns a job with the amounts that people wrote, such as "0.01 GRAD", in the token's smallest unit, as JSON has
+    them. `token` is asked only where there are any. Raises Refused for one in another token."""
+    return {name: _whole(value, token) if name in PRICED else value for name, value in job.items()}
+
+
+def _whole(value: Any, token: Callable[[], TokenUnit]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _whole(each, token) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(each, token) for each in value]
+    written = isinstance(value, str) and not value.isdigit() and re.fullmatch(WRITTEN, value)
+    return str(token().parse(value)) if written else value

@@ -1,18 +1,21 @@
 """The worker's settings, from GRADMARKET_WORKER_… in the environment or the command line; read once, frozen."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, HttpUrl, SecretStr
+from pydantic import BeforeValidator, Field, HttpUrl, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gradmarket.contracts import keystore
-from gradmarket.market.fields import AmountField
+from gradmarket.market.money import WRITTEN
 from gradmarket.market.signing import NamedAddress
-from gradmarket.market.terms import Amount, JobId
+from gradmarket.market.terms import JobId
 from gradmarket.market.wire import MAX_WAIT_S
 from gradmarket.runner.settings import DEVICE
 
 GIB = 2**30
+PayText = Annotated[str, BeforeValidator(str), Field(pattern=f"^{WRITTEN}$")]
+"""An amount as people write it; what it is in a token is known once a market says which (market.money)."""
 
 
 class WorkerSettings(BaseSettings):
@@ -49,11 +52,11 @@ class WorkerSettings(BaseSettings):
     """Origins of stores in the worker's own network that the market may send payloads and downloads to."""
     jobs: frozenset[JobId] = Field(default=frozenset(), max_length=64)
     """Works for these jobs only; for any where empty."""
-    min_price: AmountField = Amount(1)
-    """Least pay for a gradient, in the token's smallest unit."""
-    min_per_tflop: AmountField = Amount(0)
+    min_price: PayText = "1"
+    """Least pay for a gradient, like "0.01 GRAD", or in the token's smallest unit."""
+    min_per_tflop: PayText = "0"
     """Least pay for 10^12 floating-point operations, by the document's bound."""
-    min_per_hour: AmountField = Amount(0)
+    min_per_hour: PayText = "0"
     """Least pay for an hour of steps, at the speed that this machine is measured at."""
     max_memory: int = Field(default=8 * GIB, ge=2**28)
     """Bytes that a step may take."""
@@ -85,7 +88,7 @@ class WorkerSettings(BaseSettings):
     """Contest accusations by itself: silence loses the stake, contesting costs gas alone."""
     margin_s: float = Field(default=60.0, ge=0)
     """Seconds between a task's last deadline and the end of redeeming."""
-    redeem_at: AmountField | None = None
+    redeem_at: PayText | None = None
     """Redeem a job's vouchers at this value; where none is given, when the job ends, in trouble, or at leaving."""
     redeem_before_s: float = Field(default=3600.0, gt=0)
     """Redeem at the latest so many seconds before the job's claims end."""

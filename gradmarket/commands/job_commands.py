@@ -11,8 +11,8 @@ from rich.table import Column, Table
 
 from gradmarket.commands import calibration, ledger, plan, progress, proposal
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, writable
+from gradmarket.commands.job_file import read_job
 from gradmarket.endpoint import find
-from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
@@ -21,7 +21,6 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
 
-THE_JOB: Final = "the job"
 STEERING: Final = {
     "pause": "Give out no more leases; what is in flight is judged and paid.",
     "resume": "Go on after a pause.",
@@ -41,8 +40,7 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Post a job, after saying what it will cost at most and who will see what; prints its id."""
-    posted = read(file)
-    spec = checked(JobSpec, posted, THE_JOB)
+    posted, spec = read_job(file, lambda: find(market, token, data).market())
     with find(market, token, data).market() as client:
         typer.echo(_warning(spec, TokenUnit.of(client.chain())), err=True)
         if not yes and not _agreed(file):
@@ -91,11 +89,7 @@ def _agreed(file: str) -> bool:
     return typer.confirm("Post it?")
 
 
-def _from_file(file: str) -> JobSpec:
-    return checked(JobSpec, read(file), THE_JOB)
-
-
-app.command("plan")(plan.command(_from_file))
+app.command("plan")(plan.plan)
 app.command("propose")(proposal.propose)
 
 
@@ -113,7 +107,7 @@ def listed(
             say_json(jobs)
             return
         token = TokenUnit.of(client.chain())
-    table = Table(Column("id", no_wrap=True), "name", "state", "round", "accepted", "rejected", "paid", "why")
+    table = Table(Column("id", no_wrap=True), "name", "state", "rounds done", "accepted", "rejected", "paid", "why")
     for job in jobs:
         done, _, _, accepted, rejected, paid, *_ = (value for _, value in progress.facts(job, token))
         table.add_row(job.id, job.name, job.state, done, accepted, rejected, paid, job.reason)
@@ -193,7 +187,9 @@ for _action, _purpose in STEERING.items():
 @app.command()
 def download(
     job: JobArgument,
-    after_round: Annotated[int | None, typer.Option("--round", help="After this round; the newest if none.")] = None,
+    after_round: Annotated[
+        int | None, typer.Option("--round", help="After this one, from 0 on; the newest if none.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
     market: MarketOption = None,
     token: TokenOption = None,

@@ -1,6 +1,6 @@
 """`gradmarket job plan`: what a job would need and cost, and how safe it would be, before it is posted."""
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from gradmarket.client import RequesterClient
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, writable
+from gradmarket.commands.job_file import read_job
 from gradmarket.commands.resources import Speed, lines, resources
 from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
@@ -29,50 +31,47 @@ LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's 
 DEFAULT_SHARES = (0.1, 0.2, 0.3)
 
 
-def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
-    """Returns the command; `read` reads a job's file."""
+def plan(
+    file: Annotated[str, typer.Argument(metavar="FILE.json", help="The job; - for standard input.")],
+    trust: Annotated[bool, typer.Option("--trust", help="How often a wrong gradient would be accepted.")] = False,
+    colluders: ShareOption = None,
+    workers: Annotated[int | None, typer.Option(min=2, help="Workers in the market; many if not given.")] = None,
+    audit: AuditOption = None,
+    stake: AmountOption = 0,
+    saved: Annotated[int | None, typer.Option(min=0, help="What not computing saves; the price if none.")] = None,
+    benefit: AmountOption = 0,
+    picture: Annotated[Path | None, typer.Option("--svg", help="File to draw it to.")] = None,
+    tflops: SpeedOption = 10.0,
+    mbit: LinkOption = 100.0,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a job costs at most and takes, or with --trust how safe it is against workers that act as one.
 
-    def plan(
-        file: Annotated[str, typer.Argument(metavar="FILE.json", help="The job; - for standard input.")],
-        trust: Annotated[bool, typer.Option("--trust", help="How often a wrong gradient would be accepted.")] = False,
-        colluders: ShareOption = None,
-        workers: Annotated[int | None, typer.Option(min=2, help="Workers in the market; many if not given.")] = None,
-        audit: AuditOption = None,
-        stake: AmountOption = 0,
-        saved: Annotated[int | None, typer.Option(min=0, help="What not computing saves; the price if none.")] = None,
-        benefit: AmountOption = 0,
-        picture: Annotated[Path | None, typer.Option("--svg", help="File to draw it to.")] = None,
-        tflops: SpeedOption = 10.0,
-        mbit: LinkOption = 100.0,
-        market: MarketOption = None,
-        token: TokenOption = None,
-        data: DataOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """What a job costs at most and takes, or with --trust how safe it is against workers that act as one.
+    Posts nothing. What was uploaded is asked of the service; a ready model is made here.
+    """
 
-        Posts nothing. What was uploaded is asked of the service; a ready model is made here.
-        """
-        spec = read(file)
-        picture, price = picture and writable(picture), spec.price.most
-        own = price if saved is None else saved
-        assumed = Assumed(
-            _shares(colluders or DEFAULT_SHARES), workers, audit, stake / price, own / price, benefit / price
-        )
-        outlook = _forecast(spec, assumed) if trust or picture else None
-        if picture and outlook:
-            picture.write_text(svg(outlook, workers))
-        speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
-        taken = None if outlook else resources(spec, lambda: find(market, token, data).market(), speed)
-        outlooks = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
-        if as_json:
-            say_json(_costs(spec) | outlooks | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
-        else:
-            _print(spec, lines(taken, speed) if taken else [])
-            if outlook:
-                _show(outlook, assumed)
+    def service() -> AbstractContextManager[RequesterClient]:
+        return find(market, token, data).market()
 
-    return plan
+    _, spec = read_job(file, service)
+    picture, price = picture and writable(picture), spec.price.most
+    own = price if saved is None else saved
+    assumed = Assumed(_shares(colluders or DEFAULT_SHARES), workers, audit, stake / price, own / price, benefit / price)
+    outlook = _forecast(spec, assumed) if trust or picture else None
+    if picture and outlook:
+        picture.write_text(svg(outlook, workers))
+    speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
+    taken = None if outlook else resources(spec, service, speed)
+    outlooks = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
+    if as_json:
+        say_json(_costs(spec) | outlooks | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
+    else:
+        _print(spec, lines(taken, speed) if taken else [])
+        if outlook:
+            _show(outlook, assumed)
 
 
 def _print(spec: JobSpec, takes: list[tuple[str, str]]) -> None:

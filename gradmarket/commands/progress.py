@@ -70,7 +70,7 @@ def facts(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
     metrics = job.metrics or {}
     done = 0 if job.round is None else job.round + 1
     return [
-        ("round", f"{done}/{job.rounds}"),
+        ("rounds done", f"{done}/{job.rounds}"),
         ("loss", _figure(job.loss)),
         ("accuracy", _figure(metrics.get("accuracy"))),
         ("accepted", str(job.accepted)),

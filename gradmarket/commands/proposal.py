@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
+from gradmarket.commands.job_file import read_job
 from gradmarket.commands.resources import in_bytes, measured, task_download
 from gradmarket.endpoint import find
-from gradmarket.json_input import checked, read
+from gradmarket.json_input import checked
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
@@ -42,8 +43,7 @@ def propose(
 
     Posts nothing. As many steps are taken in all, and the job costs what it did.
     """
-    posted = read(file)
-    spec = checked(JobSpec, posted, "the job")
+    posted, spec = read_job(file, lambda: find(market, token, data).market())
     if spec.growth:
         raise Refused("growth: its rounds are other ones with local steps", "leave it out, and add it afterwards")
     _, info, bound = measured(spec, lambda: find(market, token, data).market())

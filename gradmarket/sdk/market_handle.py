@@ -13,7 +13,7 @@ from gradmarket.market.data import formats
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.model.figures import Published
-from gradmarket.market.money import TokenUnit
+from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.model import Loss, check_taken, published
 from gradmarket.sdk.rows import arrays_of
@@ -57,7 +57,8 @@ class Market:
 
         `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
         fraction `held_out` of all rows is kept for evaluation. Without a `seed` the service draws one. `price` of an
-        agreeing replica is a whole number of the token's smallest unit, or in tokens with the symbol: "0.01 GRAD".
+        agreeing replica and every other amount is a whole number of the token's smallest unit, or like "0.01 GRAD" or
+        "1e18 units".
         `fields` are further fields of the job. Before anything is sent, the module's result is compared, bit by bit,
         with what workers will compute.
 
@@ -66,7 +67,8 @@ class Market:
         """
         fields = {"name": type(module).__name__, "step": {"rows": rows}, **fields}
         fields |= {} if seed is None else {"seed": seed}
-        fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": self._amount(price)}
+        fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": str(price)}
+        fields = in_smallest(fields, lambda: TokenUnit.of(self._client.chain()))
         spec = _check(fields)
         arrays = arrays_of(dataset, target)
         packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * spec.step.rows), partition_format, held_out, seed or 0))
@@ -91,11 +93,6 @@ class Market:
             self._client.upload(data)
         spec = {**fields, "model": model, "data": {"manifest": self._client.upload(packed.body)}}
         return TrainingJob(self._client, self._client.submit(spec).id)
-
-    def _amount(self, price: int | str) -> str:
-        """Returns the price in the token's smallest unit. Raises Refused."""
-        text = str(price)
-        return str(TokenUnit.of(self._client.chain()).parse(text)) if " " in text else text
 
 
 def _metric(made: Published) -> str:

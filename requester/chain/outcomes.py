@@ -58,7 +58,8 @@ def unfinished(work: Work, row: Transaction) -> None:
 
 def settled(work: Work, batch: Batch, now: float) -> None:
     if batch.state != BatchState.SETTLED and work.move_now(batch, BatchState.SETTLED, settled_at=now):
-        tell(work, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, units=batch.units)
+        amount = str(batch.units * int(work.get_one(Job, batch.job_id).unit))
+        tell(work, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, amount=amount)
 
 
 def put_back(work: Work, batch: Batch) -> None:
@@ -71,7 +72,7 @@ def opened(work: Work, job: Job, event: JobOpened, now: float) -> None:
     job.chain_job, job.expiry, job.claim_until = event.job, event.expiry, event.claim_until
     job.deposited = event.deposited
     work.flush()
-    tell(work, job.id, "funded", now, chain_job=event.job, deposited=event.deposited)
+    tell(work, job.id, "funded", now, chain_job=event.job, deposited=str(event.deposited * int(job.unit)))
     if job.state == JobState.AWAITING_FUNDS:
         work.move_now(job, JobState.RUNNING, reason="")
         work.notify("plan")

@@ -39,6 +39,8 @@ class ReservationCase:
     price: Units
     deposited: Units
     needs: tuple[Need, ...]
+    unit: int
+    """The token's smallest units in one of the job's."""
 
 
 def headroom(free: Units, price: Units, count: int, most: int) -> int:
@@ -85,6 +87,12 @@ def step(chain: ChainContext) -> bool:
     return moved + sum(_cover(chain, case) for case in uncovered) > 0
 
 
+def _case_of(job: Job, needs: tuple[Need, ...]) -> ReservationCase:
+    return ReservationCase(
+        job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs, unit=int(job.unit)
+    )
+
+
 def _case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase | None:
     """Returns the job with the live workers that earned in it, and the workers that it admits next.
 
@@ -99,7 +107,7 @@ def _case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase |
     theirs = sorted({*here, *newcomers.next_covered(reader, job, now)})
     standings = workers.standings(reader, job, theirs)
     needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
-    return ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
+    return _case_of(job, needs)
 
 
 def _classes(reader: RowReader, job: Job) -> frozenset[str] | None:
@@ -115,7 +123,11 @@ def _uncovered(reader: RowReader, job: Job, now: float) -> ReservationCase | Non
         return None
     short = {who: money for who, money in workers.standings(reader, job).items() if money.earned > money.reserved}
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
-    return ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs) if needs else None
+    return (
+        ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs, int(job.unit))
+        if needs
+        else None
+    )
 
 
 def _may_reserve(reader: RowReader, job: Job, now: float) -> bool:
@@ -137,7 +149,7 @@ def _reserve(chain: ChainContext, case: ReservationCase) -> bool:
         return False
     free = chain.ledger.free(case.chain_job)
     if free * LOW_SHARE < case.deposited:
-        tell_once(chain, case.job_id, "low_balance", free=free)
+        tell_once(chain, case.job_id, "low_balance", free=str(free * case.unit))
     rows = plan(case.needs, free, case.price, chain.policy.reserve_ahead)[:MOST_ROWS]
     return bool(rows) and _post(chain, case, rows)
 

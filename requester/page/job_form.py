@@ -17,7 +17,7 @@ EXAMPLE: Final = """{
   "step": {"rows": 32},
   "optimizer": {"lr": 0.1},
   "rounds": 10,
-  "price": "1000000000"
+  "price": "1e16 units"
 }"""
 DEPTH: Final = 3
 """Levels of the schema that the form shows; what is deeper is written as JSON."""

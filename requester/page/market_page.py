@@ -24,7 +24,7 @@ class JobLine:
     state: str
     price: str
     pay: str
-    round: int
+    done: int
     rounds: int
     loss: float | None
     reason: str
@@ -61,7 +61,7 @@ def _line(token: TokenUnit, job: Job, known: PageMeasures) -> JobLine:
         state=job.state,
         price=token.text(job.price * int(job.unit)),
         pay=known.pay,
-        round=newest.number + 1 if newest else 0,
+        done=newest.number + 1 if newest else 0,
         rounds=spec.rounds,
         loss=newest.loss if newest else None,
         reason=known.standing.reason,

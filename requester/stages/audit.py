@@ -147,7 +147,7 @@ def _fail(context: Context, work: Work, hand: TaskInHand, audit: Audit, wrong: l
     for other in others:
         order(work, other, 1.0, REOPENED, now)
     parties = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
-    details = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": lost}
+    details = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": str(lost * int(job.unit))}
     tell(work, job.id, "audit_failed", now, task=task.id, **details, **parties)
 
 

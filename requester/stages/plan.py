@@ -117,7 +117,7 @@ def _open(context: Context, work: Work, job: Job, number: int, price: Units, now
     attempts = jobs.first_attempts(work, job.id, number)
     for index in left_tasks.next_tasks(work, job, number):
         work.add(task(context, job, row, index, attempts.get(index, 0), now))
-    tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=price)
+    tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=str(price * int(job.unit)))
     work.notify("assign", *([TOPIC] if publication.spec.overlap else []))
 
 

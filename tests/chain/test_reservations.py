@@ -245,7 +245,7 @@ def test_low_money_is_told_once_and_before_it_is_gone(chain_fixture: ChainFixtur
         chain_fixture.earns(job_id, worker)
     chain_fixture.settle_down()
     (event,) = chain_fixture.all(JobEvent, JobEvent.kind == "low_balance")
-    assert event.body["free"] == PRICE
+    assert event.body["free"] == str(PRICE)
     assert chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0).reserved == 6 * PRICE
 
 

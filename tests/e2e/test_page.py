@@ -87,7 +87,7 @@ def test_a_job_is_watched_live_until_its_end(market: Watched, browser: Browser) 
         expect(shown.locator("td.rejected").first).to_be_attached(timeout=120_000)
         expect(shown.locator(".state")).to_have_text("finished", timeout=180_000)
         expect(shown.locator("#curve canvas")).to_be_visible()
-        expect(shown.get_by_text("round 6 of 6")).to_be_visible()
+        expect(shown.get_by_text("6 of 6 rounds done")).to_be_visible()
         expect(shown.get_by_text("The job is finished.")).to_be_visible()
 
 

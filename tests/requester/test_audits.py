@@ -85,7 +85,7 @@ def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floo
     assert auditor.work() == 2
     revoked = next(task for task in market.tasks() if task.state == TaskState.REVOKED)
     (event,) = market.events("audit_failed")
-    assert event["lost"] == 2 * PRICE
+    assert event["lost"] == str(2 * PRICE)
     assert set(event["workers"]) == {liar.address for liar in liars}
     assert event["vindicated"] == [honest.address]
     honest.hear()

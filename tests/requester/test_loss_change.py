@@ -80,7 +80,7 @@ def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_aga
     at = next(place for place, score in enumerate(scores) if score.verdict == ChangeVerdict.CONVICTED)
     (first, *_) = market.events("audit_failed")
     assert first["workers"] == [liar.address]
-    assert first["lost"] == PRICE
+    assert first["lost"] == str(PRICE)
     assert scores[at].total >= scores[at].convicts == CONVICTS
     auditor.play(passes=100)
     assert market.state() == JobState.FINISHED

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.money import TokenUnit
+from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules.expected_pay import Spell, hourly
 from gradmarket.pages.rendering import ASSETS, moment, short, size, span
 from gradmarket.requester.page import job_form
@@ -83,7 +83,7 @@ def test_the_form_has_every_field_of_a_job() -> None:
 
 
 def test_the_example_is_a_job_and_its_plan_says_what_it_costs() -> None:
-    spec = JobSpec.model_validate(json.loads(job_form.EXAMPLE))
+    spec = JobSpec.model_validate(in_smallest(json.loads(job_form.EXAMPLE), lambda: TOKEN))
     shown = job_form.estimate(spec, TOKEN)
     assert shown.cost == TOKEN.text(spec.most_expensive)
     assert shown.gradients == spec.rounds * spec.replication.max_replicas
@@ -91,7 +91,7 @@ def test_the_example_is_a_job_and_its_plan_says_what_it_costs() -> None:
 
 def test_a_wrong_job_is_told_by_its_fields() -> None:
     with pytest.raises(ValidationError) as refused:
-        JobSpec.model_validate({**json.loads(job_form.EXAMPLE), "rounds": 0, "colour": "red"})
+        JobSpec.model_validate({**json.loads(job_form.EXAMPLE), "price": "1", "rounds": 0, "colour": "red"})
     assert {where for where, _ in job_form.faults(refused.value)} == {"rounds", "colour"}
 
 

@@ -16,7 +16,7 @@ def test_what_is_told_of_an_amount_is_that_amount(amount: int, decimals: int) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["² GRAD", "1.² GRAD", "0.123 GRAD", "1 DARG", "0.5", "1.", "", "GRAD", ". GRAD", "-1 GRAD", "1e3 GRAD"]
+    "text", ["² GRAD", "1.² GRAD", "0.123 GRAD", "1 DARG", "0.5", "1.", "", "GRAD", ". GRAD", "-1 GRAD"]
 )
 def test_what_is_no_amount_of_the_token_is_refused(text: str) -> None:
     with pytest.raises(Refused, match=r"like '0\.01 GRAD'"):

@@ -137,7 +137,7 @@ def test_the_better_paying_market_is_asked_first_and_a_silent_one_keeps_nobody_w
         market=SILENT,
         markets=(poor.server.url, rich.server.url),
     )
-    prices = [line["price"] for line in lines if line["event"] == "accepted"]
+    prices = [int(line["price"]) for line in lines if line["event"] == "accepted"]
     assert prices == [9, 9, 9, 3, 3, 3]
     assert any(line["event"] == "resting" and line["market"] == SILENT for line in lines)
     assert lines[-1]["event"] == "summary"
@@ -209,7 +209,7 @@ def test_a_market_that_never_opens_its_wave_keeps_no_other_one_from_paying(stree
         markets=(good.server.url,),
         leases=3,
     )
-    assert [line["price"] for line in lines if line["event"] == "accepted"] == [3, 3, 3]
+    assert [line["price"] for line in lines if line["event"] == "accepted"] == ["3", "3", "3"]
     assert len(stuck.fake_market.rows) == 1
 
 

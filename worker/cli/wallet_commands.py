@@ -11,7 +11,7 @@ import typer
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.terms import Amount, JobId
+from gradmarket.market.terms import JobId
 from gradmarket.worker import wallet
 from gradmarket.worker.cli import case_commands, consent_commands
 from gradmarket.worker.cli.options import (
@@ -109,7 +109,7 @@ def show(
 @app.command()
 def stake(
     job: Annotated[str, typer.Argument(help="The job's id at the market.")],
-    amount: Annotated[int, typer.Argument(min=1, help="In the token's smallest unit.")],
+    amount: Annotated[str, typer.Argument(help='Like "5 GRAD", or a whole number of the smallest unit.')],
     market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
     rpc: RpcOption = None,
     data: DataOption = None,
@@ -123,15 +123,18 @@ def stake(
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     settings = unlocked(settings)
     key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-    ledger = ledger_of(settings.node, listed.facts)
+    money = TokenUnit.of(listed.facts)
+    put, ledger = money.parse(amount), ledger_of(settings.node, listed.facts)
+    if put <= 0:
+        raise Refused("a stake of nothing buys nothing", "name what you put at risk, such as 5 GRAD")
     known_chains.keep(settings.data, listed.facts)
     accusation_watch.begin(settings.data, listed.facts, ledger, key.address)
     bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
-    Pledge(ledger, key.key).put(listed, Amount(amount), bounds)
-    sum_ = TokenUnit.of(listed.facts).text(amount)
+    Pledge(ledger, key.key).put(listed, put, bounds)
+    sum_ = money.text(put)
     deciding = f"{listed.terms.threshold} of {', '.join(listed.terms.validators)}"
     text = f"{sum_} at risk in job {job}; a contested accusation is decided by {deciding}."
-    Journal(as_json).say("staked", text, job=job, chain_job=listed.chain_job, amount=str(amount))
+    Journal(as_json).say("staked", text, job=job, chain_job=listed.chain_job, amount=str(put))
 
 
 @app.command()

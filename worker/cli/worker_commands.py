@@ -36,9 +36,9 @@ ConsentOption = Annotated[
 DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: cpu, or cuda.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
 DiskOption = Annotated[int | None, typer.Option("--max-disk", help="Bytes that downloads may take.")]
-TflopOption = Annotated[str | None, typer.Option("--min-per-tflop", help="Least pay for 10^12 operations.")]
+TflopOption = Annotated[str | None, typer.Option("--min-per-tflop", help="Least pay for 10^12 operations; 1 GRAD.")]
 HourOption = Annotated[str | None, typer.Option("--min-per-hour", help="Least pay for an hour at your own speed.")]
-PriceOption = Annotated[str | None, typer.Option("--min-price", help="Least pay, in the token's smallest unit.")]
+PriceOption = Annotated[str | None, typer.Option("--min-price", help="Least pay for a gradient, like 0.01 GRAD.")]
 PageOption = Annotated[int | None, typer.Option("--page", help="Port of a page about it, on this machine alone.")]
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for this job only; may be repeated.")]
 

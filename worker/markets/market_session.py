@@ -13,6 +13,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.task_run import Compute
 from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.runner import Runner
@@ -71,7 +72,7 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
         cache, market.origin, settings.max_download, bearer=market.bearer, stores=settings.stores, named=named
     )
     shared.stack.callback(fetcher.close)
-    limits = limits_of(settings)
+    limits = limits_of(settings, TokenUnit.of(facts))
     _say_unconfined(shared)
     compute = shared.wrapper(shared.runner.compute) if shared.wrapper else None
     window_states = Cache(settings.data / "windows", settings.max_window_states)

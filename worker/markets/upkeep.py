@@ -46,11 +46,11 @@ class Upkeep:
         return True
 
     def _look_after(self, account: JobAccount) -> None:
-        settings = self._context.settings
+        settings, limits = self._context.settings, self._context.limits
         if account.vouchered:
             self._redeemer.name_payout()
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._replica_files.open())
-        if self._trouble() or self._redeemer.due(account, settings.redeem_at, settings.redeem_before_s, time.time()):
+        if self._trouble() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s, time.time()):
             self._redeemer.redeem(account)
         elif not in_flight and not account.unpaid and self._context.has_ended(account):
             self._redeemer.close(account)

@@ -111,10 +111,9 @@ class VerdictLog:
         account = self._account(held)
         if message.state in PAID:
             self._context.account_store.judged(account, held.replica, held.lease.offer.price, accepted=True)
-            pay = self._context.money.text(value(held.lease.offer.price, account))
-            self._context.journal.say(
-                "accepted", f"Accepted: {pay}.", replica=held.replica, price=held.lease.offer.price
-            )
+            pay = value(held.lease.offer.price, account)
+            text = f"Accepted: {self._context.money.text(pay)}."
+            self._context.journal.say("accepted", text, replica=held.replica, price=str(pay))
         elif message.state is ReplicaState.REJECTED:
             self._context.account_store.judged(account, held.replica, Units(0), accepted=False)
             evidence = self._context.market.evidence(held.lease.job, held.lease.task)

@@ -30,7 +30,7 @@ from gradmarket.worker.money import cases
 from gradmarket.worker.money.chain_view import ChainView
 from gradmarket.worker.money.stake import MARKET_S, Offered
 from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.own_limits import limits_of, runner_settings
+from gradmarket.worker.protocol.own_limits import machine_limits, runner_settings
 from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
@@ -156,6 +156,6 @@ def _recomputing(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBa
                 raise Refused(
                     f"it was answered in class {other}, and this machine is {mine}: examine it on one of those"
                 )
-            return blob_digest(Executor(runner, fetcher, limits_of(settings)).work(publication, offer)[0])
+            return blob_digest(Executor(runner, fetcher, machine_limits(settings)).work(publication, offer)[0])
 
     return run

@@ -111,8 +111,9 @@ class Redeemer:
     def _paid_out(self, account: JobAccount, withdrawn: Units) -> None:
         paid = withdrawn - account.redeemed
         if paid > 0:
-            text = f"Redeemed {self._money.text(value(Units(paid), account))} of {account.job}."
-            self._journal.say("redeemed", text, job=account.job, units=paid)
+            amount = value(Units(paid), account)
+            text = f"Redeemed {self._money.text(amount)} of {account.job}."
+            self._journal.say("redeemed", text, job=account.job, amount=str(amount))
         self._account_store.paid_out(self._current(account), withdrawn, closed=False)
 
     def _close(self, account: JobAccount) -> None:

@@ -1,5 +1,9 @@
 """What the worker's settings allow: to the runner's child, and of an offer."""
 
+from dataclasses import asdict
+
+from gradmarket.compute.machine import MachineLimits
+from gradmarket.market.money import TokenUnit
 from gradmarket.runner import RunnerSettings
 from gradmarket.worker.protocol.policy import WorkLimits
 from gradmarket.worker.settings import WorkerSettings
@@ -15,17 +19,22 @@ def runner_settings(settings: WorkerSettings) -> RunnerSettings:
     )
 
 
-def limits_of(settings: WorkerSettings) -> WorkLimits:
+def machine_limits(settings: WorkerSettings) -> MachineLimits:
+    return MachineLimits(
+        max_flops=settings.max_flops, max_memory=settings.max_memory, max_disk=settings.max_disk, device=settings.device
+    )
+
+
+def limits_of(settings: WorkerSettings, money: TokenUnit) -> WorkLimits:
+    """Returns the limits in a market that pays in `money`. Raises Refused for an amount in another token."""
     return WorkLimits(
+        **asdict(machine_limits(settings)),
         jobs=settings.jobs,
-        min_price=settings.min_price,
-        min_per_tflop=settings.min_per_tflop,
-        min_per_hour=settings.min_per_hour,
+        min_price=money.parse(settings.min_price),
+        min_per_tflop=money.parse(settings.min_per_tflop),
+        min_per_hour=money.parse(settings.min_per_hour),
+        redeem_at=None if settings.redeem_at is None else money.parse(settings.redeem_at),
         leases=settings.leases,
         unpaid=settings.unpaid,
         margin_s=settings.margin_s,
-        max_flops=settings.max_flops,
-        max_memory=settings.max_memory,
-        max_disk=settings.max_disk,
-        device=settings.device,
     )

@@ -66,6 +66,7 @@ class WorkLimits(MachineLimits):
     margin_s: float
     min_per_tflop: Amount = NOTHING
     min_per_hour: Amount = NOTHING
+    redeem_at: Amount | None = None
 
     @property
     def minimum(self) -> Minimum:

@@ -27,9 +27,11 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }
   function job() { return JSON.parse(file.value); }
+  function posted() { return Amounts.inJob(job(), form.dataset.symbol, Number(form.dataset.decimals)); }
   async function estimate() {
     let body;
-    try { body = JSON.stringify(job()); } catch (error) { plan.textContent = `The job file is not JSON: ${error.message}`; return; }
+    try { job(); } catch (error) { plan.textContent = `The job file is not JSON: ${error.message}`; return; }
+    try { body = JSON.stringify(posted()); } catch (error) { plan.textContent = error.message; return; }
     if (!hasToken()) { plan.textContent = "Enter your API token below to see what the job costs."; return; }
     const answer = await fetch("/page/plan", { method: "POST", headers: { ...Token.headers(), "Content-Type": "application/json" }, body });
     if (answer.ok) plan.innerHTML = await answer.text();
@@ -43,8 +45,8 @@ document.addEventListener("DOMContentLoaded", () => {
   document.getElementById("post").addEventListener("click", async () => {
     said.textContent = "…";
     try {
-      const posted = await ask("POST", "/v1/jobs", job());
-      location.assign(`/jobs/${posted.id}`);
+      const told = await ask("POST", "/v1/jobs", posted());
+      location.assign(`/jobs/${told.id}`);
     } catch (error) { said.textContent = error.message; }
   });
   document.body.addEventListener("token", later);
