@@ -1,7 +1,6 @@
 """A job's file as people write it: amounts like "0.01 GRAD" or "1e18 units" become what the service reads."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from gradmarket.client import RequesterClient
@@ -10,7 +9,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 
 THE_JOB: Final = "the job"
-Market = Callable[[], AbstractContextManager[RequesterClient]]
+Market = Callable[[], RequesterClient]
 
 
 def read_job(file: str, market: Market) -> tuple[dict[str, Any], JobSpec]:

@@ -1,6 +1,5 @@
 """`gradmarket job plan`: what a job would need and cost, and how safe it would be, before it is posted."""
 
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -53,7 +52,7 @@ def plan(
     Posts nothing. What was uploaded is asked of the service; a ready model is made here.
     """
 
-    def service() -> AbstractContextManager[RequesterClient]:
+    def service() -> RequesterClient:
         return find(market, token, data).market()
 
     _, spec = read_job(file, service)

@@ -34,7 +34,12 @@ router = APIRouter(prefix="/v1", tags=["audits"])
 TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 
 
-@router.post("/audits/claim", responses=ROLE, summary="The next task to run again, for machines of this class")
+@router.post(
+    "/audits/claim",
+    operation_id="claim_audit",
+    responses=ROLE,
+    summary="The next task to run again, for machines of this class",
+)
 @patiently
 def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssignment:
     claimed = auditor_claims.claim(context, asked.auditor, asked.determinism_class)
@@ -57,6 +62,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
 
 @router.put(
     "/audits/{task_id}",
+    operation_id="answer_audit",
     responses={**ROLE, **answers(404, 409)},
     summary="The payload root that the auditor found, not knowing which one was accepted",
 )
@@ -67,6 +73,7 @@ def answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnsw
 
 @router.put(
     "/audits/{task_id}/sketch",
+    operation_id="send_audit_sketch",
     responses={**ROLE, **answers(404, 409)},
     summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
 )
@@ -75,7 +82,9 @@ def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAns
     return AuditReceipt(again=calibrating.answer(context, task_id, said))
 
 
-@router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")
+@router.get(
+    "/jobs/{job_id}/audits", operation_id="list_audits", responses=NO_JOB, summary="The job's audits that are over"
+)
 def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[AuditView]:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)

@@ -36,12 +36,14 @@ DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
 
 @router.get(
     "/{digest}",
+    operation_id="get_blob",
     response_class=FileResponse,
     responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **answers(404)},
     summary="The bytes; Range resumes a broken download",
 )
 @router.head(
     "/{digest}",
+    operation_id="check_blob",
     response_class=FileResponse,
     responses={**PART, **ROLE, **answers(404)},
     summary="Whether the bytes are there, and how many",
@@ -92,6 +94,7 @@ def served(context: Context, request: Request, digest: Digest, name: str | None)
 
 @router.put(
     "/{digest}",
+    operation_id="put_blob",
     status_code=201,
     response_class=Response,
     responses={**ROLE, **answers(413, 422)},

@@ -16,6 +16,7 @@ TASKS_TOLD = 100
 
 @router.get(
     "/{job_id}/calibration",
+    operation_id="get_calibration",
     responses=NO_JOB,
     summary="How far honest answers of two determinism classes may deviate in this job, and why so far",
 )

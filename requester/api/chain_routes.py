@@ -8,6 +8,6 @@ from gradmarket.requester.api.state import Here
 router = APIRouter(prefix="/v1", tags=["service"])
 
 
-@router.get("/chain", summary="Chain, contract, token, and the signer of offers and vouchers")
+@router.get("/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers")
 def chain(context: Here) -> ChainFacts:
     return context.chain_facts

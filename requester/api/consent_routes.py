@@ -26,6 +26,7 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 @router.post(
     "/workers/{address}/withdrawal",
+    operation_id="withdraw_consent",
     responses={**ANYONE, **answers(404)},
     summary="A payout key takes its consents for a worker back",
 )

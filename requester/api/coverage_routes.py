@@ -43,7 +43,12 @@ Partitions = tuple[tuple[str, ...], tuple[int, ...]]
 _PARTITIONS: Final = Remembered[Partitions](most=16)
 
 
-@router.get("/{job_id}/coverage", responses={**ROLE, **NO_JOB}, summary="How often each partition's rows were used")
+@router.get(
+    "/{job_id}/coverage",
+    operation_id="get_coverage",
+    responses={**ROLE, **NO_JOB},
+    summary="How often each partition's rows were used",
+)
 def coverage_of(
     context: Here,
     request: Request,

@@ -35,6 +35,7 @@ class FollowedJob(EventSourceResponse):
 
 @router.get(
     "/{job_id}/events",
+    operation_id="follow_events",
     response_class=EventSourceResponse,
     responses={200: {"description": "Until the job ends", "content": {"text/event-stream": {}}}, **NO_JOB},
     summary="Server-sent events of one job",

@@ -29,7 +29,9 @@ class Deposit(BaseModel):
     amount: AmountField | None = None
 
 
-@router.post("/{job_id}/fund", responses=STEER, summary="Raise the budget; the difference is deposited")
+@router.post(
+    "/{job_id}/fund", operation_id="fund_job", responses=STEER, summary="Raise the budget; the difference is deposited"
+)
 def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
     """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
     with context.reading() as reader:

@@ -52,10 +52,18 @@ async def health() -> Health:
     return Health(status="ok")
 
 
-router.add_api_route("/v1/health", health, summary="The process answers", route_class_override=OpenHotRoute)
+router.add_api_route(
+    "/v1/health", health, operation_id="get_health", summary="The process answers", route_class_override=OpenHotRoute
+)
 
 
-@router.get("/v1/ready", response_model=Readiness, responses={503: {"model": Readiness}}, summary="It can work")
+@router.get(
+    "/v1/ready",
+    operation_id="get_readiness",
+    response_model=Readiness,
+    responses={503: {"model": Readiness}},
+    summary="It can work",
+)
 def ready(probe: Annotated[Probe, Depends(_probe)]) -> JSONResponse:
     troubles = probe.look()
     sound = not any(troubles.values())

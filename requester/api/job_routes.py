@@ -90,6 +90,7 @@ def standing_of(
 
 @router.post(
     "",
+    operation_id="create_job",
     status_code=201,
     response_model=JobView,
     responses={**ROLE, **answers(409)},
@@ -125,7 +126,7 @@ def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -
     return once(context, identity.subject, key, {"submit": spec.model_dump(mode="json")}, act)
 
 
-@router.get("", summary="All jobs, oldest first")
+@router.get("", operation_id="list_jobs", summary="All jobs, oldest first")
 def listed(
     context: Here,
     request: Request,
@@ -140,14 +141,18 @@ def listed(
         return Page(items=views(context, reader, request, source, shown), next=more)
 
 
-@router.get("/{job_id}", responses=NO_JOB, summary="One job, and why it does not get on")
+@router.get("/{job_id}", operation_id="get_job", responses=NO_JOB, summary="One job, and why it does not get on")
 def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
     with context.reading() as reader:
         return views(context, reader, request, source, [job_or_404(reader, job_id)])[0]
 
 
 @router.post(
-    "/{job_id}/cancel", response_model=JobView, responses=STEER, summary="End a job; what is not owed comes back"
+    "/{job_id}/cancel",
+    operation_id="cancel_job",
+    response_model=JobView,
+    responses=STEER,
+    summary="End a job; what is not owed comes back",
 )
 def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:
@@ -159,7 +164,13 @@ def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None)
     return once(context, identity.subject, key, {"cancel": job_id}, act)
 
 
-@router.post("/{job_id}/pause", response_model=JobView, responses=STEER, summary="Give out no more leases")
+@router.post(
+    "/{job_id}/pause",
+    operation_id="pause_job",
+    response_model=JobView,
+    responses=STEER,
+    summary="Give out no more leases",
+)
 def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:
         job = held(work, job_id, identity)
@@ -171,7 +182,13 @@ def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) 
     return once(context, identity.subject, key, {"pause": job_id}, act)
 
 
-@router.post("/{job_id}/resume", response_model=JobView, responses=STEER, summary="Go on after a pause")
+@router.post(
+    "/{job_id}/resume",
+    operation_id="resume_job",
+    response_model=JobView,
+    responses=STEER,
+    summary="Go on after a pause",
+)
 def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:
         job = held(work, job_id, identity)
@@ -183,6 +200,7 @@ def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None)
 
 @router.get(
     "/{job_id}/parameters",
+    operation_id="get_parameters",
     response_class=FileResponse,
     responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **NO_JOB},
     summary="The newest parameters, or those after a round",

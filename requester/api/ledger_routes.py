@@ -20,6 +20,7 @@ Many = Annotated[int, Query(ge=1, le=1000, description="Entries on a page")]
 
 @router.get(
     "/{job_id}/ledger",
+    operation_id="get_ledger",
     response_model=LedgerView,
     responses=NO_JOB,
     summary="Every move of the job's money, in double entry",

@@ -24,7 +24,7 @@ class _Rows(Collector):
             yield from tallies(reader, self._context.clock())
 
 
-@router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
+@router.get("/metrics", operation_id="get_metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
 async def metrics(context: Here, request: Request, source: Source) -> Response:
     kept: CachedAnswers[bytes] = request.app.state.metrics
     return Response(await kept.get("", source, lambda: _told(context)), media_type=CONTENT_TYPE_LATEST)

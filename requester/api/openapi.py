@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
+from gradmarket.requester.api.field_docs import describe
 from gradmarket.requester.api.problems import MEDIA_TYPE, answers
 
 Json = dict[str, Any]
@@ -36,6 +37,7 @@ def _truthful(app: FastAPI, described: Callable[[], Json]) -> Callable[[], Json]
                 _correct(operation)
             for name in UNUSED:
                 document["components"]["schemas"].pop(name, None)
+            describe(document["components"]["schemas"])
         return app.openapi_schema or {}
 
     return openapi

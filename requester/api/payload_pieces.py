@@ -27,7 +27,10 @@ TIDY_S: Final = 60.0
 
 
 @router.get(
-    "/payloads/{replica}/{fence}", responses=ROLE, summary="How many bytes are here of an own upload that broke off"
+    "/payloads/{replica}/{fence}",
+    operation_id="get_received_bytes",
+    responses=ROLE,
+    summary="How many bytes are here of an own upload that broke off",
 )
 def received(
     context: Here, worker: Worker, replica: ReplicaField, fence: Annotated[int, Path(ge=0, lt=2**63)]

@@ -44,7 +44,12 @@ router = APIRouter(prefix="/v1", tags=["payments"])
 Address = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 
-@router.get("/jobs/{job_id}/payments", responses=NO_JOB, summary="One line for every gradient that earned")
+@router.get(
+    "/jobs/{job_id}/payments",
+    operation_id="list_payments",
+    responses=NO_JOB,
+    summary="One line for every gradient that earned",
+)
 def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[PaymentView]:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
@@ -54,7 +59,10 @@ def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None
 
 
 @router.get(
-    "/jobs/{job_id}/stats", responses=NO_JOB, summary="Counts of rounds, tasks, replicas, bytes and settlements"
+    "/jobs/{job_id}/stats",
+    operation_id="get_stats",
+    responses=NO_JOB,
+    summary="Counts of rounds, tasks, replicas, bytes and settlements",
 )
 async def stats(context: Here, request: Request, source: Source, job_id: JobPath) -> Stats:
     kept: CachedAnswers[Stats] = request.app.state.stats
@@ -88,7 +96,13 @@ def _known(reader: RowReader, address: str) -> Worker:
     return worker
 
 
-@router.get("/workers/{address}", responses=answers(404), tags=["workers"], summary="What is known of a worker")
+@router.get(
+    "/workers/{address}",
+    operation_id="get_worker",
+    responses=answers(404),
+    tags=["workers"],
+    summary="What is known of a worker",
+)
 def worker(context: Here, request: Request, source: Source, address: Address) -> WorkerView:
     now, kept = context.clock(), request.app.state.histories  # what is counted over all its answers
     with context.reading() as reader:
@@ -122,7 +136,11 @@ def _own(address: str, caller: str) -> None:
 
 
 @router.get(
-    "/workers/{address}/earnings", responses=auth_routes.ROLE, tags=["workers"], summary="What you earned, by job"
+    "/workers/{address}/earnings",
+    operation_id="list_earnings",
+    responses=auth_routes.ROLE,
+    tags=["workers"],
+    summary="What you earned, by job",
 )
 def earnings(
     context: Here, caller: auth_routes.Worker, address: Address, limit: Limit, cursor: Cursor = None
@@ -146,6 +164,7 @@ def earnings(
 
 @router.get(
     "/workers/{address}/vouchers",
+    operation_id="list_vouchers",
     responses=auth_routes.ROLE,
     tags=["workers"],
     summary="Your newest voucher of every job",

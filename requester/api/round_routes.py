@@ -26,7 +26,7 @@ from gradmarket.requester.store.work import RowReader
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
-@router.get("/{job_id}/rounds", responses=NO_JOB)
+@router.get("/{job_id}/rounds", operation_id="list_rounds", responses=NO_JOB)
 def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
     with context.reading() as reader:
         unit = unit_of(reader, job_id)
@@ -35,6 +35,7 @@ def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) 
 
 @router.get(
     "/{job_id}/rounds/{number}/updates",
+    operation_id="get_updates",
     responses=NO_JOB,
     summary="The updates that lead to the parameters of its tasks",
 )
@@ -50,7 +51,7 @@ def updates(context: Here, job_id: JobPath, number: Annotated[int, Path(ge=0, le
         return UpdatePath(updates=[UpdateView(**asdict(step)) for step in steps])
 
 
-@router.get("/{job_id}/tasks", responses=NO_JOB)
+@router.get("/{job_id}/tasks", operation_id="list_tasks", responses=NO_JOB)
 def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
@@ -62,7 +63,9 @@ def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -
         return page(reader, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
 
 
-@router.get("/{job_id}/tasks/{task_id}", responses=NO_JOB, summary="All that a verdict rests on")
+@router.get(
+    "/{job_id}/tasks/{task_id}", operation_id="get_task", responses=NO_JOB, summary="All that a verdict rests on"
+)
 def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
     with context.reading() as reader:
         row = reader.get(Task, task_id)
@@ -81,7 +84,7 @@ def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
     return evidence(row, list(waves), list(replicas), published, link, audit, made)
 
 
-@router.get("/{job_id}/verdicts", responses=NO_JOB)
+@router.get("/{job_id}/verdicts", operation_id="list_verdicts", responses=NO_JOB)
 def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
     with context.reading() as reader:
         unit_of(reader, job_id)
@@ -89,7 +92,7 @@ def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None
         return Page(items=list(map(verdict_view, shown)), next=more)
 
 
-@router.get("/{job_id}/workers", responses=NO_JOB)
+@router.get("/{job_id}/workers", operation_id="list_job_workers", responses=NO_JOB)
 def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
     with context.reading() as reader:
         unit = unit_of(reader, job_id)

@@ -29,7 +29,7 @@ CONTRACTS: Final = "a payout address that is a contract has no key and cannot co
 UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
 
 
-@router.get("/session/nonce", summary="A nonce to sign in with, good once")
+@router.get("/session/nonce", operation_id="get_nonce", summary="A nonce to sign in with, good once")
 async def nonce(context: Here, request: Request) -> SignInNonce:
     value, until = _nonces(request).make(context.clock())
     url = context.public_url
@@ -38,7 +38,7 @@ async def nonce(context: Here, request: Request) -> SignInNonce:
     )
 
 
-@router.post("/session", status_code=201, summary="Sign in with a wallet (EIP-4361)")
+@router.post("/session", operation_id="sign_in", status_code=201, summary="Sign in with a wallet (EIP-4361)")
 @patiently
 def sign_in(context: Here, request: Request, said: SignIn) -> Session:
     """Nothing is parsed, recovered or asked of the database for a nonce that is not ours and young."""

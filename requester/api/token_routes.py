@@ -30,7 +30,13 @@ def _fields(row: ApiToken) -> dict[str, str | None]:
     return {"name": row.subject, "role": row.role, **times}
 
 
-@router.post("", status_code=201, responses={**ROLE, **answers(409)}, summary="A new token; its secret is told once")
+@router.post(
+    "",
+    operation_id="create_token",
+    status_code=201,
+    responses={**ROLE, **answers(409)},
+    summary="A new token; its secret is told once",
+)
 @patiently
 def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:
     now = context.clock()
@@ -40,7 +46,7 @@ def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:
         return CreatedToken(**_fields(row), token=secret)
 
 
-@router.get("", responses=ROLE, summary="Every token by its name, without its secret")
+@router.get("", operation_id="list_tokens", responses=ROLE, summary="Every token by its name, without its secret")
 def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100) -> Page[TokenView]:
     with context.reading() as reader:
         return page(reader, tokens.every(), [ApiToken.subject], _view, cursor, limit)
@@ -48,6 +54,7 @@ def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100
 
 @router.delete(
     "/{name}",
+    operation_id="revoke_token",
     status_code=204,
     response_class=Response,
     responses={**ROLE, **answers(404, 409)},

@@ -32,7 +32,12 @@ NEXT_S: Final = 0.5
 log = structlog.get_logger("gradmarket.work")
 
 
-@router.post("/poll", responses=ROLE, summary="Say what is done, hear what is new; waits up to wait_s for news")
+@router.post(
+    "/poll",
+    operation_id="poll",
+    responses=ROLE,
+    summary="Say what is done, hear what is new; waits up to wait_s for news",
+)
 async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswer:
     if any(not part.put for part in said.payloads):
         raise HTTPException(422, "payloads: their bytes come with POST /v1/work/answers")
@@ -41,6 +46,7 @@ async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswe
 
 @router.post(
     "/answers",
+    operation_id="send_answers",
     responses={**ROLE, **answers(400, 408, 413, 422)},
     openapi_extra=UPLOAD,
     summary="A poll with payloads: the length of its JSON in four bytes, the JSON, and the payloads that it names",

@@ -1,0 +1,87 @@
+"""Says of every field in the OpenAPI document what it is, in which unit, with an example where it has no fields itself.
+
+What a field's own docstring in its model says comes first; then fields.json, by "Schema.field" or by the field's name.
+"""
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+Json = dict[str, Any]
+WORDS: Final = Path(__file__).with_name("fields.json")
+
+
+class Words(NamedTuple):
+    text: str
+    example: Any
+
+
+def describe(schemas: Json) -> None:
+    """Adds a description and an example to each field of the schemas that has none."""
+    models = {model.__name__: model for model in _below(BaseModel)}
+    for name, schema in schemas.items():
+        own = docstrings(models[name]) if name in models else {}
+        for field, told in schema.get("properties", {}).items():
+            words = words_of(name, field)
+            told.setdefault("description", own.get(field) or words.text)
+            _say_default(told)
+            if not {"examples", "default", "const", "enum"} & told.keys() and "$ref" not in json.dumps(told):
+                told["examples"] = [words.example]
+
+
+def _say_default(told: Json) -> None:
+    """Moves a default that is an object into the words: generators of clients cannot write one down."""
+    if isinstance(told.get("default"), dict):
+        told["description"] += f" Where it is left out: {json.dumps(told.pop('default'))}"
+
+
+def words_of(schema: str, field: str) -> Words:
+    """Raises KeyError for a field that nobody has described."""
+    said = _said()
+    return Words(*(said.get(f"{schema}.{field}") or said[field]))
+
+
+@cache
+def _said() -> dict[str, list[Any]]:
+    said: dict[str, list[Any]] = json.loads(WORDS.read_text())
+    return said
+
+
+def docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Returns the texts that stand under a model's fields, those of its bases included."""
+    found: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if issubclass(kind, BaseModel) and kind is not BaseModel and kind.__module__.startswith("gradmarket."):
+            found.update(_under_fields(kind))
+    return found
+
+
+@cache
+def _under_fields(kind: type[BaseModel]) -> dict[str, str]:
+    try:
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    except OSError:  # made while the program runs, such as a page of something
+        return {}
+    return dict(_pairs(body.body)) if isinstance(body, ast.ClassDef) else {}
+
+
+def _pairs(lines: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for line, below in pairwise(lines):
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
+            text = below.value.value if isinstance(below.value, ast.Constant) else None
+            if isinstance(text, str):
+                yield line.target.id, " ".join(text.split())
+
+
+def _below(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
