@@ -1,0 +1,88 @@
+"""Workers behind slow links with 50 ms and breaking connections: what is sent twice, and how long they compute.
+
+`wan.utilisation.UP_DOWN`: the share of a worker's time that goes into its steps, at so many Mbit/s up and down.
+"""
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figure import Figure
+from benchmarks.rig.link import Link, Relay, free_port, relayed, seldom
+from benchmarks.rig.rounds import GPT_10M, Pace, measured
+from benchmarks.rig.service import Service, service
+from benchmarks.rig.workers import Worker, payload_of
+from gradmarket.market.framing import PIECE, sent_bytes
+from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.outgoing import Payload
+
+PREFIX = "wan"
+LINKS = (Link(110, 500), Link(100, 100), Link(20, 100))
+HIDDEN = (2100, 2100)
+"""Of the perceptron whose gradient of 18 MB breaks off again and again."""
+BREAKS_AFTER = (2_500_000, 900_000, 7_300_000, 4_000_001)
+"""Bytes up of the connections that break, one after the other."""
+STEP_S = float(os.environ.get("WAN_STEP_S", "20"))
+COUNT = int(os.environ.get("WAN_ROUNDS", "3"))
+
+
+class Cut(Worker):
+    """Brings its payload as `gradmarket worker` does, through a relay."""
+
+    def __init__(self, here: Service, relay: Relay, folder: Path, payload: bytes) -> None:
+        super().__init__(here, payload=payload)
+        self._file = folder / "payload"
+        self._file.write_bytes(payload)
+        self._client = MarketClient(relay.url)
+        self._client.bearer = lambda: {"authorization": f"Bearer {self.token}"}  # type: ignore[method-assign]
+
+    def poll(self, payload: bytes = b"", **said: Any) -> PollAnswer:
+        if not said.get("payloads"):
+            return super().poll(payload, **said)
+        parts = tuple(part.model_copy(update={"start": 0}) for part in said.pop("payloads"))
+        request = PollRequest(determinism_class="bench", known=self._known, payloads=parts, **said)
+        return self._client.poll(request, [self._payload(part) for part in parts])
+
+    def _payload(self, part: PayloadPart) -> Payload:
+        return Payload(self._file, lambda: None, part)
+
+
+def measure() -> Iterator[Figure]:
+    yield _resumed()
+    for link in LINKS:
+        yield _utilised(link)
+
+
+def _resumed() -> Figure:
+    """Bytes that reached the service twice, beyond one piece for each connection that broke."""
+    breaks = iter(BREAKS_AFTER)
+    payload, relay = payload_of(*HIDDEN), Relay(LINKS[0], lambda: next(breaks, float("inf")))
+    job = {"model": {"architecture": "mlp", "arguments": {"hidden": list(HIDDEN)}}}
+    with relayed(relay), service(shared=False) as here, tempfile.TemporaryDirectory() as folder:
+        relay.target = int(here.url.rpartition(":")[2])
+        here.post(**job, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+        Cut(here, relay, Path(folder), payload).batch()
+    twice = relay.up.passed - sent_bytes(len(payload), 0)
+    beyond = max(0, twice - relay.broken * PIECE)
+    note = (
+        f"{len(payload) / 1e6:.3g} MB; {relay.broken} connections broke, {twice / 1e6:.3g} MB came twice or as headers"
+    )
+    return Figure("wan.resumed", beyond, "bytes", target="<= 0", note=note)
+
+
+def _utilised(link: Link) -> Figure:
+    """Two workers behind one such link, R = 1; 10.8 million parameters, two bits up, whole parameters down."""
+    relay = Relay(link, seldom(random.Random(0), 1 << 22))
+    relay.target = free_port()
+    with relayed(relay), service(shared=False, port=relay.target, GRADMARKET_URL=relay.url) as here:
+        pace = Pace(seconds=STEP_S, job={"uplink": {"codec": "two_bit"}})
+        taken = sorted(measured(here, GPT_10M, 1, COUNT, pace).seconds)
+    note = (
+        f"steps of {STEP_S:g} s, {len(taken)} rounds of {taken[0]:.3g} to {taken[-1]:.3g} s; two workers share the link"
+    )
+    return Figure(f"wan.utilisation.{link.name}", STEP_S / median(taken), "", target=">= 0.8", note=note)
