@@ -78,11 +78,13 @@ class UploadRequest(Wire):
     """The worker should upload its payload within `seconds`.
 
     `door` is an address that takes the payload by a plain PUT; the worker then says in a poll that it is there.
+    `in_parts`: there is one for each part, which the worker asks for.
     """
 
     replica: ReplicaId
     seconds: float
     door: str | None = Field(default=None, max_length=8192)
+    in_parts: bool = False
 
 
 class SignedVerdict(Wire):
@@ -172,12 +174,6 @@ class PayloadPart(Wire):
     fence: int
     put: bool = False
     start: int | None = Field(default=None, ge=0, lt=2**63)
-
-
-class ReceivedBytes(Wire):
-    """How much of a replica's payload the market has of an upload that broke off: go on from there."""
-
-    received: int = Field(ge=0, lt=2**63)
 
 
 class LeaseReturn(Wire):

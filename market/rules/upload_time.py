@@ -17,6 +17,10 @@ def latest(asked_at: float, upload_s: float) -> float:
     return asked_at + LONGEST * upload_s
 
 
+def asked_at(last: float, upload_s: float) -> float:
+    return last - LONGEST * upload_s
+
+
 def put_off(due: float, last: float, upload_s: float, now: float, left: int, rate: float) -> float:
     """Returns the new deadline of an upload with `left` bytes to come at `rate` bytes a second; `due` where it stays.
 

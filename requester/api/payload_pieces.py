@@ -10,14 +10,17 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market import framing
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.wire import PayloadPart, ReceivedBytes
+from gradmarket.market.wire import PayloadPart
 from gradmarket.market.wire_fields import ReplicaField
+from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
 from gradmarket.requester.api.auth_routes import ROLE, Worker
+from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import Parts, by_pieces
 from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import direct_upload
 from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
-from gradmarket.requester.exchange.upload_grant import UploadGrant
+from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
 from gradmarket.requester.exchange.upload_pace import UploadPace
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
@@ -38,6 +41,21 @@ def received(
     """The caller's address is in the name under which bytes are kept, so nobody learns of another's."""
     there = context.blobs.unfinished.received(worker, _name(replica, fence))
     return ReceivedBytes(received=framing.whole_pieces(there))
+
+
+@router.post(
+    "/payloads/{replica}/{fence}/doors",
+    responses={**ROLE, **answers(404, 409, 410)},
+    summary="Where to put parts of a payload that have not come, directly in the object store",
+)
+def doors(
+    context: Here, worker: Worker, replica: ReplicaField, fence: Annotated[int, Path(ge=0, lt=2**63)]
+) -> MissingParts:
+    """Only for who is asked for that payload: the first call begins an upload in the store."""
+    missing = direct_upload.part_doors(context, UploadClaim(worker, replica, fence))
+    return MissingParts(
+        parts=tuple(PartAddress(start=part.start, length=part.length, address=part.address) for part in missing)
+    )
 
 
 async def bring(context: Context, want: UploadGrant, part: PayloadPart, parts: Parts, files: ExitStack) -> Delivery:

@@ -12,6 +12,7 @@ from typing import Protocol
 from gradmarket.market import plugins
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
+from gradmarket.requester.blobs._part_doors import PartDoor as PartDoor
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.unfinished import UnfinishedUploads
@@ -56,7 +57,16 @@ class Blobs(Protocol):
         """Deletes the blob, if it is there."""
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
-        """Returns an address that takes a PUT of `length` bytes for `seconds`; None: upload to the service itself."""
+        """Returns an address that takes a PUT of `length` bytes for `seconds`.
+
+        None: upload to the service itself or, where clients reach the store directly, by `part_doors`.
+        """
+
+    def part_doors(self, name: str, length: int) -> list[PartDoor]:
+        """Returns the addresses of the parts that have not come of a longer upload `name`; begins it at the first call.
+
+        Raises NotFound where uploads come through the service.
+        """
 
     def left(self, name: str, length: int) -> AbstractContextManager[Incoming]:
         """Gives what was uploaded to the address `name`, to be checked and kept; it is deleted there after the block.

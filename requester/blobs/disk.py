@@ -17,6 +17,7 @@ from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
+from gradmarket.requester.blobs._part_doors import PartDoor
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.unfinished import UnfinishedUploads
 
@@ -171,6 +172,12 @@ class DiskBlobs:
 
     def door(self, name: str, length: int, seconds: float) -> None:
         """Returns None: uploads come through the service."""
+
+    def part_doors(self, name: str, length: int) -> list[PartDoor]:
+        """Raises NotFound: uploads come through the service."""
+        raise NotFound(
+            f"{length} bytes of {name[:80]!r} have no address of their own: uploads come through the service"
+        )
 
     def left(self, name: str, length: int) -> AbstractContextManager[Incoming]:
         """Raises NotFound: uploads come through the service."""

@@ -20,14 +20,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
+from gradmarket.requester.blobs._part_doors import PartDoor
+from gradmarket.requester.blobs._s3_parts import PART, PartUploads
 from gradmarket.requester.blobs.disk import DiskBlobs, Incoming
 from gradmarket.requester.settings import RequesterSettings
 
 LINK_S: Final = 900
 """Seconds that an address serves a blob; a longer download asks the service again and resumes."""
 LONGEST_LINK_S: Final = 7 * 86_400
-MOST_AT_ONCE: Final = 5 * 2**30
-"""Most bytes of one PUT and of one copy."""
 CHUNK: Final = 2**20
 ABSENT: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 OVERTAKEN: Final = "the bytes changed while they were read"
@@ -60,6 +60,7 @@ class S3Blobs:
         self._bucket = bucket
         self._spool = spool
         self.unfinished = spool.unfinished
+        self._parts = PartUploads(store, bucket)
 
     def has(self, digest: Digest) -> bool:
         try:
@@ -121,15 +122,27 @@ class S3Blobs:
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
         """Signs the length with the address: the store refuses any other length."""
-        if length > MOST_AT_ONCE:
+        if length > PART:
             return None
         return self._address("put_object", max(1, int(seconds)), Key=_door(name), ContentLength=length)
+
+    def part_doors(self, name: str, length: int) -> list[PartDoor]:
+        """Signs each part's length with its address."""
+        key = _door(name)
+        with _answering():
+            upload, missing = self._parts.missing(key, length)
+        return [PartDoor(*span, self._part_address(key, upload, n, span[1])) for n, span in missing.items()]
+
+    def _part_address(self, key: str, upload: str, number: int, size: int) -> str:
+        about = {"Key": key, "UploadId": upload, "PartNumber": number, "ContentLength": size}
+        return self._address("upload_part", LINK_S, **about)
 
     @contextmanager
     def left(self, name: str, length: int) -> Iterator[Incoming]:
         key = _door(name)
         with self._spool.receive() as incoming:
             with _answering("nothing was put there"):
+                self._parts.complete(key, length)
                 head = self._store.head_object(Bucket=self._bucket, Key=key)
             try:
                 if head["ContentLength"] != length:
@@ -148,7 +161,10 @@ class S3Blobs:
         return Door(key, answer["ETag"])
 
     def _copy(self, door: Door, digest: Digest) -> None:
-        """Copies the version that was read, not a later one. Some stores ignore the condition: the copy is checked."""
+        """Copies the version that was read, not a later one. Some stores ignore the condition: the copy is checked.
+
+        A version of several parts, `...-2`, is another in the copy. No address leads there any more: it stays as it is.
+        """
         if self.has(digest):
             return
         source = {"Bucket": self._bucket, "Key": door.key}
@@ -156,7 +172,7 @@ class S3Blobs:
             copied = self._store.copy_object(
                 Bucket=self._bucket, Key=_key(digest), CopySource=source, CopySourceIfMatch=door.version
             )
-        if copied["CopyObjectResult"]["ETag"] != door.version:
+        if "-" not in door.version and copied["CopyObjectResult"]["ETag"] != door.version:
             self.drop(digest)
             raise Conflict(OVERTAKEN)
 

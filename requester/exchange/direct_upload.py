@@ -1,16 +1,24 @@
 """Payloads uploaded directly to the blob store: gives out upload URLs, and checks the uploads by the same rules."""
 
 from contextlib import ExitStack
+from typing import Final
 
+from gradmarket.market.errors import MarketError
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
+from gradmarket.requester.blobs import PartDoor
 from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import upload_grant
 from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
-from gradmarket.requester.exchange.upload_grant import UploadGrant
+from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
+from gradmarket.requester.exchange.upload_pace import put_off
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Replica, Task
 from gradmarket.requester.store.work import RowReader
+
+DOORS: Final = 4
+"""Addresses of parts that are given out at a time: whoever sends slowly asks again before its deadline is over."""
 
 
 def door(context: Context, reader: RowReader, replica: Replica, task: Task, seconds: float) -> str | None:
@@ -20,6 +28,24 @@ def door(context: Context, reader: RowReader, replica: Replica, task: Task, seco
     job = reader.get_one(Job, task.job_id)
     length = payload_bytes(layout_of(job), codec(jobs.spec(job).uplink.codec))
     return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
+
+
+def in_parts(context: Context) -> bool:
+    """Returns whether a payload without a door of its own has one for each part."""
+    return context.blobs.reached_past_us
+
+
+def part_doors(context: Context, claim: UploadClaim) -> list[PartDoor]:
+    """Returns the addresses of parts that have not come, and puts off the deadline where they come steadily.
+
+    Raises NotFound, TooLate or Conflict where the payload is not wanted, or where uploads come through the service.
+    """
+    (want,) = upload_grant.find(context, [claim])
+    if isinstance(want, MarketError):
+        raise want
+    doors = context.blobs.part_doors(_name(claim.replica, claim.fence), want.length)
+    put_off(context, want, sum(part.length for part in doors))
+    return doors[:DOORS]
 
 
 def fetch(context: Context, want: UploadGrant, fence: int, files: ExitStack) -> Delivery | None:

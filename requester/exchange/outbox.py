@@ -162,7 +162,8 @@ def _lease(replica: Replica, task: Task, now: float) -> Lease:
 def _upload(context: Context, reader: RowReader, replica: Replica, task: Task, now: float) -> UploadRequest:
     seconds = (task.due_at or now) - now
     door = direct_upload.door(context, reader, replica, task, seconds)
-    return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door)
+    in_parts = door is None and direct_upload.in_parts(context)
+    return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door, in_parts=in_parts)
 
 
 def _opened(replica: Replica, task: Task) -> bool:

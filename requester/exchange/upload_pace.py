@@ -32,8 +32,8 @@ class UploadPace:
 
 
 @patiently
-def put_off(context: Context, want: UploadGrant, left: int, rate: float) -> None:
-    """`left` bytes are still to come, at `rate` bytes a second."""
+def put_off(context: Context, want: UploadGrant, left: int, rate: float | None = None) -> None:
+    """`left` bytes are still to come, at `rate` bytes a second; without it, at that since the payload was asked for."""
     with context.begin() as work:
         own = in_hand.of_replicas(work, [want.worker], [want.replica]).get(want.replica)
         if own is None:
@@ -41,4 +41,9 @@ def put_off(context: Context, want: UploadGrant, left: int, rate: float) -> None
         task, last = own.hand.task, own.hand.task.due_most
         asked = task.state == TaskState.UPLOADING and task.uploader == want.replica
         if asked and task.due_at is not None and last is not None:
-            task.due_at = upload_time.put_off(task.due_at, last, want.upload_s, context.clock(), left, rate)
+            now = context.clock()
+            since = now - upload_time.asked_at(last, want.upload_s)
+            came = (want.length - left) / since if since > 0 else 0.0
+            task.due_at = upload_time.put_off(
+                task.due_at, last, want.upload_s, now, left, came if rate is None else rate
+            )

@@ -67,6 +67,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("POST", "/v1/work/answers"): (401, 403, 200, 200),
     ("GET", "/v1/work/payloads/{replica}/{fence}"): (401, 403, 200, 200),  # of another's it tells nothing
+    ("POST", "/v1/work/payloads/{replica}/{fence}/doors"): (401, 403, 404, 404),  # blobs are on disk
     ("GET", "/v1/work/states"): (401, 403, 200, 200),
     ("PUT", "/v1/work/states/{digest}"): (401, 403, 404, 404),  # no audit asks for it
     ("GET", "/v1/workers/{address}"): EVERYBODY,

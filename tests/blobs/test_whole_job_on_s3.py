@@ -46,13 +46,14 @@ def children(tmp_path: Path) -> Iterator[DemoProcesses]:
     service.stop_chain(tmp_path / "service")
 
 
+@pytest.mark.parametrize("hidden", [16, 20_000], ids=["one put", "two parts"])
 def test_a_job_ends_well_with_its_blobs_in_a_bucket(
-    s3: str, bucket: str, children: DemoProcesses, tmp_path: Path
+    s3: str, bucket: str, children: DemoProcesses, tmp_path: Path, hidden: int
 ) -> None:
     settings = {"GRADMARKET_BLOBS": "s3", "GRADMARKET_S3_ENDPOINT": s3, "GRADMARKET_S3_BUCKET": bucket, **KEYS}
     served = service.start(children, tmp_path / "service", settings)
     with served.place.market() as market:
-        job = market.submit(JOB).id
+        job = market.submit(JOB | {"model": {"architecture": "mlp", "arguments": {"hidden": [hidden]}}}).id
         worker = work(children, served, tmp_path / "worker", s3)
         ended = follow(market, job, lambda _job: children.check())
         assert ended.state == "finished", ended.reason
@@ -65,6 +66,7 @@ def test_a_job_ends_well_with_its_blobs_in_a_bucket(
         assert taken.headers["location"].startswith(f"{s3}/{bucket}/")
     assert "Could not put" not in worker.child.log.read_text()
     assert not list((tmp_path / "service").rglob("blobs/*"))
+    assert not list((tmp_path / "service").rglob("unfinished/*"))
 
 
 def _token(served: Service) -> dict[str, str]:

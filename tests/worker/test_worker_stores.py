@@ -2,8 +2,10 @@
 
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from functools import partial
+from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +19,11 @@ from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.market.wire import Lease, PayloadPart, PollRequest, UploadRequest
+from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.leasing import Leasing
 from gradmarket.worker.markets.sending import Sending
-from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.markets.worker_context import IN_VAIN, WorkerContext
 from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
 from gradmarket.worker.protocol.object_stores import ObjectStores
 from gradmarket.worker.protocol.outgoing import Payload
@@ -174,6 +177,74 @@ def sending(allowed: frozenset[str], tmp_path: Path, payload: Payload) -> Sendin
     payload.path.rename(replica_files.payload(held.replica))
     leasing = SimpleNamespace(may_send=lambda: 1, blocked=lambda: False)
     return Sending(cast(WorkerContext, context), replica_files, cast(Leasing, leasing), time.time)
+
+
+PARTS = (PartAddress(start=0, length=5000, address="/one"), PartAddress(start=5000, length=3000, address="/two"))
+
+
+class Doors:
+    """A market that says which of the two parts the store does not have."""
+
+    def __init__(self, store: str) -> None:
+        self.store, self.asked = store, 0
+
+    def missing_parts(self, _replica: ReplicaId, _fence: int) -> list[PartAddress]:
+        self.asked += 1
+        missing = (part for part in PARTS if part.address not in Store.kept)
+        return [part.model_copy(update={"address": self.store + part.address}) for part in missing]
+
+
+def put_in_parts(doors: Doors, allowed: frozenset[str], payload: Payload) -> bool:
+    context = SimpleNamespace(stores=ObjectStores(allowed), journal=Journal(as_json=True), market=doors)
+    held = InFlight.model_construct(lease=Lease.model_construct(replica=ReplicaId("r"), fence=1))
+    return WorkerContext.put_in_parts(cast(WorkerContext, context), payload, held)
+
+
+def test_a_long_payload_goes_to_the_store_part_by_part(places: tuple[str, str], payload: Payload) -> None:
+    assert put_in_parts(Doors(places[1]), frozenset({places[1]}), payload)
+    assert Store.kept == {"/one": DATA[:5000], "/two": DATA[5000:]}
+    sums = [headers["content-md5"] for headers in Store.headers_seen]
+    assert sums == [b64encode(md5(part).digest()).decode() for part in (DATA[:5000], DATA[5000:])]
+
+
+def test_a_part_that_the_store_has_is_not_sent_again(places: tuple[str, str], payload: Payload) -> None:
+    """As after the worker was killed between the two."""
+    Store.kept["/one"] = DATA[:5000]
+    assert put_in_parts(Doors(places[1]), frozenset({places[1]}), payload)
+    assert len(Store.headers_seen) == 1
+    assert Store.kept["/two"] == DATA[5000:]
+
+
+def test_a_part_that_fails_is_tried_again_and_not_for_ever(
+    places: tuple[str, str], payload: Payload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doors, tries = Doors(places[1]), list[str]()
+    honest = ObjectStores.put
+
+    def fails(stores: ObjectStores, door: str, payload: Payload, start: int = 0, length: int | None = None) -> None:
+        tries.append(door)
+        if len(tries) < 3:
+            raise DownloadFailed("cut off")
+        honest(stores, door, payload, start, length)
+
+    monkeypatch.setattr(ObjectStores, "put", fails)
+    assert put_in_parts(doors, frozenset({places[1]}), payload)
+    assert (len(tries), doors.asked) == (4, 3)
+    Store.kept.clear()
+    tries[:] = []
+    monkeypatch.setattr(ObjectStores, "put", lambda *_: fails(*_) if len(tries) > 99 else _refused(tries))
+    assert not put_in_parts(doors, frozenset({places[1]}), payload)
+    assert len(tries) == IN_VAIN + 1
+
+
+def _refused(tries: list[str]) -> None:
+    tries.append("")
+    raise DownloadFailed("no")
+
+
+def test_no_part_goes_into_the_own_network_unless_its_owner_says_so(places: tuple[str, str], payload: Payload) -> None:
+    assert not put_in_parts(Doors(places[1]), NOBODY, payload)
+    assert Store.kept == {}
 
 
 def brought(sent: Sending, door: str | None) -> str:

@@ -22,8 +22,8 @@ class Sending:
         clock: Callable[[], float],
     ) -> None:
         self._context, self._replica_files, self._leasing, self._clock = context, replica_files, leasing, clock
-        self._asked: dict[ReplicaId, str | None] = {}
-        """Asked for since the last request, with the address at which each is wanted."""
+        self._asked: dict[ReplicaId, UploadRequest] = {}
+        """Asked for since the last request."""
         self._put: set[ReplicaId] = set()
         self._not_there: set[ReplicaId] = set()
         """Put at its address, and not found there: the market gets the bytes."""
@@ -35,7 +35,7 @@ class Sending:
             return False
         if not held.asked:
             held = self._replica_files.save(held, asked=True)
-        self._asked[held.replica] = wanted.door
+        self._asked[held.replica] = wanted
         return held.sent or not self._leasing.blocked()
 
     def chosen(self) -> list[InFlight]:
@@ -59,12 +59,15 @@ class Sending:
         alone = held.answer() is not None and self._context.decided_alone(held.lease.job)
         return alone and not held.uploaded and held.in_time(self._clock())
 
-    def _put_past_the_market(self, held: InFlight, door: str | None) -> None:
-        if (
-            door is not None
-            and held.replica not in self._not_there
-            and self._context.put(self._payload(held.replica), door)
-        ):
+    def _put_past_the_market(self, held: InFlight, wanted: UploadRequest | None) -> None:
+        if wanted is None or held.replica in self._not_there:
+            return
+        payload = self._payload(held.replica)
+        if wanted.door is not None:
+            done = self._context.put(payload, wanted.door)
+        else:
+            done = wanted.in_parts and self._context.put_in_parts(payload, held)
+        if done:
             self._put.add(held.replica)
 
     def parts(self, sending: Sequence[InFlight]) -> tuple[PayloadPart, ...]:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
@@ -39,6 +41,8 @@ from gradmarket.worker.wallet import Wallet
 
 UNPAYABLE = Units(2**63 - 1)
 """A price higher than any offer's."""
+IN_VAIN: Final = 5
+"""Times in a row that a part of an upload may fail."""
 ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 
 
@@ -205,6 +209,28 @@ class WorkerContext:
         try:
             self.stores.put(door, payload)
         except (DownloadRefused, DownloadFailed) as problem:
+            text = f"Could not put a payload past the market: {problem}"
+            self.journal.once("store", text, why=str(problem))
+            return False
+        return True
+
+    def put_in_parts(self, payload: Payload, held: InFlight) -> bool:
+        """Uploads to the object store the parts that it does not have; False as `put` has it.
+
+        A part that breaks off is sent again, up to IN_VAIN times in a row.
+        """
+        vain = 0
+        try:
+            while missing := self.market.missing_parts(held.replica, held.lease.fence):
+                for part in missing:
+                    try:
+                        self.stores.put(part.address, payload, part.start, part.length)
+                        vain = 0
+                    except DownloadFailed:
+                        vain += 1
+                        if vain > IN_VAIN:
+                            raise
+        except (DownloadRefused, DownloadFailed, ServiceProblem, OSError) as problem:
             text = f"Could not put a payload past the market: {problem}"
             self.journal.once("store", text, why=str(problem))
             return False

@@ -19,13 +19,14 @@ from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.errors import Refused
 from gradmarket.market.framing import framed
-from gradmarket.market.terms import Address, Digest, JobId, JobState
+from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, ReceivedBytes
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
+from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.protocol.outgoing import FramedPayloads, Payload
 from gradmarket.worker.protocol.signin import Credentials, sign_in
@@ -154,6 +155,11 @@ class MarketClient:
         content = FramedPayloads(framed(request.model_copy(update={"payloads": parts})), payloads)
         headers = {"content-type": "application/octet-stream", "content-length": str(content.length)}
         return self.signed_in(PollAnswer, "POST", "/v1/work/answers", headers=headers, content=content.open, **options)
+
+    def missing_parts(self, replica: ReplicaId, fence: int) -> Sequence[PartAddress]:
+        """Returns where to put parts of the payload that the store does not have; none once it has all."""
+        place = f"{quote(replica, safe='')}/{fence}"
+        return self.signed_in(MissingParts, "POST", f"/v1/work/payloads/{place}/doors").parts
 
     def _rest(self, payload: Payload) -> Payload:
         """Returns the payload from where the market has it; raises as `signed_in` does."""

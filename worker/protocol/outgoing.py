@@ -60,6 +60,14 @@ class Payload:
         start = framing.whole_pieces(min(received, self.length))
         return replace(self, part=self.part and self.part.model_copy(update={"start": start}))
 
+    def span(self, start: int, length: int) -> Iterator[bytes]:
+        """Yields so many bytes from `start` on."""
+        with self.open() as file:
+            file.seek(start)
+            while length > 0 and (chunk := file.read(min(CHUNK, length))):
+                length -= len(chunk)
+                yield chunk
+
     def chunks(self) -> Iterator[bytes]:
         """Yields what follows the request: the bytes, or from `start` on each piece after its digest."""
         with self.open() as file:
