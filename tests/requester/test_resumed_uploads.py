@@ -4,15 +4,22 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from gradmarket.market import framing
+from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.framing import DIGEST, sent_bytes
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import PollAnswer
+from gradmarket.requester.blobs import PartDoor
+from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.exchange import direct_upload
+from gradmarket.requester.exchange.upload_grant import UploadClaim
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened, until
 
@@ -163,6 +170,25 @@ def test_an_upload_goes_on_after_the_service_was_ended(door: Door) -> None:
     lease = door.asked.newest().lease
     kept = another.blobs.unfinished.received(door.asked.address, f"{lease.replica} {lease.fence}")
     assert framing.whole_pieces(kept) == 2 * PIECE
+
+
+class Bucket(DiskBlobs):
+    """A store that gives out addresses, and remembers for what."""
+
+    def part_doors(self, name: str, length: int) -> list[PartDoor]:
+        return [PartDoor(start, PIECE, f"https://store/{name}/{start}") for start in range(0, length, PIECE)]
+
+
+def test_addresses_in_a_store_are_for_who_is_asked(door: Door, tmp_path: Path) -> None:
+    context = replace(door.market.context, blobs=Bucket(tmp_path))
+    lease, other = door.asked.newest().lease, door.other.newest().lease
+    claim = UploadClaim(door.asked.address, lease.replica, lease.fence)
+    assert [part.start for part in direct_upload.part_doors(context, claim)] == [0, 8, 16, 24]
+    for address, its in ((door.other.address, lease), (door.other.address, other)):
+        with pytest.raises((NotFound, Conflict)):
+            direct_upload.part_doors(context, UploadClaim(address, its.replica, its.fence))
+    accepted(door, door.send(0))
+    assert door.market.replica(door.asked).state == ReplicaState.PAYABLE
 
 
 # the deadline
