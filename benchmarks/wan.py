@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figure import Figure
-from benchmarks.rig.link import Link, Relay, free_port, relayed, seldom
+from benchmarks.rig.link import Link, Relay, relayed, seldom
 from benchmarks.rig.rounds import GPT_10M, Pace, measured
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
@@ -64,7 +64,6 @@ def _resumed() -> Figure:
     payload, relay = payload_of(*HIDDEN), Relay(LINKS[0], lambda: next(breaks, float("inf")))
     job = {"model": {"architecture": "mlp", "arguments": {"hidden": list(HIDDEN)}}}
     with relayed(relay), service(shared=False) as here, tempfile.TemporaryDirectory() as folder:
-        relay.target = int(here.url.rpartition(":")[2])
         here.post(**job, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
         Cut(here, relay, Path(folder), payload).batch()
     twice = relay.up.passed - sent_bytes(len(payload), 0)
@@ -76,11 +75,10 @@ def _resumed() -> Figure:
 
 
 def _utilised(link: Link) -> Figure:
-    """Two workers behind one such link, R = 1; 10.8 million parameters, two bits up, whole parameters down."""
+    """Two workers behind one such link, R = 1; 10.8 million parameters, two bits an element either way."""
     relay = Relay(link, seldom(random.Random(0), 1 << 22))
-    relay.target = free_port()
-    with relayed(relay), service(shared=False, port=relay.target, GRADMARKET_URL=relay.url) as here:
-        pace = Pace(seconds=STEP_S, job={"uplink": {"codec": "two_bit"}})
+    with relayed(relay), service(shared=False, GRADMARKET_URL=relay.url) as here:
+        pace = Pace(seconds=STEP_S, job={"uplink": {"codec": "two_bit"}, "downlink": {"codec": "two_bit"}})
         taken = sorted(measured(here, GPT_10M, 1, COUNT, pace).seconds)
     note = (
         f"steps of {STEP_S:g} s, {len(taken)} rounds of {taken[0]:.3g} to {taken[-1]:.3g} s; two workers share the link"

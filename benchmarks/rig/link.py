@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
+
+import psutil
 
 CHUNK: Final = 1 << 14
 AHEAD: Final = 1 << 10
@@ -52,11 +53,11 @@ class _Direction:
 
 
 class Relay:
-    """`breaks` says for each connection after how many bytes up it breaks; `target` is the service's port."""
+    """To the service that this process started; `breaks` says after how many bytes up each connection breaks."""
 
     def __init__(self, link: Link, breaks: Callable[[], float], delay_s: float = DELAY_S) -> None:
         self.up, self.down = _Direction(link.up), _Direction(link.down)
-        self.target = 0
+        self._service = 0
         self.connections = self.broken = self.port = 0
         self._breaks, self._delay_s = breaks, delay_s
 
@@ -73,7 +74,12 @@ class Relay:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        theirs, ours = await asyncio.open_connection("127.0.0.1", self.target)
+        self._service = self._service or child_port()
+        try:
+            theirs, ours = await asyncio.open_connection("127.0.0.1", self._service)
+        except OSError:  # the service is not there yet
+            writer.close()
+            return
         ways = [self._pass(reader, ours, self.up, self._breaks()), self._pass(theirs, writer, self.down, float("inf"))]
         tasks = [asyncio.create_task(way) for way in ways]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -114,9 +120,13 @@ class Relay:
             on_their_way.task_done()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+def child_port() -> int:
+    """Returns a port on which a child process of this one listens; 0 while none does."""
+    for child in psutil.Process().children():
+        for open_ in child.net_connections("tcp"):
+            if open_.status == psutil.CONN_LISTEN:
+                return int(open_.laddr.port)
+    return 0
 
 
 @contextmanager

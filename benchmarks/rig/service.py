@@ -95,7 +95,7 @@ class Service:
 
 
 @contextmanager
-def service(shared: bool, counted: bool = False, port: int = 0, **settings: str) -> Iterator[Service]:
+def service(shared: bool, counted: bool = False, **settings: str) -> Iterator[Service]:
     """`shared`: on a PostgreSQL server of its own, with its defaults; else on SQLite. `counted`: see rig.counted."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -106,7 +106,7 @@ def service(shared: bool, counted: bool = False, port: int = 0, **settings: str)
             environment["GRADMARKET_DATABASE"] = address
         data = folder / "data"
         program = ["benchmarks.rig.counted", str(folder / COUNTS)] if counted else ["gradmarket"]
-        process = stack.enter_context(_serving(program, data, environment, port))
+        process = stack.enter_context(_serving(program, data, environment))
         url = (data / "url").read_text().strip()
         facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain").content)
         yield Service(
@@ -135,10 +135,8 @@ def _postmaster(server: pgserver.PostgresServer) -> int:
 
 
 @contextmanager
-def _serving(
-    program: list[str], data: Path, environment: dict[str, str], port: int
-) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", *program, "serve", "--data", str(data), "--port", str(port)]
+def _serving(program: list[str], data: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", *program, "serve", "--data", str(data), "--port", "0"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
         while not ((data / "url").exists() and _answers((data / "url").read_text().strip())):
