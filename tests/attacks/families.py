@@ -24,6 +24,7 @@ FAMILIES: Final = (
     "links",
     "api",
     "audits",
+    "windows",
     "disclosed",
     "patience",
     "identities",

@@ -33,6 +33,8 @@ LINES: Final = (
     "salt grinding",
     "requester grinding its secret",
     "false class claim",
+    "inner steps left out",
+    "states withheld from an audit",
     "shared canary",
     "duplicate submit",
     "expired-lease submit",
