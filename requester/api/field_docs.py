@@ -31,10 +31,15 @@ def describe(schemas: Json) -> None:
         own = docstrings(models[name]) if name in models else {}
         for field, told in schema.get("properties", {}).items():
             words = words_of(name, field)
-            told.setdefault("description", own.get(field) or words.text)
+            told.setdefault("description", own.get(field) or (words.text if words else ""))
             _say_default(told)
-            if not {"examples", "default", "const", "enum"} & told.keys() and "$ref" not in json.dumps(told):
+            if words and not _has_one(told):
                 told["examples"] = [words.example]
+
+
+def _has_one(told: Json) -> bool:
+    """Returns whether the field shows a value already, or has fields itself."""
+    return bool({"examples", "default", "const", "enum"} & told.keys()) or "$ref" in json.dumps(told)
 
 
 def _say_default(told: Json) -> None:
@@ -43,10 +48,10 @@ def _say_default(told: Json) -> None:
         told["description"] += f" Where it is left out: {json.dumps(told.pop('default'))}"
 
 
-def words_of(schema: str, field: str) -> Words:
-    """Raises KeyError for a field that nobody has described."""
+def words_of(schema: str, field: str) -> Words | None:
     said = _said()
-    return Words(*(said.get(f"{schema}.{field}") or said[field]))
+    found = said.get(f"{schema}.{field}") or said.get(field)
+    return Words(*found) if found else None
 
 
 @cache

@@ -15,13 +15,16 @@ from gradmarket.requester.exchange import state_upload
 router = APIRouter(prefix="/v1/work/states", tags=["work"])
 
 
-@router.get("", responses=ROLE, summary="The states that audits of your answers start from")
+@router.get(
+    "", operation_id="list_asked_states", responses=ROLE, summary="The states that audits of your answers start from"
+)
 def asked(context: Here, worker: Worker) -> StatesAsked:
     return state_upload.asked(context, worker)
 
 
 @router.put(
     "/{digest}",
+    operation_id="put_state",
     responses={**ROLE, **answers(404, 413, 422)},
     openapi_extra=UPLOAD,
     summary="Bring a state that an audit asks for",
