@@ -108,6 +108,7 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.callers = Callers()
     app.state.nonces = nonces.Nonces(context.signer)
     app.state.crowd = batching.crowd_of(context)
+    app.state.readers = payload_pieces.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)
     app.state.following = event_tail.EventTails(context)
     app.state.statements = ledger_cache.Statements(context)

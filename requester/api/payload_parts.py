@@ -17,6 +17,7 @@ from gradmarket.market.wire import PayloadPart, PollRequest, RefusedItem
 from gradmarket.requester.api import payload_pieces
 from gradmarket.requester.api.batching import WorkerBatchers
 from gradmarket.requester.api.hot_route import parsed
+from gradmarket.requester.api.payload_pieces import PieceReaders
 from gradmarket.requester.api.streams import Parts, streamed
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import direct_upload
@@ -64,6 +65,7 @@ class PayloadReceiver:
 
     context: Context
     crowd: WorkerBatchers
+    readers: PieceReaders
     files: ExitStack
 
     async def received(self, worker: Address, said: PollRequest, body: FramedBody | None) -> Poll:
@@ -106,7 +108,7 @@ class PayloadReceiver:
         if part.put or body is None:
             return await run_in_threadpool(direct_upload.fetch, self.context, want, part.fence, self.files)
         if part.start is not None:
-            return await payload_pieces.bring(self.context, want, part, body.parts, self.files)
+            return await payload_pieces.bring(self.context, self.readers, want, part, body.parts, self.files)
         arrival = arriving(want, self.files.enter_context(self.context.blobs.receive()))
         length = await streamed(body.parts.next(want.length), want.length, "", arrival.take)
         if length != want.length:

@@ -1,7 +1,8 @@
 """Payloads that come in pieces: an upload that broke off goes on where it ended."""
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Path
@@ -10,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market import framing
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.terms import Address
 from gradmarket.market.wire import PayloadPart
 from gradmarket.market.wire_fields import ReplicaField
 from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
@@ -17,6 +19,7 @@ from gradmarket.requester.api.auth_routes import ROLE, Worker
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import Parts, by_pieces
+from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import direct_upload
 from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
@@ -25,6 +28,9 @@ from gradmarket.requester.exchange.upload_pace import UploadPace
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
+TRIES: Final = 20
+AGAIN_S: Final = 0.05
+"""Seconds between looks whether an earlier request has ended."""
 TIDY_S: Final = 60.0
 """Seconds between looks for uploads that nobody continues any more."""
 
@@ -58,31 +64,67 @@ def doors(
     )
 
 
-async def bring(context: Context, want: UploadGrant, part: PayloadPart, parts: Parts, files: ExitStack) -> Delivery:
+class PieceReaders:
+    """The uploads that this process reads: a later request for one ends an earlier one, which may be dead."""
+
+    def __init__(self) -> None:
+        self._reading: dict[str, asyncio.Timeout] = {}
+
+    @asynccontextmanager
+    async def reading(self, name: str) -> AsyncIterator[None]:
+        """Raises 409 in the block of an earlier request."""
+        if (earlier := self._reading.pop(name, None)) is not None:
+            earlier.reschedule(asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(None) as mine:
+                self._reading[name] = mine
+                try:
+                    yield
+                finally:
+                    if self._reading.get(name) is mine:
+                        del self._reading[name]
+        except TimeoutError as error:
+            raise HTTPException(409, "a later request brings this payload: wait for its answer") from error
+
+
+async def bring(
+    context: Context, readers: PieceReaders, want: UploadGrant, part: PayloadPart, parts: Parts, files: ExitStack
+) -> Delivery:
     """Takes the rest of a payload from byte `part.start` on. Raises Conflict where that is not the committed payload.
 
     Raises 409 where it cannot go on from that byte, and 400 for a piece of other bytes, or where the body breaks off;
     the pieces before are kept.
     """
-    start = part.start or 0
-    try:
-        if start != framing.whole_pieces(start):
-            raise Conflict(f"a piece begins at a multiple of {framing.PIECE}, not at {start}")
-        name = _name(part.replica, part.fence)
-        incoming = files.enter_context(context.blobs.continued(want.worker, name, start))
-    except Conflict as error:
-        raise HTTPException(409, str(error)) from error
-    arrival, pace = arriving(want, incoming), UploadPace(context, want, start)
+    start, name = part.start or 0, _name(part.replica, part.fence)
+    there = context.blobs.unfinished.received(want.worker, name)
+    if start != framing.whole_pieces(start) or start > there:
+        raise HTTPException(409, f"no piece begins at {start}: go on from {framing.whole_pieces(there)}")
+    async with readers.reading(f"{want.worker} {name}"):
+        incoming = await _opened(context, files, want.worker, name, start)
+        arrival, pace = arriving(want, incoming), UploadPace(context, want, start)
 
-    def take(digest: bytes, piece: Bytes) -> None:
-        arrival.take_piece(digest, piece)
-        pace.came(len(piece))
+        def take(digest: bytes, piece: Bytes) -> None:
+            arrival.take_piece(digest, piece)
+            pace.came(len(piece))
 
-    try:
-        await by_pieces(parts, framing.sizes(want.length, start), take)
-    except Refused as error:
-        raise HTTPException(400, f"{error}: {error.remedy}") from error
+        try:
+            await by_pieces(parts, framing.sizes(want.length, start), take)
+        except Refused as error:
+            raise HTTPException(400, f"{error}: {error.remedy}") from error
     return await run_in_threadpool(look, context, want, arrival)
+
+
+async def _opened(context: Context, files: ExitStack, owner: Address, name: str, start: int) -> Incoming:
+    """Waits a moment for an earlier request that was ended; raises 409 while another process, or its end, goes on."""
+    tries = 0
+    while True:
+        try:
+            return files.enter_context(context.blobs.continued(owner, name, start))
+        except Conflict as error:
+            tries += 1
+            if tries > TRIES:
+                raise HTTPException(409, str(error)) from error
+        await asyncio.sleep(AGAIN_S)
 
 
 async def tidy(context: Context) -> None:

@@ -64,7 +64,9 @@ async def _exchange(request: Request, worker: Worker, said: PollRequest, body: F
     with context.meters.polls.track_inprogress(), ExitStack() as files:
         polled = outbox.Poll(worker, said)
         if said.payloads or body is not None:
-            polled = await PayloadReceiver(context, crowd, files).received(worker, said, body)
+            polled = await PayloadReceiver(context, crowd, request.app.state.readers, files).received(
+                worker, said, body
+            )
         async with polls.waiting(worker, request) as wait:
             answer = await crowd.hear.ask(polled)
             files.close()

@@ -5,18 +5,20 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import httpx
 import uvicorn
 
+from gradmarket.market.errors import Conflict
 from gradmarket.market.framing import DIGEST, framed, sealed_piece, sent_bytes
 from gradmarket.market.terms import TaskState
 from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
 from gradmarket.requester.app import create_app
 from gradmarket.requester.edge.serving import config, listener
 from gradmarket.requester.store import identities
+from gradmarket.requester.unfinished import BUSY
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -86,8 +88,25 @@ class Door:
         until(lambda: not self.busy())
 
     def busy(self) -> bool:
-        """Whether a request is still bringing it; one from a byte that is not there changes nothing."""
-        return "another request" in self.send(8 * PIECE).text
+        """Whether a request is still bringing it."""
+        lease, unfinished = self.asked.newest().lease, self.market.context.blobs.unfinished
+        try:
+            with (
+                suppress(_Looked),
+                unfinished.opened(self.asked.address, f"{lease.replica} {lease.fence}", self._there()),
+            ):
+                raise _Looked
+        except Conflict as error:
+            return BUSY in str(error)
+        return False
+
+    def _there(self) -> int:
+        lease = self.asked.newest().lease
+        return self.market.context.blobs.unfinished.received(self.asked.address, f"{lease.replica} {lease.fence}")
+
+
+class _Looked(Exception):
+    """Nothing is written, and all is kept."""
 
 
 def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
