@@ -62,9 +62,10 @@ $(INSTALLED): requirements.lock setup.py
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(DEVELOP): requirements-dev.lock $(INSTALLED)
-	@echo "Installing what requirements-dev.lock names into .venv"
+$(DEVELOP): requirements-dev.lock requirements-client.lock $(INSTALLED)
+	@echo "Installing what requirements-dev.lock and requirements-client.lock name into .venv"
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r requirements-client.lock
 	touch $@
 
 $(CHAIN): contracts/package-lock.json | $(INSTALLED)

@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 
 from tests.source_tree import ROOT
 
-RUNTIME, DEVELOP = "requirements.lock", "requirements-dev.lock"
+RUNTIME, DEVELOP, CLIENT = "requirements.lock", "requirements-dev.lock", "requirements-client.lock"
 
 
 def lines(lock: str) -> list[str]:
@@ -39,7 +39,7 @@ def test_what_is_asked_for_is_pinned_within_its_bounds(group: str, locks: tuple[
 
 
 def test_every_line_is_an_exact_pin_and_none_is_said_twice() -> None:
-    both = lines(RUNTIME) + lines(DEVELOP)
+    both = lines(RUNTIME) + lines(DEVELOP) + lines(CLIENT)
     names = [canonicalize_name(Requirement(line).name) for line in both]
     assert len(set(names)) == len(names)
     assert all(line.count("==") == 1 and Requirement(line).url is None for line in both)
