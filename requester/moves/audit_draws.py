@@ -73,6 +73,15 @@ def suspect(work: Work, task: Task, now: float) -> None:
     order(work, task, 1.0, SUSPECT, now)
 
 
+def reopen(work: Work, task: Task, now: float) -> None:
+    """Orders an audit of the whole task, since another audit of its operator failed."""
+    audit = work.get(Audit, task.id)
+    if audit is None:
+        order(work, task, 1.0, REOPENED, now)
+    else:
+        window_draws.again(work, task, audit, REOPENED, now)
+
+
 def order(work: Work, task: Task, rate: float, reason: str, now: float) -> Audit:
     audit = Audit(
         task_id=task.id,

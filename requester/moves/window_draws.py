@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gradmarket.market.rules import task_windows
-from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.terms import AuditState, Digest, Hash
 from gradmarket.market.wire import digest_of, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup
@@ -31,6 +31,20 @@ def whole(context: Context, work: Work, task: Task, audit: Audit) -> None:
     strike(context, work, task, silent, withheld=True)
     audit.window = None
     over(work, task, audit, context.clock())
+
+
+def again(work: Work, task: Task, audit: Audit, reason: str, now: float) -> None:
+    """Has the whole task repeated, whatever two windows of it showed or are showing just now.
+
+    An answer that is under way has the number of a run that counts no more.
+    """
+    over(work, task, audit, now)
+    fresh = {"window": None, "reason": reason, "runs": audit.runs + 1, "claimed_until": None, "ended_at": None}
+    if audit.state == AuditState.DUE:
+        for name, value in fresh.items():
+            setattr(audit, name, value)
+    else:
+        work.move_now(audit, AuditState.DUE, **fresh)
 
 
 def over(work: Work, task: Task, audit: Audit, now: float) -> None:

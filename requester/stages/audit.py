@@ -24,7 +24,7 @@ from gradmarket.requester.moves import (
     verdicts,
     window_draws,
 )
-from gradmarket.requester.moves.audit_draws import REOPENED, order
+from gradmarket.requester.moves.audit_draws import order, reopen
 from gradmarket.requester.moves.ending import call_off
 from gradmarket.requester.store import accusations, audits, ballots, earned_rows, in_hand, jobs, reputations
 from gradmarket.requester.store.event_log import tell
@@ -145,7 +145,7 @@ def _fail(context: Context, work: Work, hand: TaskInHand, audit: Audit, wrong: l
     confirmed = [replica.operator for replica in right if replica.root == audit.root]
     reputations.passed(work, confirmed, audit.determinism_class, now)
     for other in others:
-        order(work, other, 1.0, REOPENED, now)
+        reopen(work, other, now)
     parties = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
     details = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": str(lost * int(job.unit))}
     tell(work, job.id, "audit_failed", now, task=task.id, **details, **parties)

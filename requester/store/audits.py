@@ -72,12 +72,12 @@ def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
 
 
 def spared(work: Work, keys: Sequence[str]) -> Sequence[Task]:
-    """Returns accepted tasks of these wallets and operators, paid to them, that the draw spared from an audit.
+    """Returns accepted tasks of these wallets and operators, paid to them, that no audit repeats as a whole.
 
     Tasks of jobs without audits are left out, since nobody runs an auditor there. The rows are locked, with their jobs.
     """
     their = or_(Replica.operator.in_(keys), Replica.worker.in_(keys))
     theirs = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, their)
-    audited = exists().where(Audit.task_id == Task.id)
+    audited = exists().where(Audit.task_id == Task.id, Audit.window.is_(None))
     tasks = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
     return held_tasks(work, tasks.where(Task.plan["audit"].as_float() > 0.0))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import secrets, task_windows
 from gradmarket.market.terms import AuditState, Digest, JobState, TaskState
 from gradmarket.market.wire import hash_of
@@ -84,19 +84,53 @@ def test_the_states_are_gone_when_the_audit_is_over(new_floor: NewFloor) -> None
 
 @pytest.mark.parametrize("skipped", range(LEAVES + 1))
 def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_floor: NewFloor, skipped: int) -> None:
-    """And always where it is the last one. Found is found by two whole runs more, which agree."""
-    market = windowed(new_floor, tasks_per_round=4)
+    """And always where it is the last one. Found is found by whole runs more, of which two agree."""
+    market = windowed(new_floor)
     team(market, skipping(skipped), skipping(skipped), WindowWorker)
-    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 4)
-    drawn = {audit.task_id: audit.window for audit in audits_of(market)}
-    assert len(drawn) == 4
+    drawn = accepted(market).window
+    market.until(lambda: not any(not row.brought for row in market.all(WindowState)))
     auditor_of(market).work()
-    for audit in audits_of(market):
-        found = skipped in (drawn.get(audit.task_id), LEAVES)
-        if audit.task_id in drawn and audit.reason == "drawn":
-            assert audit.state == (AuditState.FAILED if found else AuditState.PASSED)
-            assert audit.runs in ((2, 3) if found else (1,))
-            assert (audit.window is None) == found
+    (audit,) = audits_of(market)
+    found = skipped in (drawn, LEAVES)
+    assert audit.state == (AuditState.FAILED if found else AuditState.PASSED)
+    assert audit.runs in ((2, 3) if found else (1,))
+    assert audit.window == (None if found else drawn)
+
+
+@BOTH
+def test_what_passed_by_windows_is_repeated_wholly_once_one_of_them_fails(new_floor: NewFloor) -> None:
+    """Six tasks without their first window: those for which another one was drawn passed, or are about to."""
+    market = windowed(new_floor, tasks_per_round=6)
+    liars = team(market, skipping(0), skipping(0), WindowWorker)[:2]
+    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 6)
+    drawn = {audit.task_id: audit.window for audit in audits_of(market)}
+    assert {0} < set(drawn.values())
+    auditor_of(market).work()
+    audits = [audit for audit in audits_of(market) if audit.task_id in drawn]
+    assert [(audit.state, audit.window) for audit in audits] == [(AuditState.FAILED, None)] * 6
+    assert market.all(WindowState) == []
+    assert all(market.row(liar).accepted_at is not None for liar in liars)
+
+
+def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_floor: NewFloor) -> None:
+    """The auditor is at two windows of a task while another audit of its operator fails."""
+    market = windowed(new_floor, tasks_per_round=6)
+    team(market, skipping(0), skipping(0), WindowWorker)
+    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 6)
+    slow = auditor_of(market)
+    held = []
+    while (claimed := slow.claim()) and claimed.window is not None:
+        held.append(claimed)
+    passing = next(claimed for claimed in held if claimed.window and claimed.window.window)
+    failing = next(claimed for claimed in held if claimed.window and not claimed.window.window)
+    again = 0
+    while slow.answer(failing, again):
+        again += 1
+    market.drive()
+    with pytest.raises(Conflict):
+        slow.answer(passing)
+    slow.work()
+    assert {audit.state for audit in audits_of(market) if audit.task_id == passing.task} == {AuditState.FAILED}
 
 
 def test_an_audit_after_a_failed_one_is_of_the_whole(new_floor: NewFloor) -> None:
