@@ -51,6 +51,7 @@ def received(
 
 @router.post(
     "/payloads/{replica}/{fence}/doors",
+    operation_id="list_missing_parts",
     responses={**ROLE, **answers(404, 409, 410)},
     summary="Where to put parts of a payload that have not come, directly in the object store",
 )
