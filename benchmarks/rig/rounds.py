@@ -79,7 +79,7 @@ def measured(here: Service, model: Model, replicas: int, count: int, pace: Pace 
     """Two tasks a round, a worker for each replica. Each round ends when its parameters are published."""
     job = here.post(
         model={"architecture": model.architecture, "arguments": model.arguments},
-        data={"manifest": _packed(here, model)},
+        data={"manifest": packed(here, model)},
         optimizer=model.optimizer,
         rounds=WARM + count + 2,
         tasks_per_round=2,
@@ -96,7 +96,7 @@ def measured(here: Service, model: Model, replicas: int, count: int, pace: Pace 
     return Rounds([after - before for before, after in pairwise(counted)], own / done, theirs / done)
 
 
-def _packed(here: Service, model: Model) -> str:
+def packed(here: Service, model: Model) -> str:
     rows = model.rows()
     data = format_of("safetensors").write(rows)
     part = {"name": "0", "link": f"/v1/blobs/{blob_digest(data)}", "digest": blob_digest(data), "bytes": len(data)}

@@ -80,13 +80,13 @@ class Service:
         headers = {"Authorization": f"Bearer {self.token}"}
         httpx.post(f"{self.url}/v1/jobs/{job}/{what}", headers=headers, timeout=60).raise_for_status()
 
-    def post(self, **changes: Any) -> str:
-        """A job, funded and running with its tasks open."""
+    def post(self, latest_s: float = 120, **changes: Any) -> str:
+        """A job, funded and running with its tasks open; within `latest_s` seconds, else TimeoutError."""
         headers = {"Authorization": f"Bearer {self.token}"}
-        answer = httpx.post(f"{self.url}/v1/jobs", json=JOB | changes, headers=headers, timeout=60)
+        answer = httpx.post(f"{self.url}/v1/jobs", json=JOB | changes, headers=headers, timeout=latest_s)
         answer.raise_for_status()
         job = str(answer.json()["id"])
-        until = time.monotonic() + 120
+        until = time.monotonic() + latest_s
         while not httpx.get(f"{self.url}/v1/jobs/{job}/rounds", headers=headers).json()["items"]:
             if time.monotonic() > until:
                 raise TimeoutError(httpx.get(f"{self.url}/v1/jobs/{job}", headers=headers).text)
