@@ -43,6 +43,8 @@ from gradmarket.market.step import GradientStep, LocalStep, Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
 
 STALEST: Final = 4
+EDITORS: Final = "$schema"
+"""Where a file names its JSON schema for editors; it says nothing of the job."""
 
 
 def _is_default(value: str | int | tuple[Growth, ...]) -> bool:
@@ -95,7 +97,7 @@ class JobSpec(Part):
     def _texts(cls, value: Any) -> Any:
         if fault := not_kept(value):
             raise ValueError(fault)
-        return value
+        return {name: part for name, part in value.items() if name != EDITORS} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobSpec":

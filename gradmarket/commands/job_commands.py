@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from gradmarket.commands import calibration, ledger, plan, progress, proposal
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, writable
 from gradmarket.commands.job_file import read_job
+from gradmarket.commands.job_reference import reference
 from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
@@ -91,6 +92,7 @@ def _agreed(file: str) -> bool:
 
 app.command("plan")(plan.plan)
 app.command("propose")(proposal.propose)
+app.command("reference")(reference)
 
 
 @app.command("list")

@@ -1,6 +1,7 @@
 """Says of every field in the OpenAPI document what it is, in which unit, with an example where it has no fields itself.
 
-What a field's own docstring in its model says comes first; then fields.json, by "Schema.field" or by the field's name.
+What fields.json says of "Schema.field" comes first, then the field's own docstring in its model, then what fields.json
+says of the name.
 """
 
 import ast
@@ -31,10 +32,16 @@ def describe(schemas: Json) -> None:
         own = docstrings(models[name]) if name in models else {}
         for field, told in schema.get("properties", {}).items():
             words = words_of(name, field)
-            told.setdefault("description", own.get(field) or (words.text if words else ""))
+            told.setdefault("description", _text(name, field, own))
             _say_default(told)
             if words and not _has_one(told):
                 told["examples"] = [words.example]
+
+
+def _text(schema: str, field: str, own: dict[str, str]) -> str:
+    """Returns what is said of this field of this schema, else its docstring, else what its name means anywhere."""
+    special, words = _said().get(f"{schema}.{field}"), words_of(schema, field)
+    return (special[0] if special else "") or own.get(field) or (words.text if words else "")
 
 
 def _has_one(told: Json) -> bool:

@@ -1,0 +1,120 @@
+"""`gradmarket job reference`: every field of a job's file, made from the schema that the service checks it by."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import BaseModel
+
+from gradmarket.market import plugins
+from gradmarket.market.job import JobSpec
+from gradmarket.requester.api.field_docs import describe, docstrings
+
+Json = dict[str, Any]
+HEAD: Final = """# The job file
+
+A job is a JSON object. `gradmarket job submit FILE.json` posts it, and `POST /v1/jobs` takes the same. This page is
+made by `gradmarket job reference > docs/job.md`; an editor completes and checks a file that begins with
+`"$schema": "docs/job.schema.json"` (made by `gradmarket job reference --schema`).
+
+Amounts are whole numbers of the token's smallest unit as strings; in a file and in the page's form they may be written
+like `"0.01 GRAD"` or `"1e18 units"`. A field without a default is needed.
+"""
+COLUMNS: Final = "| field | kind | default | meaning |\n|---|---|---|---|\n"
+PLUGINS: Final = {
+    "Architectures": ("gradmarket.market.model.arguments", '`"model": {"architecture": NAME, "arguments": {…}}`'),
+    "Optimizers": ("gradmarket.market.gradient.optimizers", '`"optimizer": {"name": NAME, "lr": …, …}`'),
+    "Aggregators": ("gradmarket.market.gradient.aggregators", '`"aggregator": {"name": NAME, …}`'),
+    "Price rules": ("gradmarket.market.rules.pricing", '`"price": {"name": NAME, …}`, or an amount for `fixed`'),
+    "Verifiers": ("gradmarket.market.rules.verifiers", '`"verifier": {"name": NAME, …}`'),
+}
+
+BOUNDS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+class NoSettings(BaseModel):
+    pass
+
+
+def reference(
+    schema: Annotated[bool, typer.Option("--schema", help="The JSON schema for editors instead.")] = False,
+) -> None:
+    """Every field of a job's file, with its default and what it means, and the arguments of every plug-in."""
+    typer.echo(json.dumps(editors_schema(), indent=1) + "\n" if schema else page(), nl=False)
+
+
+def editors_schema() -> Json:
+    """Returns the job's JSON schema, its fields in words."""
+    whole = JobSpec.model_json_schema()
+    describe({"JobSpec": whole, **whole["$defs"]})
+    whole["properties"] = {"$schema": {"type": "string"}, **whole["properties"]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole}
+
+
+def page() -> str:
+    """Returns the Markdown of docs/job.md."""
+    whole = editors_schema()
+    del whole["properties"]["$schema"]
+    parts = [f"\n## The job\n\n{_table(whole)}"]
+    parts += [f"\n### {name}\n\n{_about(part)}{_table(part)}" for name, part in whole["$defs"].items()]
+    parts += [_plugins(title, package, use) for title, (package, use) in PLUGINS.items()]
+    return HEAD + "".join(parts)
+
+
+def _plugins(title: str, package: str, use: str) -> str:
+    modules = {name: plugins.load(package, name) for name in plugins.names(package)}
+    parts: Json = {}
+    for module in modules.values():
+        parts |= _schema(module).get("$defs", {})
+    found = "".join(_plugin(name, module) for name, module in modules.items())
+    shared = "".join(f"\n### {name}\n\n{_about(part)}{_table(part)}" for name, part in sorted(parts.items()))
+    return f"\n## {title}\n\n{use}\n{found}{shared}"
+
+
+def _schema(module: Any) -> Json:
+    settings: type[BaseModel] = getattr(module, "Settings", NoSettings)
+    own, schema = docstrings(settings), settings.model_json_schema()
+    for field, told in schema.get("properties", {}).items():
+        told.setdefault("description", own.get(field, ""))
+    return schema
+
+
+def _plugin(name: str, module: Any) -> str:
+    schema = _schema(module)
+    about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
+    return f"\n### `{name}`\n\n{about} {_about(schema)}{_table(schema)}".replace("  ", " ")
+
+
+def _about(schema: Json) -> str:
+    said = " ".join(schema.get("description", "").split())
+    return f"{said}\n\n" if said else "\n\n"
+
+
+def _table(schema: Json) -> str:
+    needed = schema.get("required", ())
+    lines = "".join(_line(name, told, name in needed) for name, told in schema.get("properties", {}).items())
+    return COLUMNS + lines if lines else "It has no fields.\n"
+
+
+def _line(name: str, told: Json, needed: bool) -> str:
+    default = "" if needed or "default" not in told else f"`{json.dumps(told['default'])}`"
+    cells = (f"`{name}`", ", ".join(_kinds(told)), default, " ".join(told.get("description", "").split()))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _kinds(told: Json) -> Iterator[str]:
+    """Yields what the field takes, and its bounds."""
+    forms = told.get("anyOf") or told.get("oneOf")
+    if forms:
+        yield " or ".join(", ".join(_kinds(form)) for form in forms)
+    elif "$ref" in told:
+        name = told["$ref"].rpartition("/")[2]
+        yield f"[{name}](#{name.lower()})"
+    elif "enum" in told or "const" in told:
+        yield " or ".join(f"`{json.dumps(value)}`" for value in told.get("enum", [told.get("const")]))
+    elif told.get("type") == "array":
+        yield f"list of {', '.join(_kinds(told.get('items', {})))}"
+    else:
+        yield str(told.get("type", "anything"))
+    yield from (f"{sign} {told[bound]:g}" for bound, sign in BOUNDS.items() if bound in told)
