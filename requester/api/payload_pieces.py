@@ -22,6 +22,7 @@ from gradmarket.requester.api.streams import Parts, by_pieces
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import direct_upload
+from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
 from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
 from gradmarket.requester.exchange.upload_pace import UploadPace
@@ -93,8 +94,8 @@ async def bring(
 ) -> Delivery:
     """Takes the rest of a payload from byte `part.start` on. Raises Conflict where that is not the committed payload.
 
-    Raises 409 where it cannot go on from that byte, and 400 for a piece of other bytes, or where the body breaks off;
-    the pieces before are kept.
+    Raises 409 where it cannot go on from that byte, 410 where it is asked for no longer, and 400 for a piece of other
+    bytes, or where the body breaks off; the pieces before are kept.
     """
     start, name = part.start or 0, _name(part.replica, part.fence)
     there = context.blobs.unfinished.received(want.worker, name)
@@ -110,6 +111,8 @@ async def bring(
 
         try:
             await by_pieces(parts, framing.sizes(want.length, start), take)
+        except TooLate as error:
+            raise HTTPException(410, str(error)) from error
         except Refused as error:
             raise HTTPException(400, f"{error}: {error.remedy}") from error
     return await run_in_threadpool(look, context, want, arrival)

@@ -47,7 +47,7 @@ async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswe
 @router.post(
     "/answers",
     operation_id="send_answers",
-    responses={**ROLE, **answers(400, 408, 413, 422)},
+    responses={**ROLE, **answers(400, 408, 409, 410, 413, 422)},
     openapi_extra=UPLOAD,
     summary="A poll with payloads: the length of its JSON in four bytes, the JSON, and the payloads that it names",
 )

@@ -5,6 +5,7 @@ from typing import Final
 from gradmarket.market.rules import upload_time
 from gradmarket.market.terms import TaskState
 from gradmarket.requester.context import Context
+from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.exchange.upload_grant import UploadGrant
 from gradmarket.requester.store import in_hand
 from gradmarket.requester.store.retries import patiently
@@ -33,15 +34,19 @@ class UploadPace:
 
 @patiently
 def put_off(context: Context, want: UploadGrant, left: int, rate: float | None = None) -> None:
-    """`left` bytes are still to come, at `rate` bytes a second; without it, at that since the payload was asked for."""
+    """`left` bytes are still to come, at `rate` bytes a second; without it, at that since the payload was asked for.
+
+    Raises TooLate where it is asked for no longer, and was not paid either: the rest would come in vain.
+    """
     with context.begin() as work:
         own = in_hand.of_replicas(work, [want.worker], [want.replica]).get(want.replica)
-        if own is None:
-            return
-        task, last = own.hand.task, own.hand.task.due_most
-        asked = task.state == TaskState.UPLOADING and task.uploader == want.replica
-        if asked and task.due_at is not None and last is not None:
-            now = context.clock()
+        task = None if own is None else own.hand.task
+        if task is None or task.state != TaskState.UPLOADING or task.uploader != want.replica:
+            if want.paid:
+                return
+            raise TooLate("the payload is asked for no longer")
+        now, last = context.clock(), task.due_most
+        if task.due_at is not None and last is not None:
             since = now - upload_time.asked_at(last, want.upload_s)
             came = (want.length - left) / since if since > 0 else 0.0
             task.due_at = upload_time.put_off(

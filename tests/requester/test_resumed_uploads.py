@@ -244,6 +244,18 @@ def test_who_stops_in_the_middle_is_struck_when_the_time_that_it_was_given_is_ov
     assert refusals(door.send(2 * PIECE)) == ["too_late"]
 
 
+def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door) -> None:
+    with door.sending(0, sent_bytes(len(door.payload), PIECE)) as connection:
+        until(lambda: door.received() == PIECE)
+        door.market.clock.now += 11
+        door.market.drive()
+        assert door.market.replica(door.asked).state == ReplicaState.WITHHELD
+        begin = len(door.body(0)) - sent_bytes(len(door.payload), PIECE)
+        connection.sendall(door.body(0)[begin : begin + 2 * (DIGEST + PIECE)])
+        assert connection.recv(4096).startswith(b"HTTP/1.1 410")
+    assert door.market.earned() == {}
+
+
 def test_who_is_so_slow_that_it_could_never_end_gets_no_longer(door: Door) -> None:
     before = door.market.task().due_at
     with door.sending(0, sent_bytes(len(door.payload), PIECE)):
