@@ -33,10 +33,12 @@ def first_revocable(reader: RowReader, job_id: str, since: int) -> int | None:
     return reader.session.scalar(select(func.min(Task.merge_round)).where(*accepted))
 
 
-def waiting(reader: RowReader, job_id: str) -> Sequence[str]:
-    """Returns which machines may run the audits that nobody has run yet: a class by name, or any class."""
+def waiting(reader: RowReader, job_id: str, now: float) -> Sequence[str]:
+    """Returns what the audits wait for that nobody has run yet, in words."""
     able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
-    due = select(able).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
+    auditor = "an auditor of " + able + " (gradmarket auditor run)"
+    for_what = case((window_states.awaited(now), "states that their workers are to bring"), else_=auditor)
+    due = select(for_what).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
     return sorted(reader.session.scalars(due.distinct()))
 
 

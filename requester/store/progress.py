@@ -41,7 +41,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return job.reason
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        return job.reason or _unaudited(reader, job)
+        return job.reason or _unaudited(reader, job, now)
     spec = jobs.spec(job)
     counted = workers.deciding if job.determinism_class is None else workers.present
     present = [(row.determinism_class, workers.party(row)) for row in counted(reader, job, now)]
@@ -65,11 +65,10 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
 
 
-def _unaudited(reader: RowReader, job: Job) -> str:
-    """Returns a text about the auditors that a round waits for; their number would reveal which tasks were drawn."""
-    waiting = [] if jobs.has_open_round(reader, job.id) else audits.waiting(reader, job.id)
-    classes = ", or ".join(waiting)
-    return f"accepted tasks wait for an auditor of {classes} (gradmarket auditor run)" if classes else ""
+def _unaudited(reader: RowReader, job: Job, now: float) -> str:
+    """Returns a text about what the audits of a round wait for; their number would reveal which tasks were drawn."""
+    waiting = [] if jobs.has_open_round(reader, job.id) else audits.waiting(reader, job.id, now)
+    return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
 
 
 def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:

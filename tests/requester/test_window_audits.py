@@ -156,13 +156,16 @@ def test_an_unproven_class_is_audited_by_whole_tasks(new_floor: NewFloor) -> Non
     assert False in kinds
 
 
+@BOTH
 def test_who_brings_nothing_is_audited_wholly_and_has_a_strike(new_floor: NewFloor) -> None:
     market = windowed(new_floor, rounds=1)
     workers = team(market, Silent, Silent, Silent)
     auditor = auditor_of(market)
     market.until(lambda: audits_of(market))
     assert auditor.work() == 0
+    assert market.why_waiting() == "accepted tasks wait for states that their workers are to bring"
     market.lapse(31.0)
+    assert market.why_waiting() == "accepted tasks wait for an auditor of class cpu (gradmarket auditor run)"
     claimed = auditor.claim()
     assert claimed is not None
     assert claimed.window is None
