@@ -125,7 +125,7 @@ def test_the_same_is_told_in_words_and_a_strangers_words_control_no_terminal(wor
     assert " works." in said
     assert "another answer won [red]?[31m" in said
     assert "\x1b" not in said
-    assert "no worker of that address has signed in" in said
+    assert "it has never seen this worker" in said
 
 
 def test_its_own_page_shows_the_same_and_has_nothing_to_press(

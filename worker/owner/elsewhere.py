@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.client.transport import never
 from gradmarket.contracts import stakes
 from gradmarket.contracts.ledger import Ledger
@@ -155,6 +156,8 @@ class Outlook:
         market = MarketClient(origin, never, public_only=not named)
         try:
             view = market.worker(self.own.address)
+        except ServiceProblem as refused:
+            return MarketRecord(origin, "it has never seen this worker" if refused.status == 404 else str(refused))
         except MarketError as error:
             return MarketRecord(origin, str(error))
         finally:
