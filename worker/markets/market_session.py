@@ -208,7 +208,7 @@ class MarketSession:
         self._upkeep.close_all()
 
     def leave_now(self) -> None:
-        self._window_states.stop()
+        self._window_states.stop(0.0)
         try:
             self._loop.leave_now()
         except MarketError as error:

@@ -16,6 +16,7 @@ from gradmarket.worker.protocol.in_flight import InFlightFolder
 LOOK_S: Final = 1.0
 """Seconds between two looks whether it is time to ask."""
 LEAST_S: Final = 3.0
+STOP_S: Final = 10.0
 MOST_TRIES: Final = 6
 """States that a market may ask for of one replica: two, three times each. Each may have to be computed anew, unpaid."""
 ASKED_FOR_S: Final = 2 * 86_400.0
@@ -34,13 +35,18 @@ class WindowStates:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, wait_s: float = STOP_S) -> None:
+        """Ends the thread; waits so long for what it is bringing, since it needs the market's client."""
         self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(wait_s)
 
     def turn(self) -> int:
         """Brings what is asked for; returns how many states that were. Raises MarketError."""
         brought = 0
         for request in self._context.market.states().states:
+            if self._over.is_set():
+                break
             try:
                 self._bring(request)
                 brought += 1
