@@ -178,11 +178,11 @@ def test_an_answer_of_another_shape_is_a_sentence(body: bytes) -> None:
 
 
 def test_watching_goes_on_after_the_last_event_that_came() -> None:
-    after: list[str | None] = []
+    after: list[str] = []
 
     def one_at_a_time(request: BaseHTTPRequestHandler) -> None:
         after.append(request.headers["Last-Event-ID"])
-        number = len(after)
+        number = int(after[-1]) + 1  # a slow machine may be silent for long enough to be asked again
         request.send_response(200)
         request.end_headers()
         request.wfile.write(f"id: {number}\nevent: round_closed\ndata: {{}}\n\n".encode())
@@ -192,8 +192,9 @@ def test_watching_goes_on_after_the_last_event_that_came() -> None:
     ended = threading.Event()
     with stranger(one_at_a_time) as url, RequesterClient(url) as market:
         told = list(market.watch("1", silence_s=0.1))
-    assert after == ["0", "1", "2"]
-    assert [event and event.id for event in told] == [1, None, 2, None, 3]
+    assert sorted(set(after)) == ["0", "1", "2"]
+    assert [event.id for event in told if event] == [1, 2, 3]
+    assert told.count(None) >= 2
 
 
 @given(

@@ -86,7 +86,15 @@ class Reader:
             for task in (tasks if "{task_id}" in path else [None]) if "get" in methods else ():
                 place = path.replace("{job_id}", self.market.job).replace("{task_id}", task.id if task else "")
                 place = place.replace("{address}", self.computer.address).replace("{digest}", "blake3:" + "0" * 64)
-                yield from {place.replace("{number}", str(number)) for number in (0, 1)}
+                numbered = {place.replace("{number}", str(number)) for number in (0, 1)}
+                held = (
+                    [(one.id, str(one.fence)) for one in self.market.replicas()] if "{replica}" in path else [("", "")]
+                )
+                yield from {
+                    each.replace("{replica}", replica).replace("{fence}", fence)
+                    for each in numbered
+                    for replica, fence in held
+                }
 
     def _batch(self) -> Iterator[bytes]:
         """What settlement would put on-chain now."""

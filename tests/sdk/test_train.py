@@ -72,7 +72,7 @@ def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
     assert bits(model) == before, "a copy was published"
     lines = io.StringIO()
     ended = job.watch(Console(file=lines))
-    assert "round 4/4" in lines.getvalue()
+    assert "rounds done 4/4" in lines.getvalue()
     assert ended.costs.price == str(10**16)
     assert job.state == "finished"
     assert job.metrics["accuracy"] > 0.95
@@ -289,7 +289,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:
         (Odd(), (x, y), {}, DocumentRefused, "the model"),
         (network(), (x, y), {"roundz": 1}, Refused, "roundz"),
         (network(), (x, y), {"price": "0.01 EUR"}, Refused, "0.01 GRAD"),
-        (network(), (x, y), {"price": "1e3"}, Refused, "smallest unit"),
+        (network(), (x, y), {"price": "1.5"}, Refused, "no amount"),
         (network(), (x, y), {"held_out": 1.0}, Refused, "fraction below 1"),
         (network(), (x, y), {"partition_format": "pickle"}, Refused, "there is jsonl"),
         (network(), x, {}, Refused, "a pair"),
