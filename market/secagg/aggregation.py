@@ -1,0 +1,113 @@
+"""What one aggregation is, as all who take part know it before it begins, and sets of its holders as bytes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.secagg import degree, neighbours
+from gradmarket.market.secagg.degree import GroupPlan
+from gradmarket.market.secagg.neighbours import Adjacency
+from gradmarket.market.secagg.ring import Ring, ring_for
+from gradmarket.market.terms import Address, Hash
+
+Members = NDArray[np.bool_]
+"""bool[holders]: a set of holders, by number."""
+_WORD: Final = 32
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """One sum: of a round of a job, over holders in rising order of their wallets. A holder is known by its number.
+
+    A round that could not be unmasked is done again as its next `attempt`.
+    `beacon` is the hash of a block after the one that fixed the holders; at most `corrupt` of them collude with the
+    requester, at most `dropped` drop out; a vector has `size` integers, none of them beyond `most` either way.
+    """
+
+    job: int
+    round: int
+    attempt: int
+    spec: Hash
+    beacon: Hash
+    holders: tuple[Address, ...]
+    corrupt: int
+    dropped: int
+    size: int
+    most: int
+
+    @cached_property
+    def digest(self) -> Hash:
+        """What every key, seal and signature of this aggregation is bound to."""
+        numbers = (
+            self.job,
+            self.round,
+            self.attempt,
+            self.corrupt,
+            self.dropped,
+            self.size,
+            self.most,
+            len(self.holders),
+        )
+        words = [self.spec, self.beacon, *(number.to_bytes(_WORD, "big") for number in numbers)]
+        names = [bytes.fromhex(address[2:]) for address in self.holders]
+        return Hash(blake3(b"".join(words + names), derive_key_context="gradmarket.secagg aggregation").digest())
+
+    @cached_property
+    def plan(self) -> GroupPlan:
+        """Raises Refused where so many holders cannot be protected, or one is named twice."""
+        names = [address.lower() for address in self.holders]
+        if names != sorted(set(names)):
+            raise Refused("the holders are not each named once, in rising order")
+        return degree.plan(len(self.holders), self.corrupt, self.dropped)
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        return neighbours.adjacency(self.beacon, self.job, self.round, len(self.holders), self.plan.cycles)
+
+    @cached_property
+    def ring(self) -> Ring:
+        return ring_for(len(self.holders), self.most)
+
+    @cached_property
+    def points(self) -> tuple[Mapping[int, int], ...]:
+        """For each holder its neighbours, rising, and where its polynomials are taken for each: its place, from 1."""
+        rows = (np.flatnonzero(row).tolist() for row in self.adjacency)
+        return tuple({other: place for place, other in enumerate(row, start=1)} for row in rows)
+
+    def packed(self, members: Iterable[int]) -> bytes:
+        """Returns a set of holders as bits."""
+        mask = np.zeros(len(self.holders), np.bool_)
+        mask[list(members)] = True
+        return np.packbits(mask).tobytes()
+
+    def members(self, packed: bytes) -> Members:
+        """Returns the set. Raises Refused on bits of another number of holders."""
+        count = len(self.holders)
+        bits = np.unpackbits(np.frombuffer(packed, np.uint8))
+        if bits.size != count + -count % 8 or bits[count:].any():
+            raise Refused(f"a set of {count} holders has {count} bits")
+        return bits[:count].astype(np.bool_)
+
+    def check_survivors(self, sharers: Members, survivors: Members) -> None:
+        """Raises Refused unless the sum over these survivors, who are of these sharers, is safe and can be unmasked."""
+        plan, count = self.plan, int(survivors.sum())
+        if (survivors & ~sharers).any():
+            raise Refused("a survivor never shared its secrets")
+        if count < plan.least:
+            raise Refused(f"{count} holders stayed, and a sum is of at least {plan.least}", "do the round again")
+        fewest = neighbours.fewest(self.adjacency, survivors)
+        if fewest < plan.threshold:
+            raise Refused(
+                f"a survivor has {fewest} neighbours that stayed, and needs {plan.threshold}", "do the round again"
+            )
+
+
+def set_digest(packed: bytes) -> Hash:
+    """Returns the digest by which a set of holders is signed."""
+    return Hash(blake3(packed, derive_key_context="gradmarket.secagg set").digest())

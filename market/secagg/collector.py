@@ -1,0 +1,216 @@
+"""The requester's side of an aggregation: pure functions over the messages that came, by holder.
+
+`admit_…` refuses a message that breaks a rule; its holder then counts as dropped out. The others say what each holder
+is told next, or that the round cannot go on: then nothing of it was unmasked, and it is done again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.secagg import secret_sharing, signed
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.dealing import MASK, SEED, SELF
+from gradmarket.market.secagg.key_agreement import check_public, mark, mask_key, pair_mask, public, self_mask
+from gradmarket.market.secagg.masks import add_masks
+from gradmarket.market.secagg.ring import Elements, Integers
+from gradmarket.market.secagg.wire_secagg import (
+    HolderKeysMessage,
+    MaskedMessage,
+    NeighbourKeys,
+    RevealedShare,
+    SealedShares,
+    SharesForHolder,
+    SharesMessage,
+    SurvivorsSigned,
+    UnmaskAnswer,
+    UnmaskRequest,
+)
+from gradmarket.market.signing import Domain
+
+Keys = Mapping[int, HolderKeysMessage]
+Shares = Mapping[int, SharesMessage]
+
+
+def admit_keys(aggregation: Aggregation, domain: Domain, known: Keys, message: HolderKeysMessage) -> None:
+    """Raises Refused where they are not signed by the holder, were sent by another, or give no secrecy."""
+    struct = signed.holder_keys(aggregation, message)
+    signed.check(aggregation, domain, struct, message.holder, message.signature)
+    if message.holder in known:
+        raise Refused(f"holder {message.holder} has sent its keys already")
+    own = {message.channel_key, message.mask_key}
+    if len(own) < 2 or any(own & {other.channel_key, other.mask_key} for other in known.values()):
+        raise Refused(f"holder {message.holder} sent a key twice, or another's")
+    for key in own:
+        check_public(key)
+
+
+def neighbour_keys(aggregation: Aggregation, keys: Keys) -> dict[int, NeighbourKeys]:
+    """Returns what each holder is told after step 1. Raises Refused where too few sent keys."""
+    _enough(aggregation, len(keys), "sent keys")
+    return {
+        holder: NeighbourKeys(keys=[keys[other] for other in aggregation.points[holder] if other in keys])
+        for holder in keys
+    }
+
+
+def admit_shares(aggregation: Aggregation, keys: Keys, message: SharesMessage) -> None:
+    """Raises Refused unless there are shares for each neighbour that sent keys, once."""
+    wanted = [other for other in aggregation.points[message.holder] if other in keys]
+    senders = {shares.sender for shares in message.shares}
+    if message.holder not in keys or sorted(shares.receiver for shares in message.shares) != wanted:
+        raise Refused(f"holder {message.holder} did not send its shares to each neighbour once")
+    if senders != {message.holder}:
+        raise Refused(f"holder {message.holder} sent shares in another's name")
+
+
+def shares_for_holders(aggregation: Aggregation, shares: Shares) -> tuple[bytes, dict[int, SharesForHolder]]:
+    """Returns the set of sharers, and what each is told after step 2. Raises Refused where too few shared."""
+    _enough(aggregation, len(shares), "shared")
+    sharers = aggregation.packed(shares)
+    sent: dict[int, list[SealedShares]] = {holder: [] for holder in shares}
+    for message in shares.values():
+        for sealed in message.shares:
+            if sealed.receiver in sent:
+                sent[sealed.receiver].append(sealed)
+    return sharers, {holder: SharesForHolder(sharers=sharers, shares=found) for holder, found in sent.items()}
+
+
+def admit_masked(
+    aggregation: Aggregation, domain: Domain, sharers: bytes, message: MaskedMessage, vector: bytes | memoryview
+) -> Elements:
+    """Returns the masked vector, to be added to the others. Raises Refused where it is not one that was signed."""
+    struct = signed.masked_vector(aggregation, sharers, message)
+    signed.check(aggregation, domain, struct, message.holder, message.signature)
+    if not aggregation.members(sharers)[message.holder]:
+        raise Refused(f"holder {message.holder} did not share its secrets")
+    elements = aggregation.ring.read(vector, aggregation.size)
+    if signed.vector_digest(vector) != message.vector:
+        raise Refused(f"holder {message.holder}'s vector is not the one that it signed")
+    return elements
+
+
+def survivors(aggregation: Aggregation, sharers: bytes, masked: Iterable[int]) -> bytes:
+    """Returns the set of those whose vectors came. Raises Refused where their sum could not be unmasked."""
+    packed = aggregation.packed(masked)
+    aggregation.check_survivors(aggregation.members(sharers), aggregation.members(packed))
+    return packed
+
+
+def admit_signature(
+    aggregation: Aggregation, domain: Domain, sharers: bytes, survivors: bytes, message: SurvivorsSigned
+) -> None:
+    """Raises Refused unless one of the survivors signed this set."""
+    digest = signed.survivors_digest(aggregation, domain, sharers, survivors)
+    signed.check_digest(aggregation, digest, message.holder, message.signature)
+    if not aggregation.members(survivors)[message.holder]:
+        raise Refused(f"holder {message.holder} is not among the survivors")
+
+
+def unmask_requests(
+    aggregation: Aggregation,
+    survivors: bytes,
+    signatures: Mapping[int, SurvivorsSigned],
+    masked: Mapping[int, MaskedMessage],
+) -> dict[int, UnmaskRequest]:
+    """Returns what each signer is told after step 4. Raises Refused where too few signed."""
+    quorum, members = aggregation.plan.quorum, aggregation.members(survivors)
+    if len(signatures) < quorum:
+        raise Refused(f"{len(signatures)} holders signed the survivors, and {quorum} must have", "do the round again")
+    enough = list(signatures.values())[:quorum]
+    return {
+        holder: UnmaskRequest(
+            signatures=enough, masked=[masked[other] for other in aggregation.points[holder] if members[other]]
+        )
+        for holder in signatures
+    }
+
+
+def admit_answer(aggregation: Aggregation, survivors: bytes, shares: Shares, message: UnmaskAnswer) -> None:
+    """Raises Refused where a share is not the one that its owner dealt to this holder, or not of the right secret."""
+    members, dealt = aggregation.members(survivors), aggregation.digest
+    for revealed, name, stayed in ((message.self_shares, SELF, True), (message.mask_shares, MASK, False)):
+        for share in revealed:
+            sealed = _dealt_to(shares, share.owner, message.holder)
+            marked = sealed.self_mark if stayed else sealed.mask_mark
+            if bool(members[share.owner]) is not stayed or mark(share.share, dealt, name) != marked:
+                raise Refused(f"holder {message.holder} revealed a share that holder {share.owner} did not deal to it")
+
+
+def _dealt_to(shares: Shares, owner: int, receiver: int) -> SealedShares:
+    for sealed in shares[owner].shares if owner in shares else ():
+        if sealed.receiver == receiver:
+            return sealed
+    raise Refused(f"holder {owner} dealt no shares to holder {receiver}")
+
+
+@dataclass(frozen=True)
+class MasksLeft:
+    """The keys of the masks that are still in a sum: to be added to it, and to be taken off."""
+
+    plus: list[bytes]
+    minus: list[bytes]
+
+    def taken_off(self, aggregation: Aggregation, total: Elements) -> Integers:
+        """Returns the plain sum of the survivors' integers from the sum of their masked vectors."""
+        plain = total.copy()
+        add_masks(plain, self.plus, self.minus)
+        return aggregation.ring.integers(plain)
+
+
+def masks_left(
+    aggregation: Aggregation, keys: Keys, sharers: bytes, survivors: bytes, answers: Iterable[UnmaskAnswer]
+) -> MasksLeft:
+    """Returns the masks in the sum of the survivors' vectors.
+
+    Raises Refused, and names the holder, where one of the secrets cannot be put together from the answers.
+    """
+    found = _revealed(aggregation, answers)
+    left = MasksLeft([], [])
+    members = aggregation.members(survivors)
+    for owner in aggregation.members(sharers).nonzero()[0].tolist():
+        others = [other for other in aggregation.points[owner] if members[other]]
+        if members[owner]:
+            seed = _secret(aggregation, owner, found.get(owner, {}))
+            if mark(seed, aggregation.digest, SEED) != keys[owner].self_mark:
+                raise Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
+            left.minus.append(self_mask(seed, aggregation.digest))
+        elif others:
+            _add_pairs(aggregation, keys, owner, _secret(aggregation, owner, found.get(owner, {})), others, left)
+    return left
+
+
+def _add_pairs(
+    aggregation: Aggregation, keys: Keys, owner: int, seed: bytes, others: Iterable[int], left: MasksLeft
+) -> None:
+    """Adds the masks that survivors have in common with a holder that dropped out."""
+    private = mask_key(seed, aggregation.digest)
+    if public(private) != keys[owner].mask_key:
+        raise Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
+    for other in others:
+        key = pair_mask(private, keys[other].mask_key, aggregation.digest)
+        (left.minus if other < owner else left.plus).append(key)
+
+
+def _revealed(aggregation: Aggregation, answers: Iterable[UnmaskAnswer]) -> dict[int, dict[int, bytes]]:
+    """Returns for each owner the shares that came, by their points."""
+    found: dict[int, dict[int, bytes]] = {}
+    for answer in answers:
+        shares: list[RevealedShare] = [*answer.self_shares, *answer.mask_shares]
+        for share in shares:
+            found.setdefault(share.owner, {})[aggregation.points[share.owner][answer.holder]] = share.share
+    return found
+
+
+def _secret(aggregation: Aggregation, owner: int, shares: Mapping[int, bytes]) -> bytes:
+    threshold = aggregation.plan.threshold
+    if len(shares) < threshold:
+        raise Refused(
+            f"{len(shares)} shares of holder {owner} came, and {threshold} are needed", "ask the others, or do it again"
+        )
+    return secret_sharing.combine(dict(sorted(shares.items())[:threshold]))
+
+
+def _enough(aggregation: Aggregation, count: int, what: str) -> None:
+    if count < aggregation.plan.least:
+        raise Refused(f"{count} holders {what}, and {aggregation.plan.least} are needed", "do the round again")

@@ -1,0 +1,138 @@
+"""How many neighbours a holder has, and the thresholds: exact, in integers, so that all who compute them agree.
+
+The graph is the union of `cycles` random cycles through all n holders, drawn after holders and colluders (at most C)
+are fixed. At most D holders drop out, whatever the graph is; the requester may choose whom it calls dropped when it
+knows the graph. With probability 1 - 2^-SECRECY
+
+- no honest holder has more than c colluding neighbours: X ~ Hypergeometric(n - 1, C, k), P[X > c] summed over holders;
+- of honest holders that stay no x > s have all their edges among themselves and to others than the rest of them. A
+  cycle's edges out of x holders miss y others with probability at most (1 - y / (n - 1))^x, for each next edge ends at
+  one of at most n - 1 holders, of which y are the others. Summed over all choices of both sets.
+
+With threshold t = c + s each holder that stays has more than s honest neighbours that stay, so the honest ones that
+stay are one connected part, and the sum of all of them is the least that can be learnt (Bell et al. 2020 have the same
+argument for a requester that does not choose the drop-outs). With probability 1 - 2^-SUCCESS each holder has t
+neighbours that stay, where those who drop out do so without regard to the graph.
+
+Where that needs as many neighbours as there are holders, each is the neighbour of each.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from typing import Final
+
+from gradmarket.market.errors import Refused
+
+SECRECY: Final = 40
+"""Minus the binary logarithm of the probability that a graph does not protect (sigma of Bell et al.)."""
+SUCCESS: Final = 20
+"""The same, that a round fails though no more dropped out than it allows (eta)."""
+MOST_HOLDERS: Final = 2048
+_FINE: Final = 2**12
+"""A logarithm is in multiples of 1 / _FINE."""
+_SCALE: Final = 96
+"""Bits after the point of a probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """`cycles`: half of a holder's neighbours; 0 where each is the neighbour of each.
+
+    `threshold`: neighbours that must stay, and shares that give a secret; `quorum`: signatures under one set of
+    survivors, so many that no two sets have them; `least`: survivors.
+    """
+
+    cycles: int
+    threshold: int
+    quorum: int
+    least: int
+
+
+@lru_cache(maxsize=64)
+def plan(holders: int, corrupt: int, dropped: int) -> GroupPlan:
+    """Returns the least graph for so many holders, of whom `corrupt` may collude and `dropped` may drop out.
+
+    Raises Refused where no graph protects them.
+    """
+    least, quorum = holders - dropped, (holders + corrupt) // 2 + 1
+    if corrupt < 1 or dropped < 0 or holders > MOST_HOLDERS:
+        raise Refused(f"a sum is of at most {MOST_HOLDERS} holders, of whom at least one may collude")
+    if least - corrupt < 2 or quorum > least:
+        raise Refused(
+            f"of {holders} holders {corrupt} may collude and {dropped} drop out, so a sum could be of one holder alone",
+            "take more holders, or allow fewer to drop out",
+        )
+    few, many = 2, (holders - 2) // 2  # the answer is in [few, many + 1]
+    while few <= many:
+        cycles = (few + many) // 2
+        few, many = (few, cycles - 1) if _fits(holders, corrupt, dropped, cycles) else (cycles + 1, many)
+    if few <= (holders - 2) // 2:
+        return GroupPlan(few, _threshold(holders, corrupt, dropped, few), quorum, least)
+    return GroupPlan(0, min(max(corrupt + 1, (holders + 1) // 2), least - 1), quorum, least)
+
+
+def _fits(holders: int, corrupt: int, dropped: int, cycles: int) -> bool:
+    """Returns whether a round with no more drop-outs fails with a probability of at most 2^-SUCCESS."""
+    threshold, others = _threshold(holders, corrupt, dropped, cycles), holders - 1
+    counts, whole = _distinct(others, cycles), (others * (others - 1)) ** cycles
+    stay, fails = others - dropped, 0
+    for degree, count in enumerate(counts):
+        if count << _SCALE < whole:
+            fails += 1  # too rare to matter, and rounded up
+            continue
+        few = sum(comb(stay, i) * comb(dropped, degree - i) for i in range(min(threshold, degree + 1)))
+        fails += (count * few << _SCALE) // (whole * comb(others, degree)) + 1
+    return fails * holders <= 1 << (_SCALE - SUCCESS)
+
+
+def _distinct(others: int, cycles: int) -> list[int]:
+    """Returns, by their number, in how many ways the two neighbours of each cycle are so many distinct holders."""
+    ways = [1]
+    for _ in range(cycles):
+        grown = [0] * (len(ways) + 2)
+        for known, count in enumerate(ways):
+            fresh = others - known
+            grown[known] += count * known * (known - 1)
+            grown[known + 1] += count * 2 * known * fresh
+            grown[known + 2] += count * fresh * (fresh - 1)
+        ways = grown
+    return ways
+
+
+def _threshold(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
+    return _most_corrupt(holders, corrupt, 2 * cycles) + _most_apart(holders, corrupt, dropped, cycles)
+
+
+def _most_corrupt(holders: int, corrupt: int, degree: int) -> int:
+    """Returns the least c with P[some honest holder has more than c colluding neighbours] <= 2^-(SECRECY + 1)."""
+    whole, above, most = comb(holders - 1, degree), 0, min(corrupt, degree)
+    while most > 0:
+        above += comb(corrupt, most) * comb(holders - 1 - corrupt, degree - most)
+        if above * holders << (SECRECY + 1) > whole:
+            return most
+        most -= 1
+    return 0
+
+
+def _most_apart(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
+    """Returns the most honest holders that might have no edge to the others that stay, at 2^-(SECRECY + 1)."""
+    for apart, (needed, gained) in reversed(list(enumerate(_cuts(holders, corrupt, dropped), start=1))):
+        if needed * _FINE > apart * cycles * gained:
+            return apart
+    return 0
+
+
+@lru_cache(maxsize=8)
+def _cuts(holders: int, corrupt: int, dropped: int) -> list[tuple[int, int]]:
+    """Returns for x = 1, 2, … up to half of those that stay: the bits that an exclusion of all such sets needs, rounded
+    up, and how many each edge of a cycle gives, in multiples of 1 / _FINE, rounded down."""
+    honest, stay = holders - corrupt, holders - corrupt - dropped
+    found = []
+    for apart in range(1, stay // 2 + 1):
+        rest = stay - apart
+        sets = comb(honest, apart) * comb(honest - apart, rest) * holders
+        missed = max(1, holders - 1 - rest)
+        gained = ((holders - 1) ** _FINE).bit_length() - 1 - (missed**_FINE).bit_length()
+        found.append((sets.bit_length() + SECRECY + 1, gained))
+    return found

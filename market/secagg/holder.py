@@ -1,0 +1,231 @@
+"""A holder's side of an aggregation: five steps, each a function of the state before it and of one message.
+
+A state is stored before what it says is sent, so no step is taken twice. Each function raises Refused, and says why,
+where the requester asks for what would protect this holder or another less; the holder then drops out of the round.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import TypeVar
+
+from gradmarket.market import signing
+from gradmarket.market.errors import Refused
+from gradmarket.market.secagg import dealing, signed
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.dealing import SEED
+from gradmarket.market.secagg.key_agreement import KEY, Secrets, agreed, mark, pair_mask, public, self_mask
+from gradmarket.market.secagg.masks import add_masks
+from gradmarket.market.secagg.ring import Integers
+from gradmarket.market.secagg.wire_secagg import (
+    HolderKeysMessage,
+    MaskedMessage,
+    NeighbourKeys,
+    RevealedShare,
+    SharesForHolder,
+    SharesMessage,
+    SurvivorsProposed,
+    SurvivorsSigned,
+    UnmaskAnswer,
+    UnmaskRequest,
+)
+from gradmarket.market.signing import Domain, Signer
+from gradmarket.market.terms import Hash
+
+_Message = TypeVar("_Message", HolderKeysMessage, MaskedMessage)
+
+
+class HolderStep(IntEnum):
+    """What the holder has said last."""
+
+    KEYS = 1
+    SHARES = 2
+    MASKED = 3
+    SIGNED = 4
+    UNMASKED = 5
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A holder in one aggregation."""
+
+    aggregation: Aggregation
+    domain: Domain
+    number: int
+    secrets: Secrets
+    sign: Signer
+
+
+@dataclass(frozen=True)
+class HolderState:
+    """By neighbour: its keys, what its channel key and this holder's agree on, and its two shares for this holder.
+
+    `sharers` and `survivors` are the sets that it accepted.
+    """
+
+    seat: Seat
+    step: HolderStep
+    keys: Mapping[int, HolderKeysMessage] = field(default_factory=dict)
+    channels: Mapping[int, bytes] = field(default_factory=dict)
+    shares: Mapping[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    sharers: bytes = b""
+    survivors: bytes = b""
+
+
+def seat(aggregation: Aggregation, domain: Domain, number: int, entropy: bytes, sign: Signer) -> Seat:
+    """Returns a holder's seat. `entropy`: 32 bytes from the system's generator, kept from all others.
+
+    Raises Refused where so many holders cannot be protected.
+    """
+    signed.address(aggregation, number)
+    if len(entropy) != KEY:
+        raise Refused(f"a holder's entropy has {KEY} bytes, not {len(entropy)}")
+    _ = aggregation.plan, aggregation.ring
+    return Seat(aggregation, domain, number, Secrets(entropy, aggregation.digest), sign)
+
+
+def advertise(seat: Seat) -> tuple[HolderState, HolderKeysMessage]:
+    """1: its public keys, and the mark of its own mask's seed."""
+    secrets = seat.secrets
+    message = HolderKeysMessage(
+        holder=seat.number,
+        channel_key=Hash(public(secrets.channel)),
+        mask_key=Hash(public(secrets.mask)),
+        self_mark=mark(secrets.self_seed, secrets.aggregation, SEED),
+        signature=bytes(65),
+    )
+    digest = signing.digest(seat.domain, signed.holder_keys(seat.aggregation, message))
+    message = message.model_copy(update={"signature": seat.sign(digest)})
+    return HolderState(seat, HolderStep.KEYS, {seat.number: message}), message
+
+
+def share(state: HolderState, told: NeighbourKeys) -> tuple[HolderState, SharesMessage]:
+    """2: two shares for each neighbour whose keys came, sealed for it alone."""
+    _expect(state, HolderStep.KEYS)
+    seat, aggregation = state.seat, state.seat.aggregation
+    keys = _by_holder(told.keys)
+    _check_neighbours(state, keys)
+    for message in told.keys:
+        struct = signed.holder_keys(aggregation, message)
+        signed.check(aggregation, seat.domain, struct, message.holder, message.signature)
+    everyone = [*told.keys, state.keys[seat.number]]
+    if len({key for one in everyone for key in (one.channel_key, one.mask_key)}) < 2 * len(everyone):
+        raise Refused("two of the keys are the same")
+    channels = {other: agreed(seat.secrets.channel, message.channel_key) for other, message in keys.items()}
+    shares = SharesMessage(holder=seat.number, shares=dealing.dealt(aggregation, seat.number, seat.secrets, channels))
+    return replace(state, step=HolderStep.SHARES, keys=keys, channels=channels), shares
+
+
+def mask(state: HolderState, told: SharesForHolder, integers: Integers) -> tuple[HolderState, MaskedMessage, bytes]:
+    """3: its integers under its own mask and those that it has in common with each neighbour that shared."""
+    _expect(state, HolderStep.SHARES)
+    seat, aggregation = state.seat, state.seat.aggregation
+    sharers = aggregation.members(told.sharers)
+    if not sharers[seat.number] or int(sharers.sum()) < aggregation.plan.least:
+        raise Refused(f"{int(sharers.sum())} holders shared, and {aggregation.plan.least} with this one are needed")
+    sent = {shares.sender: shares for shares in told.shares if shares.receiver == seat.number}
+    wanted = {other for other in aggregation.points[seat.number] if sharers[other]}
+    if len(sent) < len(told.shares) or sent.keys() != wanted or not wanted <= state.keys.keys():
+        raise Refused("the shares are not one from each neighbour that shared")
+    _check_neighbours(state, sent)
+    opened = {
+        sender: dealing.opened(aggregation.digest, state.channels[sender], shares) for sender, shares in sent.items()
+    }
+    vector = _masked(state, wanted, integers)
+    message = MaskedMessage(
+        holder=seat.number,
+        vector=signed.vector_digest(vector),
+        broken=[sender for sender, found in opened.items() if found is None],
+        signature=bytes(65),
+    )
+    digest = signing.digest(seat.domain, signed.masked_vector(aggregation, told.sharers, message))
+    message = message.model_copy(update={"signature": seat.sign(digest)})
+    shares = {sender: found for sender, found in opened.items() if found is not None}
+    return replace(state, step=HolderStep.MASKED, shares=shares, sharers=told.sharers), message, vector
+
+
+def sign(state: HolderState, told: SurvivorsProposed) -> tuple[HolderState, SurvivorsSigned]:
+    """4: its signature of the one set of survivors that it will help to unmask."""
+    _expect(state, HolderStep.MASKED)
+    seat, aggregation = state.seat, state.seat.aggregation
+    survivors = aggregation.members(told.survivors)
+    if not survivors[seat.number]:
+        raise Refused("this holder's own vector is not in the sum")
+    aggregation.check_survivors(aggregation.members(state.sharers), survivors)
+    digest = signed.survivors_digest(aggregation, seat.domain, state.sharers, told.survivors)
+    message = SurvivorsSigned(holder=seat.number, signature=seat.sign(digest))
+    return replace(state, step=HolderStep.SIGNED, survivors=told.survivors), message
+
+
+def unmask(state: HolderState, told: UnmaskRequest) -> tuple[HolderState, UnmaskAnswer]:
+    """5: of each neighbour one share: of its own mask's seed where it survived, else of its mask key's."""
+    _expect(state, HolderStep.SIGNED)
+    seat, aggregation = state.seat, state.seat.aggregation
+    survivors = aggregation.members(state.survivors)
+    _check_quorum(state, told)
+    masked = _by_holder(told.masked)
+    if masked.keys() != {other for other in aggregation.points[seat.number] if survivors[other]}:
+        raise Refused("the masked vectors are not one of each neighbour that survived")
+    for message in told.masked:
+        struct = signed.masked_vector(aggregation, state.sharers, message)
+        signed.check(aggregation, seat.domain, struct, message.holder, message.signature)
+    answer = UnmaskAnswer(
+        holder=seat.number,
+        self_shares=[_revealed(owner, own) for owner, (own, _) in state.shares.items() if survivors[owner]],
+        mask_shares=[_revealed(owner, pair) for owner, (_, pair) in state.shares.items() if not survivors[owner]],
+    )
+    return replace(state, step=HolderStep.UNMASKED), answer
+
+
+def _expect(state: HolderState, step: HolderStep) -> None:
+    if state.step is not step:
+        raise Refused(f"this holder is at step {state.step.value} of the aggregation, not at {step.value}")
+
+
+def _by_holder(messages: Sequence[_Message]) -> dict[int, _Message]:
+    found = {message.holder: message for message in messages}
+    if len(found) < len(messages):
+        raise Refused("one holder is named twice")
+    return found
+
+
+def _check_neighbours(state: HolderState, found: Mapping[int, object]) -> None:
+    """Raises Refused where one of them is no neighbour, or they are too few."""
+    aggregation = state.seat.aggregation
+    if not found.keys() <= aggregation.points[state.seat.number].keys():
+        raise Refused("a holder is named that is no neighbour of this one")
+    if len(found) < aggregation.plan.threshold:
+        raise Refused(f"{len(found)} neighbours are there, and {aggregation.plan.threshold} are needed")
+
+
+def _masked(state: HolderState, others: set[int], integers: Integers) -> bytes:
+    """Returns the vector under all masks. Of two neighbours the one of the lower number adds their common mask."""
+    seat, aggregation = state.seat, state.seat.aggregation
+    if integers.shape != (aggregation.size,):
+        raise Refused(f"a vector has {aggregation.size} integers, not {integers.shape}")
+    elements = aggregation.ring.elements(integers, aggregation.most)
+    plus = [self_mask(seat.secrets.self_seed, aggregation.digest)]
+    minus: list[bytes] = []
+    for other in sorted(others):
+        key = pair_mask(seat.secrets.mask, state.keys[other].mask_key, aggregation.digest)
+        (plus if seat.number < other else minus).append(key)
+    add_masks(elements, plus, minus)
+    return elements.tobytes()
+
+
+def _check_quorum(state: HolderState, told: UnmaskRequest) -> None:
+    """Raises Refused unless a quorum of survivors signed the set that this holder signed."""
+    seat, aggregation = state.seat, state.seat.aggregation
+    signers = {message.holder for message in told.signatures}
+    if len(signers) < len(told.signatures) or len(signers) < aggregation.plan.quorum:
+        raise Refused(f"{len(signers)} holders signed the survivors, and {aggregation.plan.quorum} must have")
+    survivors = aggregation.members(state.survivors)
+    digest = signed.survivors_digest(aggregation, seat.domain, state.sharers, state.survivors)
+    for message in told.signatures:
+        signed.check_digest(aggregation, digest, message.holder, message.signature)
+        if not survivors[message.holder]:
+            raise Refused(f"holder {message.holder} signed, and is not among the survivors")
+
+
+def _revealed(owner: int, share: bytes) -> RevealedShare:
+    return RevealedShare(owner=owner, share=Hash(share))

@@ -1,0 +1,134 @@
+"""A holder's keys of one aggregation, all from 32 bytes of entropy: X25519 (RFC 7748), HKDF-SHA256 (RFC 5869).
+
+Two key pairs: one seals shares between neighbours, the other gives the pairwise masks. The second can be learnt by the
+requester, where its holder drops out; the first never is.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from blake3 import blake3
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.secagg.secret_sharing import PRIME, SECRET, WIDTH
+from gradmarket.market.terms import Hash
+
+KEY: Final = 32
+SEALED: Final = 2 * WIDTH + 16
+"""Bytes of two sealed shares."""
+_WIDE: Final = 48
+"""Bytes from which a coefficient is reduced: its distance from uniform is below 2^-128."""
+_NONCE: Final = bytes(12)
+"""Each key seals one message."""
+
+
+def derive(secret: bytes, aggregation: Hash, name: bytes, length: int = KEY) -> bytes:
+    return HKDF(SHA256(), length, salt=aggregation, info=b"gradmarket.secagg " + name).derive(secret)
+
+
+def public(private: X25519PrivateKey) -> bytes:
+    return private.public_key().public_bytes_raw()
+
+
+def mask_key(seed: bytes, aggregation: Hash) -> X25519PrivateKey:
+    """Returns the private key of the pairwise masks from the seed that is dealt among neighbours."""
+    return X25519PrivateKey.from_private_bytes(derive(seed, aggregation, b"mask key"))
+
+
+def self_mask(seed: bytes, aggregation: Hash) -> bytes:
+    """Returns the key of a holder's own mask from the seed that is dealt among neighbours."""
+    return derive(seed, aggregation, b"self mask")
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What a holder keeps. The same entropy gives the same secrets for the same aggregation, others for another."""
+
+    entropy: bytes
+    aggregation: Hash
+
+    @cached_property
+    def channel(self) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(derive(self.entropy, self.aggregation, b"channel"))
+
+    @cached_property
+    def mask(self) -> X25519PrivateKey:
+        return mask_key(self.mask_seed, self.aggregation)
+
+    @cached_property
+    def mask_seed(self) -> bytes:
+        return derive(self.entropy, self.aggregation, b"mask seed", SECRET)
+
+    @cached_property
+    def self_seed(self) -> bytes:
+        return derive(self.entropy, self.aggregation, b"self seed", SECRET)
+
+    def coefficients(self, name: bytes, count: int) -> list[int]:
+        """Returns coefficients for the sharing of the secret of that name, uniform modulo PRIME."""
+        key = derive(self.entropy, self.aggregation, b"coefficients " + name)
+        stream = blake3(key=key).digest(length=_WIDE * count)
+        return [int.from_bytes(stream[at : at + _WIDE], "little") % PRIME for at in range(0, len(stream), _WIDE)]
+
+
+def check_public(key: bytes) -> None:
+    """Raises Refused where a key agrees on the same secret with everybody (RFC 7748, section 6)."""
+    agreed(_ANY, key)
+
+
+def agreed(private: X25519PrivateKey, other: bytes) -> bytes:
+    """Returns the secret that two key pairs have in common. Raises Refused on a public key of low order."""
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError as error:
+        raise Refused("a public key is of low order", "send a key made by X25519") from error
+
+
+_ANY: Final = X25519PrivateKey.from_private_bytes(bytes(range(KEY)))
+
+
+def pair_mask(private: X25519PrivateKey, other: bytes, aggregation: Hash) -> bytes:
+    """Returns the key of the mask that two holders have in common; `other` is the other's public mask key."""
+    return derive(agreed(private, other), aggregation, b"pair mask")
+
+
+@dataclass(frozen=True)
+class ShareChannel:
+    """The way of shares from one holder to another: a key of its own, from what their channel keys agree on."""
+
+    aggregation: Hash
+    agreed: bytes
+    sender: int
+    receiver: int
+
+    def seal(self, shares: tuple[bytes, bytes], marks: bytes) -> bytes:
+        """Returns both shares sealed (RFC 8439); `marks` are the shares' digests, which are sent in the open."""
+        return self._cipher().encrypt(_NONCE, b"".join(shares), self._context(marks))
+
+    def opened(self, box: bytes, marks: bytes) -> tuple[bytes, bytes]:
+        """Returns both shares. Raises Refused where the box or its marks are not what the sender sealed."""
+        try:
+            plain = self._cipher().decrypt(_NONCE, box, self._context(marks))
+        except InvalidTag as error:
+            raise Refused(f"holder {self.sender}'s shares were changed on the way") from error
+        return plain[:WIDTH], plain[WIDTH:]
+
+    def _cipher(self) -> ChaCha20Poly1305:
+        return ChaCha20Poly1305(derive(self.agreed, self.aggregation, b"shares " + self._route))
+
+    def _context(self, marks: bytes) -> bytes:
+        return self.aggregation + self._route + marks
+
+    @property
+    def _route(self) -> bytes:
+        return self.sender.to_bytes(4, "big") + self.receiver.to_bytes(4, "big")
+
+
+def mark(secret: bytes, aggregation: Hash, name: bytes) -> Hash:
+    """Returns the digest by which a secret or a share is recognised. It has 248 bits of chance, so it tells nothing."""
+    return Hash(blake3(aggregation + name + secret, derive_key_context="gradmarket.secagg mark").digest())

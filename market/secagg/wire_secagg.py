@@ -1,0 +1,100 @@
+"""The messages of an aggregation, as JSON. A holder is its number in the aggregation; a masked vector goes as bytes."""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from gradmarket.market.fields import HashField, SignatureField, hex_bytes
+from gradmarket.market.secagg.degree import MOST_HOLDERS
+from gradmarket.market.secagg.key_agreement import SEALED
+from gradmarket.market.wire_fields import Wire
+
+HolderNumber = Annotated[int, Field(ge=0, lt=MOST_HOLDERS)]
+SealedField = Annotated[bytes, *hex_bytes(SEALED)]
+_SET: Final = MOST_HOLDERS // 8
+SetField = Annotated[bytes, hex_bytes(1)[0], Field(min_length=1, max_length=_SET), hex_bytes(1)[2]]
+"""A bit for each holder, the first in the highest bit, filled up with zeros."""
+
+
+class HolderKeysMessage(Wire):
+    """1, to the requester and then to each neighbour. The signature is of messages.HolderKeys."""
+
+    holder: HolderNumber
+    channel_key: HashField
+    mask_key: HashField
+    self_mark: HashField
+    """The digest of the seed of the holder's own mask."""
+    signature: SignatureField
+
+
+class NeighbourKeys(Wire):
+    """What a holder is told after step 1: the keys of its neighbours that sent theirs."""
+
+    keys: list[HolderKeysMessage] = Field(max_length=MOST_HOLDERS)
+
+
+class SealedShares(Wire):
+    """The sender's two shares for one neighbour; only that one can open them. The marks are digests of the shares."""
+
+    sender: HolderNumber
+    receiver: HolderNumber
+    self_mark: HashField
+    mask_mark: HashField
+    box: SealedField
+
+
+class SharesMessage(Wire):
+    """2, to the requester."""
+
+    holder: HolderNumber
+    shares: list[SealedShares] = Field(max_length=MOST_HOLDERS)
+
+
+class SharesForHolder(Wire):
+    """What a holder is told after step 2: the set of all who shared, and the shares of those it neighbours."""
+
+    sharers: SetField
+    shares: list[SealedShares] = Field(max_length=MOST_HOLDERS)
+
+
+class MaskedMessage(Wire):
+    """3, to the requester with the vector's bytes, and then to each neighbour. Signed is messages.MaskedVector."""
+
+    holder: HolderNumber
+    vector: HashField
+    broken: list[HolderNumber] = Field(max_length=MOST_HOLDERS)
+    """The neighbours whose shares were not what their marks say."""
+    signature: SignatureField
+
+
+class SurvivorsProposed(Wire):
+    """What a holder is told after step 3: whose vectors count."""
+
+    survivors: SetField
+
+
+class SurvivorsSigned(Wire):
+    """4, to the requester and then to all survivors. The signature is of messages.Survivors."""
+
+    holder: HolderNumber
+    signature: SignatureField
+
+
+class UnmaskRequest(Wire):
+    """What a holder is told after step 4: a quorum's signatures, and what its surviving neighbours sent in step 3."""
+
+    signatures: list[SurvivorsSigned] = Field(max_length=MOST_HOLDERS)
+    masked: list[MaskedMessage] = Field(max_length=MOST_HOLDERS)
+
+
+class RevealedShare(Wire):
+    owner: HolderNumber
+    share: HashField
+
+
+class UnmaskAnswer(Wire):
+    """5, to the requester: of each neighbour one share, of its own mask where it survived, else of its mask key."""
+
+    holder: HolderNumber
+    self_shares: list[RevealedShare] = Field(max_length=MOST_HOLDERS)
+    mask_shares: list[RevealedShare] = Field(max_length=MOST_HOLDERS)

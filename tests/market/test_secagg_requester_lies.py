@@ -1,0 +1,305 @@
+"""A requester that lies in an aggregation: each lie is refused by the holders, and gives no vector away."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradmarket.market import signing
+from gradmarket.market.errors import Refused
+from gradmarket.market.secagg import collector, holder, key_agreement, masks, secret_sharing, signed
+from gradmarket.market.secagg.wire_secagg import (
+    HolderKeysMessage,
+    NeighbourKeys,
+    SharesForHolder,
+    SurvivorsProposed,
+    SurvivorsSigned,
+    UnmaskRequest,
+)
+from gradmarket.market.terms import Hash
+from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
+
+COUNT = 9
+PLAY = AggregationPlay(COUNT, 20, 100, 1, 3, seed=5)
+SPARSE = AggregationPlay(120, 4, 100, 12, 30, seed=6)
+
+
+def at(step: int, play: AggregationPlay = PLAY) -> Played:
+    return Played(play).to(step)
+
+
+def told(played: Played, number: int) -> UnmaskRequest:
+    return collector.unmask_requests(played.terms, played.survivors, played.signatures, played.masked)[number]
+
+
+def with_keys(change: Callable[[list[HolderKeysMessage]], list[HolderKeysMessage]]) -> tuple[Played, NeighbourKeys]:
+    played = at(1)
+    keys = collector.neighbour_keys(played.terms, played.keys)[0].keys
+    return played, NeighbourKeys(keys=change(keys))
+
+
+def test_honest_keys_are_taken() -> None:
+    played, keys = with_keys(list)
+    assert len(holder.share(played.states[0], keys)[1].shares) == COUNT - 1
+
+
+def own_keys_for_another(keys: list[HolderKeysMessage]) -> list[HolderKeysMessage]:
+    mine = key_agreement.Secrets(bytes(32), PLAY.aggregation.digest)
+    made = {
+        "channel_key": Hash(key_agreement.public(mine.channel)), "mask_key": Hash(key_agreement.public(mine.mask)),
+    }  # fmt: skip
+    return [keys[0].model_copy(update=made), *keys[1:]]
+
+
+def exchanged(keys: list[HolderKeysMessage]) -> list[HolderKeysMessage]:
+    first, second, *rest = keys
+    return [
+        first.model_copy(update={"holder": second.holder}),
+        second.model_copy(update={"holder": first.holder}),
+        *rest,
+    ]
+
+
+def of_another_round(keys: list[HolderKeysMessage]) -> list[HolderKeysMessage]:
+    other = AggregationPlay(COUNT, 20, 100, 1, 3, seed=5)
+    other.aggregation = replace(PLAY.aggregation, round=1)
+    old = Played(other).to(1).keys
+    return [old[keys[0].holder], *keys[1:]]
+
+
+@pytest.mark.parametrize("lie", [own_keys_for_another, exchanged, of_another_round])
+def test_keys_that_the_wallet_did_not_sign_for_this_round_are_refused(
+    lie: Callable[[list[HolderKeysMessage]], list[HolderKeysMessage]],
+) -> None:
+    played, keys = with_keys(lie)
+    with pytest.raises(Refused, match="signed by"):
+        holder.share(played.states[0], keys)
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        (lambda keys: [*keys, keys[0]], "named twice"),
+        (lambda keys: keys[:2], "are needed"),
+        (lambda keys: [keys[0].model_copy(update={"holder": 0}), *keys[1:]], "no neighbour"),
+        (lambda keys: [keys[0].model_copy(update={"holder": 100}), *keys[1:]], "no neighbour"),
+    ],
+)
+def test_a_list_of_keys_that_is_not_the_neighbours_is_refused(
+    lie: Callable[..., list[HolderKeysMessage]], why: str
+) -> None:
+    played, keys = with_keys(lie)
+    with pytest.raises(Refused, match=why):
+        holder.share(played.states[0], keys)
+
+
+def test_a_holder_that_is_no_neighbour_in_the_graph_is_refused() -> None:
+    played = at(1, SPARSE)
+    keys = collector.neighbour_keys(played.terms, played.keys)[0].keys
+    far = next(number for number in range(1, 120) if number not in played.terms.points[0])
+    with pytest.raises(Refused, match="no neighbour"):
+        holder.share(played.states[0], NeighbourKeys(keys=[*keys, played.keys[far]]))
+
+
+def test_a_holder_that_reflects_the_key_of_another_is_refused() -> None:
+    played = at(1)
+    copied = signed_keys(1, channel_key=played.keys[0].channel_key)
+    keys = [copied if message.holder == 1 else message for message in played.keys.values() if message.holder]
+    with pytest.raises(Refused, match="two of the keys are the same"):
+        holder.share(played.states[0], NeighbourKeys(keys=keys))
+    with pytest.raises(Refused, match="another's"):
+        collector.admit_keys(played.terms, DOMAIN, {0: played.keys[0]}, copied)
+
+
+def signed_keys(number: int, **changes: Hash) -> HolderKeysMessage:
+    """Returns keys that the holder's own wallet signed, and that are not what its secrets give."""
+    message = holder.advertise(PLAY.seat(number))[1].model_copy(update=changes)
+    digest = signing.digest(DOMAIN, collector.signed.holder_keys(PLAY.aggregation, message))
+    return message.model_copy(update={"signature": PLAY.seat(number).sign(digest)})
+
+
+def test_a_key_of_low_order_is_refused() -> None:
+    with pytest.raises(Refused, match="low order"):
+        collector.admit_keys(PLAY.aggregation, DOMAIN, {}, signed_keys(0, mask_key=Hash(bytes(32))))
+
+
+def test_keys_are_taken_once_and_from_their_owner() -> None:
+    played = at(1)
+    with pytest.raises(Refused, match="already"):
+        collector.admit_keys(played.terms, DOMAIN, played.keys, played.keys[0])
+    with pytest.raises(Refused, match="signed by"):
+        collector.admit_keys(played.terms, DOMAIN, {}, played.keys[0].model_copy(update={"holder": 1}))
+
+
+def test_a_requester_that_leaves_out_a_neighbour_who_shared_is_refused() -> None:
+    """Else it could have two groups mask apart, and learn the sum of each."""
+    played = at(2)
+    _, lists = collector.shares_for_holders(played.terms, played.shares)
+    with pytest.raises(Refused, match="one from each neighbour"):
+        holder.mask(played.states[0], lists[0].model_copy(update={"shares": lists[0].shares[1:]}), PLAY.integers[0])
+
+
+def test_two_views_of_who_shared_end_before_anything_is_unmasked() -> None:
+    """Holder 0 is told that 8 did not share, and masks without it; the others reveal no share of 0 then."""
+    played = at(2)
+    sharers, lists = collector.shares_for_holders(played.terms, played.shares)
+    view = played.terms.packed(range(COUNT - 1))
+    for number in range(COUNT):
+        given = lists[number]
+        if number == 0:
+            given = SharesForHolder(sharers=view, shares=[one for one in given.shares if one.sender != COUNT - 1])
+        played.states[number], message, _ = holder.mask(played.states[number], given, PLAY.integers[number])
+        played.masked[number] = message
+    played.survivors = played.terms.packed(range(COUNT))
+    with pytest.raises(Refused, match="never shared"):
+        holder.sign(played.states[0], SurvivorsProposed(survivors=played.survivors))
+    for number in range(1, COUNT):
+        played.states[number], played.signatures[number] = holder.sign(
+            played.states[number], SurvivorsProposed(survivors=played.survivors)
+        )
+    assert sharers != view
+    for number in range(1, COUNT):
+        with pytest.raises(Refused, match="signed by"):
+            holder.unmask(played.states[number], told(played, number))
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        (range(1, COUNT), "own vector is not in the sum"),
+        (range(4), "a sum is of at least 6"),
+        ((0,), "a sum is of at least 6"),
+    ],
+)
+def test_a_set_of_survivors_that_is_unsafe_is_not_signed(members: range, why: str) -> None:
+    played = at(3)
+    with pytest.raises(Refused, match=why):
+        holder.sign(played.states[0], SurvivorsProposed(survivors=played.terms.packed(members)))
+
+
+@pytest.mark.parametrize("packed", [b"\xff\xff", b"\xff", b"\xff\x80\x00"])
+def test_a_set_of_another_number_of_holders_is_refused(packed: bytes) -> None:
+    with pytest.raises(Refused, match="a set of 9 holders has 9 bits"):
+        holder.sign(at(3).states[0], SurvivorsProposed(survivors=packed))
+
+
+def test_a_survivor_with_too_few_neighbours_is_refused() -> None:
+    played = at(3, SPARSE)
+    others = list(played.terms.points[0])
+    gone = set(others[: len(others) - played.terms.plan.threshold + 1])
+    assert len(gone) <= 30
+    with pytest.raises(Refused, match="neighbours that stayed, and needs"):
+        holder.sign(
+            played.states[next(iter(set(range(120)) - gone))],
+            SurvivorsProposed(survivors=played.terms.packed(set(range(120)) - gone)),
+        )
+
+
+def test_no_holder_signs_two_sets() -> None:
+    played = at(4)
+    with pytest.raises(Refused, match="at step 4 of the aggregation, not at 3"):
+        holder.sign(played.states[0], SurvivorsProposed(survivors=played.terms.packed(range(8))))
+
+
+def test_two_sets_of_survivors_for_two_groups_unmask_nothing() -> None:
+    """The groups are as large as they can be: every honest holder signs one set, and the colluder both."""
+    played = at(3)
+    views = {number: played.terms.packed(range(8) if number < 4 else range(COUNT)) for number in range(COUNT)}
+    for number in range(COUNT - 1):
+        told_set = SurvivorsProposed(survivors=views[number])
+        played.states[number], played.signatures[number] = holder.sign(played.states[number], told_set)
+    colluder = COUNT - 1
+    for number in range(colluder):
+        _, both = holder.sign(played.states[colluder], SurvivorsProposed(survivors=views[COUNT - 1]))
+        signatures = [m for n, m in played.signatures.items() if views[n] == views[number]] + [both]
+        request = UnmaskRequest(signatures=signatures, masked=[])
+        with pytest.raises(Refused, match="signed the survivors, and 6 must have"):
+            holder.unmask(played.states[number], request)
+
+
+def test_signatures_of_another_set_are_not_counted() -> None:
+    played = at(3)
+    for number in range(COUNT):
+        view = played.terms.packed(range(8) if number < 4 else range(COUNT))
+        played.states[number], played.signatures[number] = holder.sign(
+            played.states[number], SurvivorsProposed(survivors=view)
+        )
+    played.survivors = played.terms.packed(range(8))
+    with pytest.raises(Refused, match="signed by"):
+        holder.unmask(played.states[0], UnmaskRequest(signatures=list(played.signatures.values()), masked=[]))
+
+
+def test_a_holder_outside_the_set_signs_it_for_nobody() -> None:
+    """A colluder would sign anything: only those whose vectors are in the sum count for the quorum."""
+    played = at(3)
+    played.survivors = played.terms.packed(range(8))
+    for number in range(8):
+        told_set = SurvivorsProposed(survivors=played.survivors)
+        played.states[number], played.signatures[number] = holder.sign(played.states[number], told_set)
+    state = played.states[0]
+    digest = signed.survivors_digest(played.terms, DOMAIN, state.sharers, played.survivors)
+    outside = SurvivorsSigned(holder=8, signature=PLAY.seat(8).sign(digest))
+    request = told(played, 0)
+    wrong = UnmaskRequest(signatures=[*request.signatures[1:], outside], masked=request.masked)
+    with pytest.raises(Refused, match="holder 8 signed, and is not among the survivors"):
+        holder.unmask(state, wrong)
+    assert holder.unmask(state, request)[1].self_shares
+
+
+@pytest.mark.parametrize("change", ["twice", "stranger", "too few", "unsigned vector", "vector left out"])
+def test_an_unmask_request_without_its_evidence_is_refused(change: str) -> None:
+    played = at(4)
+    asked = told(played, 0)
+    signatures, vectors = list(asked.signatures), list(asked.masked)
+    if change == "twice":
+        signatures[1] = signatures[0]
+    if change == "stranger":
+        signatures[0] = signatures[0].model_copy(update={"holder": 100})
+    if change == "too few":
+        signatures = signatures[1:]
+    if change == "unsigned vector":
+        vectors[0] = vectors[0].model_copy(update={"vector": Hash(bytes(32))})
+    if change == "vector left out":
+        vectors = vectors[1:]
+    with pytest.raises(Refused):
+        holder.unmask(played.states[0], UnmaskRequest(signatures=signatures, masked=vectors))
+    assert holder.unmask(played.states[0], asked)[1].self_shares
+
+
+def test_a_holder_reveals_one_share_of_each_neighbour_and_answers_once() -> None:
+    play = AggregationPlay(COUNT, 20, 100, 1, 3, drops={2: 3, 5: 4})
+    played = Played(play).to(STEPS)
+    for state, answer in ((played.states[number], answer) for number, answer in played.answers.items()):
+        own, pair = ({share.owner for share in part} for part in (answer.self_shares, answer.mask_shares))
+        assert pair == {2}
+        assert own == set(range(COUNT)) - {2, answer.holder}
+        with pytest.raises(Refused, match="at step 5 of the aggregation, not at 4"):
+            holder.unmask(state, UnmaskRequest(signatures=[], masked=[]))
+
+
+def test_the_vector_of_one_called_dropped_stays_masked() -> None:
+    """The requester has holder 2's vector and calls it dropped: with its pairwise masks off, its own mask is left."""
+    played = at(3)
+    vector = holder.mask(
+        at(2).states[2], collector.shares_for_holders(played.terms, played.shares)[1][2], PLAY.integers[2]
+    )[2]
+    played.masked.pop(2)
+    played.sign()
+    played.unmask()
+    seed = secret_sharing.combine({
+        played.terms.points[2][answer.holder]: share.share
+        for answer in list(played.answers.values())[: played.terms.plan.threshold]
+        for share in answer.mask_shares
+    })  # fmt: skip
+    private = key_agreement.mask_key(seed, played.terms.digest)
+    bare = played.terms.ring.read(vector, PLAY.size).copy()
+    pairs = {other: key_agreement.pair_mask(private, played.keys[other].mask_key, played.terms.digest)
+             for other in played.terms.points[2]}  # fmt: skip
+    masks.add_masks(
+        bare, [key for other, key in pairs.items() if other < 2], [k for other, k in pairs.items() if other > 2]
+    )
+    assert (np.abs(played.terms.ring.integers(bare)) > 100).mean() > 0.9
+    masks.add_masks(bare, [], [key_agreement.self_mask(PLAY.seat(2).secrets.self_seed, played.terms.digest)])
+    assert (played.terms.ring.integers(bare) == PLAY.integers[2]).all()
+    assert not [share for answer in played.answers.values() for share in answer.self_shares if share.owner == 2]
