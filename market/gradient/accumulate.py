@@ -17,7 +17,7 @@ only how many limbs there are, never how exact the sum is.
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import Final
 
 import numpy as np
@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector, chunks
-from gradmarket.market.gradient.sums import OUTSIDE, ROUNDED, add_to_sum, begin_sum, divide
+from gradmarket.market.gradient.sums import OUTSIDE, ROUNDED, mean_of_few
 
 MAX_ADDENDS: Final = 2**20
+FEW: Final = 16
+"""The most vectors whose mean is tried in float64 first."""
 STEP: Final = 2**13
 """Elements processed at a time."""
 OUT_OF_RANGE: Final = "an element is not within {}"
@@ -58,23 +60,27 @@ def _bits(addends: int) -> int:
 
 
 def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterator[slice]:
-    """Writes the mean of a few flat float32 vectors to `mean`; yields the pieces of it that it could not compute.
+    """Writes the mean of at most FEW flat float32 vectors to `mean`; yields the pieces that it could not compute.
 
     It adds in float64 and goes on only while no addition rounds. So a piece has the bits that an Accumulator gives, or
-    is yielded. Raises PayloadRefused as `Accumulator.add` does.
+    is yielded. Raises PayloadRefused as `Accumulator.add` does. It is one compiled loop: threads that merge side by
+    side rarely wait for the interpreter.
     """
-    limit, scratch = math.ldexp(1.0, range_exponent(bound)), np.empty(STEP)
-    for part in chunks(mean.size, STEP):
-        total = scratch[: part.stop - part.start]
-        status = begin_sum(vectors[0][part], total, limit)
-        for vector in vectors[1:]:
-            status = max(status, add_to_sum(vector[part], total, limit))
-        if status == OUTSIDE:
-            raise PayloadRefused(OUT_OF_RANGE.format(limit))
-        if status == ROUNDED:
-            yield part
-        else:
-            divide(total, len(vectors), mean[part])
+    if not 1 <= len(vectors) <= FEW:
+        raise PayloadRefused(f"a quick mean is of 1 to {FEW} vectors, not {len(vectors)}")
+    limit, pieces = math.ldexp(1.0, range_exponent(bound)), list(chunks(mean.size, STEP))
+    statuses = np.empty(len(pieces), np.int64)
+    rows = tuple(islice(cycle(_of_one_kind(vectors)), FEW))  # always as many: the loop is compiled once
+    mean_of_few(rows, len(vectors), limit, np.empty(STEP), statuses, mean)
+    if OUTSIDE in statuses:
+        raise PayloadRefused(OUT_OF_RANGE.format(limit))
+    return (part for part, status in zip(pieces, statuses, strict=True) if status == ROUNDED)
+
+
+def _of_one_kind(vectors: Sequence[Vector]) -> Sequence[Vector]:
+    """Returns vectors that a compiled loop takes as one kind: copies, where some are read-only and others are not."""
+    kinds = {(vector.flags.writeable, vector.flags.aligned, vector.flags.c_contiguous) for vector in vectors}
+    return vectors if len(kinds) == 1 else [np.array(vector) for vector in vectors]
 
 
 def _check_range(part: Vector, limit: float) -> None:

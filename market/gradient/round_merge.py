@@ -8,16 +8,22 @@ The whole run is a function of the accepted answers.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.aggregators import AggregatorRule, Band
 from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
+from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.payload import read_shard, unflatten
 from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.gradient.shards import Shards, kept
+
+ROUNDED: Final = 1.0 + 2.0**-20
+"""More than rounding to float32 adds to a product."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class MergedAnswer:
 
     data: Bytes
     seed: bytes
+    scale: float = 1.0
+    """What all of it is multiplied by, in float32, before it is merged (rules.private_jobs.scales)."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,8 @@ class Recipe:
     settings: Any
     norm_bound: float
     addends: int
+    noise: Noise | None = None
+    """Added to the mean of the answers' gradients (rules.privacy)."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +69,20 @@ class _Stack:
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
+        widest = max(1.0, *(answer.scale for answer in self.answers))
+        rounded = 1.0 if widest == 1.0 else ROUNDED * widest
         return tuple(
-            Band(section.part, self.recipe.norm_bound)
+            Band(section.part, rounded * self.recipe.norm_bound)
             if section.gradient
-            else Band(section.part, VALUE_BOUND, gradient=False)
+            else Band(section.part, rounded * VALUE_BOUND, gradient=False)
             for section in sections(self.recipe.layout, self.index)
         )
 
     def rows(self) -> Iterator[Vector]:
         layout, codec = self.recipe.layout, self.recipe.codec
-        return (read_shard(layout, answer.data, self.index, codec, answer.seed) for answer in self.answers)
+        for answer in self.answers:
+            shard = read_shard(layout, answer.data, self.index, codec, answer.seed)
+            yield shard if answer.scale == 1.0 else shard * np.float32(answer.scale)
 
 
 def merge(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
@@ -89,6 +103,16 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
         raise PayloadRefused(f"a merge takes 1 to {recipe.addends} answers, not {len(answers)}")
 
     def merged(indices: Sequence[int]) -> Iterator[Vector]:
-        return recipe.aggregator.aggregate([_Stack(recipe, answers, index) for index in indices], recipe.settings)
+        stacks = [_Stack(recipe, answers, index) for index in indices]
+        found = recipe.aggregator.aggregate(stacks, recipe.settings)
+        return found if recipe.noise is None else map(noised, indices, found)
+
+    def noised(index: int, shard: Vector) -> Vector:
+        first = recipe.layout.shards[index].start
+        for section in sections(recipe.layout, index) if recipe.noise else ():
+            if section.gradient and recipe.noise:
+                part = section.part
+                shard[part] = recipe.noise.added(shard[part], len(answers), first + part.start)
+        return shard
 
     return Shards(merged, recipe.aggregator.SHARDWISE)

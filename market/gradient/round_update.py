@@ -5,7 +5,7 @@ merged shards -> clip -> optimizer -> the next parameters
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,9 +16,10 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.clipping import factor
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.optimizers import Memory, OptimizerRule
+from gradmarket.market.gradient.one_step import OneStep
+from gradmarket.market.gradient.optimizers import OptimizerRule
 from gradmarket.market.gradient.payload import flatten, whole_tensors
-from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, exact, update_bytes
 from gradmarket.market.gradient.shards import ONE, Lanes, Shards, in_lanes, in_order, kept, parts, pieces
 from gradmarket.market.gradient.sums import squares
@@ -116,7 +117,7 @@ def advance(
         parameters = exact(memory)
         target = {**after, **parameters}
     own = {key: array for key, array in memory.items() if draft is None or not key.startswith(EXACT)}
-    update = _Update(parameters, target, own, move, lr)
+    update = OneStep(parameters, target, own, move.optimizer, move.settings, lr)
     shards, update.factor = _clipped(layout, shards, move.clip, lanes)
 
     def publish(index: int) -> None:
@@ -124,7 +125,7 @@ def advance(
             draft.publish(layout, index, before, after, parameters, update.loss)
 
     def take(index: int, shard: Vector) -> None:
-        update.take(pieces(layout, index, shard))
+        update.take(pieces(layout, index, shard, update.most))
         publish(index)
 
     if move.optimizer.ELEMENTWISE:
@@ -139,60 +140,9 @@ def advance(
 
 def _keep_others(layout: Layout, before: Arrays, after: Arrays, counters: Sequence[str]) -> None:
     """Writes what no payload has: buffers that count one more, and tensors that stay."""
-    counted = {name: _counted(name, before) for name in counters}
+    more = {name: counted(name, before) for name in counters}
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
-        after[name][...] = counted.get(name, before[name])
-
-
-class _Update:
-    """One optimizer step, taken tensor by tensor, or piece by piece and by several threads."""
-
-    loss = math.nan
-    factor: np.float32 | None = None
-    """What gradients are multiplied by."""
-
-    def __init__(self, parameters: Tensors, after: Arrays, memory: Arrays, move: OptimizerStep, lr: float) -> None:
-        self._parameters, self._after, self._memory, self._move, self._lr = parameters, after, memory, move, lr
-        self._keys: dict[str, list[str]] = {}
-        """The optimizer's arrays of each parameter; those of none, such as a number of steps, under an empty name."""
-        self._common: Memory = {}
-        for key, array in memory.items():
-            _, _, name = key.partition("/")
-            if name and (name not in parameters or parameters[name].shape != array.shape):
-                raise PayloadRefused(f"the optimizer's memory has {key}, which is of no parameter of its shape")
-            self._keys.setdefault(name, []).append(key)
-
-    def take(self, parts: Iterable[tuple[LayoutEntry, slice, Vector]]) -> None:
-        """Takes merged elements with their places in their tensors."""
-        for entry, place, values in parts:
-            if entry.kind == "gradient":
-                self._step(entry.name, place, values if self.factor is None else values * self.factor)
-            elif entry.kind == "buffer":
-                self._after[entry.name].reshape(-1)[place] = values
-            else:
-                self.loss = float(values[0])
-
-    def take_whole(self, tensors: Iterable[tuple[LayoutEntry, Vector]]) -> None:
-        self.take((entry, slice(0, entry.size), values) for entry, values in tensors)
-
-    def _step(self, name: str, place: slice, gradient: Vector) -> None:
-        """Updates this part of a parameter: as flat vectors, or in its own shape where that may matter."""
-        own, common = self._keys.get(name, ()), self._keys.get("", ())
-        shape = (-1,) if self._move.optimizer.ELEMENTWISE else self._parameters[name].shape
-        held = {key: self._memory[key].reshape(-1)[place].reshape(shape) for key in own}
-        held |= {key: self._memory[key] for key in common}
-        parameter = {name: self._parameters[name].reshape(-1)[place].reshape(shape)}
-        slope = {name: gradient.reshape(shape)}
-        moved, kept = self._move.optimizer.step(parameter, slope, held, self._lr, self._move.settings)
-        self._after[name].reshape(-1)[place] = moved[name].reshape(-1)
-        for key in own:
-            held[key][...] = kept[key]
-        self._common = {key: kept[key] for key in common}
-
-    def finish(self) -> None:
-        """Changes what all parameters have in common, once."""
-        for key, array in self._common.items():
-            self._memory[key][...] = array
+        after[name][...] = more.get(name, before[name])
 
 
 def _clipped(layout: Layout, shards: Shards, limit: float | None, lanes: Lanes) -> tuple[Shards, np.float32 | None]:
@@ -213,7 +163,8 @@ def _trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:
     return {entry.name: tensors[entry.name] for entry in layout.of("gradient")}
 
 
-def _counted(name: str, tensors: Arrays) -> NDArray[Any]:
+def counted(name: str, tensors: Arrays) -> NDArray[Any]:
+    """Returns an integer buffer one higher. Raises PayloadRefused where there is none of this name."""
     counter = tensors.get(name)
     if counter is None or not np.issubdtype(counter.dtype, np.integer):
         raise PayloadRefused(f"the model has no integer {name}")

@@ -51,14 +51,18 @@ def in_lanes(layout: Layout, shards: Shards, lanes: Lanes, act: Callable[[int, V
     deque(lanes.run(lane, [every[first::count] for first in range(count)]), maxlen=0)
 
 
-def pieces(layout: Layout, index: int, shard: Vector) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
-    """Yields the tensors' elements in a shard, at most CHUNK at a time, with their place in the flat tensor."""
-    start = done = layout.shards[index].start
-    stop, number = layout.shards[index].stop, bisect_right(layout.starts, start) - 1
+def pieces(layout: Layout, index: int, shard: Vector, most: int = CHUNK) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
+    """Yields the tensors' elements in a shard, at most `most` at a time, with their place in the flat tensor."""
+    return cut(layout, layout.shards[index].start, shard, most)
+
+
+def cut(layout: Layout, start: int, values: Vector, most: int) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
+    """Yields as `pieces` does the elements of a part of the flat vector that begins at `start`."""
+    done, stop, number = start, start + values.size, bisect_right(layout.starts, start) - 1
     while done < stop:
         entry, first = layout.entries[number], layout.starts[number]
-        count = min(first + entry.size - done, stop - done, CHUNK)
-        yield entry, slice(done - first, done - first + count), shard[done - start : done - start + count]
+        count = min(first + entry.size - done, stop - done, most)
+        yield entry, slice(done - first, done - first + count), values[done - start : done - start + count]
         done += count
         number += done == first + entry.size
 

@@ -48,6 +48,23 @@ def divide(total: Any, count: Any, mean: Any) -> None:
 
 
 @compiled
+def mean_of_few(rows: Any, count: Any, limit: Any, scratch: Any, statuses: Any, mean: Any) -> None:
+    """Writes the mean of the first `count` rows, as many elements at a time as `scratch` has, and the status of each.
+
+    What is written of a piece whose status is not EXACT is worth nothing.
+    """
+    for number in range(statuses.size):
+        start = number * scratch.size
+        stop = min(start + scratch.size, mean.size)
+        total = scratch[: stop - start]
+        status = begin_sum(rows[0][start:stop], total, limit)
+        for other in range(1, count):
+            status = max(status, add_to_sum(rows[other][start:stop], total, limit))
+        statuses[number] = status
+        divide(total, count, mean[start:stop])
+
+
+@compiled
 def square_tree(vector: Any, squares: Any) -> Any:
     """Returns the sum of squares of at most 2 * squares.size elements, added as `norm` documents it."""
     half = squares.size

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.accumulate import MAX_ADDENDS, STEP, Accumulator, quick_mean, units
+from gradmarket.market.gradient.accumulate import FEW, MAX_ADDENDS, STEP, Accumulator, quick_mean, units
 from gradmarket.market.gradient.arrays import CHUNK, Vector
 
 BOUNDS = st.integers(-60, 60).map(lambda exponent: 2.0**exponent) | st.floats(1e-12, 1e12)
@@ -212,3 +212,16 @@ def test_a_quick_mean_of_negative_zeros_is_zero_as_the_exact_one() -> None:
     zeros, mean = np.full(3, -0.0, np.float32), np.empty(3, np.float32)
     assert list(quick_mean([zeros], 1.0, mean)) == []
     assert mean.tobytes() == bytes(12)
+
+
+def test_a_quick_mean_takes_vectors_that_are_read_only_beside_others() -> None:
+    ones, twos, mean = np.ones(5, np.float32), np.full(5, 3.0, np.float32), np.empty(5, np.float32)
+    twos.flags.writeable = False
+    assert list(quick_mean([ones, twos], 4.0, mean)) == []
+    np.testing.assert_array_equal(mean, np.full(5, 2.0, np.float32))
+
+
+@pytest.mark.parametrize("count", [0, FEW + 1])
+def test_a_quick_mean_refuses_more_than_a_few(count: int) -> None:
+    with pytest.raises(PayloadRefused):
+        quick_mean([np.ones(5, np.float32)] * count, 4.0, np.empty(5, np.float32))

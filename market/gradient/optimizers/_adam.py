@@ -50,7 +50,7 @@ def followed(
 ) -> tuple[dict[str, Vector], Memory]:
     """Returns for each parameter the result of `answer_of(name, steps)`, and the memory after the step."""
     check(parameters, gradient)
-    steps = _steps_of(memory) + 1
+    steps = steps_of(memory) + 1
     answers: dict[str, Vector] = {}
     kept: Memory = {"steps": np.array(steps, np.int64)}
     for name, parameter in parameters.items():
@@ -73,7 +73,7 @@ def _kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:
     return kernel
 
 
-def _steps_of(memory: Arrays) -> int:
+def steps_of(memory: Arrays) -> int:
     """Returns the number of steps that a memory has seen. Raises PayloadRefused where it has no such number."""
     steps = memory.get("steps")
     if steps is None or steps.shape != () or steps.dtype != np.int64:

@@ -11,9 +11,9 @@ import numpy as np
 
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.optimizers import Memory, _adam
-from gradmarket.market.gradient.optimizers._adam import Answer, Settings, start
+from gradmarket.market.gradient.optimizers._adam import Answer, Settings, start, steps_of
 
-__all__ = ["ELEMENTWISE", "Settings", "start", "step"]
+__all__ = ["ELEMENTWISE", "Settings", "start", "step", "steps_of"]
 
 ELEMENTWISE: Final = True
 

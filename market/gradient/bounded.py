@@ -1,0 +1,39 @@
+"""Encodes an answer so that what it decodes to is within the job's bounds: a holder's answer is refused beyond them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.clipping import clip
+from gradmarket.market.gradient.codecs import Codec
+from gradmarket.market.gradient.inspection import Divergence, Usable, inspect
+from gradmarket.market.gradient.payload import decode, encode
+from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.terms import Hash
+
+TRIES: Final = 8
+"""A codec's rounding lengthens what it rounds, by little."""
+SHORTER: Final = 1.0 - 2.0**-16
+
+
+def encoded(
+    layout: Layout, tensors: Mapping[str, np.ndarray], codec: Codec, seed: bytes, leaves: Sequence[Hash], bound: float
+) -> Bytes:
+    """Returns the payload, its gradients scaled down together to the L2 norm `bound` where they are longer.
+
+    Raises Refused where a value is not finite, or one that is no gradient is too large to be merged.
+    """
+    names, limit = {entry.name for entry in layout.of("gradient")}, bound
+    for _ in range(TRIES):
+        shorter = clip({name: tensor for name, tensor in tensors.items() if name in names}, limit)
+        payload = encode(layout, {**tensors, **shorter}, codec, seed, leaves)
+        found = inspect(layout, decode(layout, payload, codec, seed), bound)
+        if isinstance(found, Usable):
+            return payload
+        if found.reason is not Divergence.NORM_OVER_BOUND:
+            break
+        limit *= SHORTER * bound / found.norm
+    raise Refused("its answer is not finite, or has values too large to be merged: lower the job's rate")

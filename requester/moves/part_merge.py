@@ -1,0 +1,250 @@
+"""A merge that several processes do, on one machine or on many: each takes parts of it, from blobs to blobs.
+
+    squares of each part (where gradients are clipped) -> the factor -> a step of each part -> joined parameters
+
+A part's row is its request, and its result is a function of durable blobs: whoever is killed leaves the row as it was,
+and who does a part twice stores the same bytes. The optimizer's memory stays in parts from round to round. They are a
+copy alone: the truth is the snapshots and payloads (moves.replay), from which one process merges where a part is gone.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from enum import Enum
+from functools import partial
+
+import numpy as np
+
+from gradmarket.market.admissible import move_of
+from gradmarket.market.errors import NotFound
+from gradmarket.market.gradient import merge_parts
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.round_merge import merged_shards
+from gradmarket.market.gradient.round_update import counted
+from gradmarket.market.gradient.shards import Shards
+from gradmarket.market.model import tensors
+from gradmarket.market.terms import Digest, JobState, RoundState
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import blob_cleanup, replay
+from gradmarket.requester.moves.replay import MergeInputs
+from gradmarket.requester.store import merge_part_rows, unneeded
+from gradmarket.requester.store.facts import facts_of
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.tables import Job, MergePart, Round
+from gradmarket.requester.store.work import RowReader, Work
+
+TOPIC = "parts"
+
+
+class Progress(Enum):
+    """What is to be done of a merge: all of it here, nothing yet, or to join its parts."""
+
+    HERE = 1
+    WAITING = 2
+    DONE = 3
+
+
+def spread(context: Context, inputs: MergeInputs) -> bool:
+    """Returns whether several processes merge this job's rounds.
+
+    The aggregator must work shard by shard. An update in few bytes is written by one process.
+    """
+    settings, recipe = context.settings, inputs.recipe
+    large = 4 * recipe.layout.size >= settings.merge_spread
+    several = settings.stages == "celery" and large
+    return several and recipe.aggregator.SHARDWISE and move_of(inputs.spec).downlink is None
+
+
+def progress(context: Context, job_id: str, inputs: MergeInputs) -> Progress:
+    """Requests the next parts of a merge once those before are done. The caller is alone with the job's merges."""
+    if not spread(context, inputs):
+        return Progress.HERE
+    with context.reading() as reader:
+        rows = merge_part_rows.of_round(reader, job_id, inputs.number)
+        known = rows or _all_there(context, reader, job_id, inputs)
+    if not known:
+        return Progress.HERE
+    if any(row.result is None for row in rows):
+        return Progress.WAITING
+    if any(row.step for row in rows):
+        return Progress.DONE
+    clip = move_of(inputs.spec).clip
+    sums = [each for row in rows for each in np.frombuffer(context.blobs.read(row.result or Digest("")))]
+    clipped = merge_parts.clip_factor(sums, clip) if rows and clip is not None else None
+    _request(context, job_id, inputs, bool(rows) or clip is None, None if clipped is None else float(clipped))
+    return Progress.WAITING
+
+
+def _request(context: Context, job_id: str, inputs: MergeInputs, step: bool, factor: float | None) -> None:
+    ranges = _steps(context, inputs) if step else merge_parts.square_ranges(inputs.recipe.layout, _most(context))
+    with context.begin() as work:
+        job, row = locked(work, Job, job_id), work.get_one(Round, (job_id, inputs.number))
+        if job.state == JobState.RUNNING and row.state == RoundState.MERGING:
+            merge_part_rows.begin(work, job_id, inputs.number, step, ranges, factor)
+            work.notify(TOPIC)
+
+
+def _most(context: Context) -> int:
+    return context.settings.merge_part // 4
+
+
+def _steps(context: Context, inputs: MergeInputs) -> list[slice]:
+    return merge_parts.step_ranges(inputs.recipe.layout, move_of(inputs.spec).optimizer, _most(context))
+
+
+def _all_there(context: Context, reader: RowReader, job_id: str, inputs: MergeInputs) -> bool:
+    """Returns whether everything that the parts read is stored; else one process replays, or says what is missing."""
+    memory = (_memory(reader, job_id, inputs.number, part) for part in _steps(context, inputs))
+    blobs = (inputs.before.parameters, *(blob for blob, _ in inputs.answers), *memory)
+    return all(digest is not None and context.blobs.has(digest) for digest in dict.fromkeys(blobs))
+
+
+def _memory(reader: RowReader, job_id: str, number: int, part: slice) -> Digest | None:
+    """Returns a blob with the optimizer's memory before a round: of this part, or whole; None where none is stored."""
+    rows = merge_part_rows.of_round(reader, job_id, number - 1)
+    own = (row.memory for row in rows if row.step and (row.start, row.stop) == (part.start, part.stop))
+    earlier = reader.get(Round, (job_id, number - 1))
+    whole = facts_of(reader.get_one(Job, job_id)).memory if earlier is None else earlier.optimizer_state
+    return next(own, None) or whole or None
+
+
+def do(context: Context, number: int) -> None:
+    """Does a part, unless it is done or not wanted any more."""
+    with context.reading() as reader:
+        row = reader.get(MergePart, number)
+        if row is None or row.result is not None:
+            return
+        job, merging = reader.get_one(Job, row.job_id), reader.get_one(Round, (row.job_id, row.round))
+        inputs, part = replay.inputs_of(reader, job, merging), slice(row.start, row.stop)
+        memory = _memory(reader, row.job_id, row.round, part) if row.step else None
+    try:
+        done = _stepped(context, inputs, row, memory or Digest("")) if row.step else _squared(context, inputs, part)
+    except NotFound:
+        _give_up(context, row.job_id)
+        raise
+    _keep(context, row, *done)
+
+
+def _give_up(context: Context, job_id: str) -> None:
+    """Lets all parts go, since a blob is missing: one process merges the round, and says so where it cannot."""
+    with context.begin() as work:
+        locked(work, Job, job_id)
+        let_go(context, work, job_id, 0)
+        work.notify("aggregate")
+
+
+Chunks = Sequence[Bytes]
+Done = tuple[Chunks, Chunks, float | None]
+"""A part's result, memory (none of squares) and loss."""
+
+
+def _opened(context: Context, inputs: MergeInputs, stack: ExitStack) -> Shards:
+    return merged_shards(inputs.recipe, inputs.opened(context.blobs, stack))
+
+
+def _squared(context: Context, inputs: MergeInputs, part: slice) -> Done:
+    with ExitStack() as stack:
+        sums = merge_parts.part_squares(inputs.recipe.layout, _opened(context, inputs, stack), part)
+    return [sums.tobytes()], [], None
+
+
+def _stepped(context: Context, inputs: MergeInputs, row: MergePart, memory: Digest) -> Done:
+    with ExitStack() as stack:
+        shards = _opened(context, inputs, stack)
+        model, held = (stack.enter_context(context.blobs.mapped(one)) for one in (inputs.before.parameters, memory))
+        return _step(inputs, row, shards, model, held)
+
+
+def _step(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, held: Bytes) -> Done:
+    """Returns what the step gives; no view of a mapped file outlives the call, or it could not be closed."""
+    layout, part, move = inputs.recipe.layout, slice(row.start, row.stop), move_of(inputs.spec)
+    before = merge_parts.cut_out(layout, part, tensors.views(memoryview(model)))
+    memory = merge_parts.cut_out(layout, part, tensors.views(memoryview(held)), prefixed=True)
+    factor = None if row.factor is None else np.float32(row.factor)
+    after, kept, loss = merge_parts.step_part(
+        layout, shards, part, before, memory, move, replay.rate_of(inputs), factor
+    )
+    return tensors.chunks(after), tensors.chunks(kept), None if np.isnan(loss) else loss
+
+
+def _keep(context: Context, row: MergePart, result: Chunks, memory: Chunks, loss: float | None) -> None:
+    """Stores what a part gave, for the next step."""
+    stored = {_put(context, chunks, row.job_id): chunks for chunks in (result, memory) if chunks}
+    names = list(stored)
+    with context.begin() as work:
+        locked(work, Job, row.job_id)
+        blob_cleanup.keep_still(context, work, {one: partial(_put, context, data) for one, data in stored.items()})
+        merge_part_rows.finish(work, row.id, names[0], names[-1] if memory else None, loss)
+        rows = merge_part_rows.of_round(work, row.job_id, row.round)
+        work.notify("aggregate" if all(each.result is not None for each in rows) else TOPIC)
+
+
+def _put(context: Context, chunks: Chunks, of_job: str = "") -> Digest:
+    """Stores a blob that a job lets go before it is there: what a process leaves that is killed is dropped."""
+    with context.blobs.receive() as incoming:
+        for chunk in chunks:
+            incoming.write(chunk)
+        if of_job:
+            with context.begin() as work:
+                unneeded.add(work, of_job, blob_cleanup.PART, [incoming.digest], context.clock())
+        return context.blobs.keep(incoming)
+
+
+def joined_parameters(context: Context, job_id: str, inputs: MergeInputs) -> tuple[Digest, float]:
+    """Stores the parameters after a merge whose parts are done; returns their digest, and the merged loss."""
+    with context.reading() as reader:
+        rows = [row for row in merge_part_rows.of_round(reader, job_id, inputs.number) if row.step]
+    loss = math.nan if rows[0].loss is None else rows[0].loss
+    parts = [row.result or Digest("") for row in rows]
+    return _joined(context, inputs.before.parameters, parts, inputs.counters, memory=False), loss
+
+
+def joined_memory(context: Context, job_id: str, number: int) -> Digest:
+    """Stores the optimizer's memory after a merge, as one process does."""
+    with context.reading() as reader:
+        like = facts_of(reader.get_one(Job, job_id)).memory
+        rows = [row for row in merge_part_rows.of_round(reader, job_id, number) if row.step]
+    return _joined(context, like, [row.memory or Digest("") for row in rows], (), memory=True)
+
+
+def _joined(context: Context, like: Digest, parts: list[Digest], counters: tuple[str, ...], memory: bool) -> Digest:
+    """Stores a file whose arrays lie as in `like`: from the parts, else as they are there; counters count one more."""
+    with ExitStack() as stack:
+        model, *files = (stack.enter_context(context.blobs.mapped(digest)) for digest in (like, *parts))
+        pieces, more = _pieces(files, memory), _counted(model, counters)
+        places = tensors.places(model)
+        incoming = stack.enter_context(context.blobs.receive())
+        incoming.write(model[: min((place.start for place in places.values()), default=len(model))])
+        for name, place in places.items():
+            for file, part in pieces.get(name, [(model, place)]):
+                with memoryview(more[name] if name in more else memoryview(file)[part]) as view:
+                    incoming.write(view)
+        return context.blobs.keep(incoming)
+
+
+def _pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[Bytes, slice]]]:
+    """Returns where the parts of each array are; of what all parameters have in common, the first file's alone."""
+    found: dict[str, list[tuple[Bytes, slice]]] = {}
+    for file in files:
+        for name, place in tensors.places(file).items():
+            if name not in found or not memory or merge_parts.owner(name):
+                found.setdefault(name, []).append((file, place))
+    return found
+
+
+def _counted(model: Bytes, counters: Sequence[str]) -> dict[str, bytes]:
+    arrays = tensors.views(memoryview(model))
+    return {name: counted(name, arrays).tobytes() for name in counters}
+
+
+def let_go(context: Context, work: Work, job_id: str, since: int, until: int | None = None) -> None:
+    """Lets the parts of these rounds go, in the transaction that closes a round or takes rounds back."""
+    blobs = merge_part_rows.let_go(work, job_id, since, until)
+    unneeded.add(work, job_id, blob_cleanup.PART, blobs, context.clock())
+
+
+def closed(context: Context, work: Work, job_id: str, number: int, in_parts: bool) -> None:
+    """Lets go of what the next merge does not need, in the transaction that closes a round: all but its memory."""
+    let_go(context, work, job_id, 0, number if in_parts else number + 1)
+    results = merge_part_rows.joined(work, job_id, number)
+    unneeded.add(work, job_id, blob_cleanup.PART, results, context.clock())

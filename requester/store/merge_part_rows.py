@@ -1,0 +1,74 @@
+"""The parts of merges that several processes do."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sqlalchemy import String, cast, delete, exists, or_, select, update
+
+from gradmarket.market.terms import Digest, JobState, RoundState
+from gradmarket.requester.store.locks import unattended
+from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, Task
+from gradmarket.requester.store.work import RowReader, Work
+
+AT_ONCE: Final = 4
+"""Parts that are asked for at a time, at every sweep and whenever one is done: other messages do not wait for all."""
+
+
+def to_do(reader: RowReader, called: str) -> Sequence[str]:
+    """Returns parts that nobody does yet, of rounds that are being merged and jobs that run; the oldest first.
+
+    called: what comes before a part's number in what a process is `locks.alone` with.
+    """
+    asked = select(MergePart.id).where(MergePart.result.is_(None))
+    asked = asked.join(Round, (Round.job_id == MergePart.job_id) & (Round.number == MergePart.round))
+    asked = asked.join(Job, Job.id == MergePart.job_id)
+    asked = asked.where(Round.state == RoundState.MERGING, Job.state == JobState.RUNNING)
+    asked = asked.where(unattended(reader, called + cast(MergePart.id, String)))
+    return [str(number) for number in reader.session.scalars(asked.order_by(MergePart.id).limit(AT_ONCE))]
+
+
+def of_round(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]:
+    """Returns the parts of one merge: squares, then steps, each in the order of their ranges."""
+    rows = select(MergePart).where(MergePart.job_id == job_id, MergePart.round == number)
+    return reader.session.scalars(rows.order_by(MergePart.step, MergePart.start)).all()
+
+
+def begin(
+    work: Work, job_id: str, number: int, step: bool, ranges: Iterable[slice], factor: float | None = None
+) -> None:
+    about = {"job_id": job_id, "round": number, "step": step, "factor": factor}
+    for part in ranges:
+        work.add(MergePart(start=part.start, stop=part.stop, **about))
+
+
+def finish(work: Work, part: int, result: Digest, memory: Digest | None, loss: float | None) -> bool:
+    """Returns False where the part has a result, or is gone."""
+    waits = update(MergePart).where(MergePart.id == part, MergePart.result.is_(None))
+    found = work.session.execute(waits.values(result=result, memory=memory, loss=loss).returning(MergePart.id))
+    return found.first() is not None
+
+
+def let_go(work: Work, job_id: str, since: int, until: int | None = None) -> list[str | None]:
+    """Deletes the parts of rounds from `since` up to before `until`; returns their blobs."""
+    mine = [MergePart.job_id == job_id, MergePart.round >= since]
+    mine += [] if until is None else [MergePart.round < until]
+    rows = work.session.execute(select(MergePart.result, MergePart.memory).where(*mine)).all()
+    work.session.execute(delete(MergePart).where(*mine).execution_options(synchronize_session="fetch"))
+    return [digest for row in rows for digest in row]
+
+
+def joined(work: Work, job_id: str, number: int) -> list[str | None]:
+    """Notes that a merge is joined, after which only its memory is needed; returns the other blobs."""
+    rows = of_round(work, job_id, number)
+    results: list[str | None] = [row.result for row in rows]
+    for row in rows:
+        row.result = Digest("")
+    return results
+
+
+def names(reader: RowReader, digest: str) -> bool:
+    """Whether a part, or anything else that is kept, names the blob."""
+    part = exists().where(or_(MergePart.result == digest, MergePart.memory == digest))
+    others = (exists().where(JobBlob.digest == digest), exists().where(Task.payload == digest))
+    rounds = (Round.updated, Round.published_update, Round.optimizer_state, Round.parameters)
+    return bool(reader.session.scalar(select(or_(part, *others, *(exists().where(one == digest) for one in rounds)))))

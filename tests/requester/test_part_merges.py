@@ -1,0 +1,239 @@
+"""Several processes merge a round part by part: the digest of one process, and nothing left over, whatever befalls."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.gradient import payload_layout
+from gradmarket.market.terms import Digest, JobState, RoundState
+from gradmarket.requester.engine import run_once
+from gradmarket.requester.moves import part_merge, snapshots
+from gradmarket.requester.moves.ending import end
+from gradmarket.requester.stages import aggregate, parts, rollback
+from gradmarket.requester.store.locks import alone
+from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
+from tests.databases import BOTH
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import STAGES, MarketFixture
+from tests.requester.market_workers import scaled
+from tests.requester.test_snapshots import order_audit
+
+NewFloor = Callable[..., MarketFixture]
+ROUNDS = 5
+ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}
+LAMB = {"name": "lamb", "lr": 0.1, "clip": 1.0}
+NESTEROV = {"name": "nesterov", "lr": 0.1}
+ONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "rounds": ROUNDS}
+SELDOM = {"snapshot_rounds": 3, "snapshot_s": 1e9}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 2)
+    monkeypatch.setattr(part_merge, "_most", lambda _context: 2)
+    monkeypatch.setattr(snapshots, "SMALL", 0)
+
+
+def shared(market: MarketFixture) -> MarketFixture:
+    """The market, with its merges spread over processes."""
+    market.settings = market.settings.model_copy(update={"stages": "celery", "merge_spread": 0})
+    market.context = replace(market.context, settings=market.settings)
+    market.stages = (*STAGES, parts)
+    return market
+
+
+def played(market: MarketFixture) -> str:
+    market.worker()
+    market.play(passes=200)
+    assert market.state() == JobState.FINISHED, market.why_waiting()
+    return market.final_parameters()
+
+
+def in_pieces(market: MarketFixture, done: int) -> Callable[[], bool]:
+    """Whether of a merge so many parts are done, and others are not."""
+
+    def there() -> bool:
+        rows = market.all(MergePart)
+        results = [row.result for row in rows if row.result != ""]
+        return None in results and sum(one is not None for one in results) >= done
+
+    return there
+
+
+def do_one(market: MarketFixture) -> None:
+    with market.context.reading() as reader:
+        first, *_ = parts.ready(reader, 0.0)
+    run_once(market.context, parts, first)
+
+
+def blobs_of(market: MarketFixture) -> set[str]:
+    return {f"blake3:{path.name}" for path in (market.folder / "blobs").glob("??/*")}
+
+
+def named(market: MarketFixture) -> set[Any]:
+    rounds = {digest for row in market.rounds() for digest in (row.parameters, row.updated, row.optimizer_state)}
+    return rounds | {row.digest for row in market.all(JobBlob)} | {task.payload for task in market.tasks()}
+
+
+@BOTH
+@pytest.mark.parametrize("optimizer", [ADAMW, LAMB, NESTEROV], ids=lambda chosen: str(chosen["name"]))
+def test_parts_give_the_digests_of_one_process_and_leave_nothing(
+    new_floor: NewFloor, optimizer: dict[str, Any]
+) -> None:
+    alone, several = (new_floor(settings=SELDOM, optimizer=optimizer, **ONE) for _ in range(2))
+    assert played(alone) == played(shared(several))
+    told = [[(row.updated, row.loss, row.optimizer_state) for row in market.rounds()] for market in (alone, several)]
+    assert told[0] == told[1]
+    several.lapse(rollback.LEFT_S + 1)
+    several.drive()
+    assert several.all(MergePart) == several.all(UnneededBlob) == []
+    assert blobs_of(several) <= named(several)
+
+
+def test_a_merge_in_parts_is_begun_in_parts(new_floor: NewFloor) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(lambda: len(market.all(MergePart)) > 0)
+    assert [(row.step, row.start, row.stop) for row in market.all(MergePart)] == [
+        (False, 0, 1),
+        (False, 1, 5),
+        (False, 5, 7),
+    ]
+    for _ in range(3):
+        do_one(market)
+    run_once(market.context, aggregate, market.job)
+    rows = [(row.start, row.stop) for row in market.all(MergePart) if row.step]
+    assert rows == [(0, 2), (2, 4), (4, 6), (6, 7)]
+
+
+@BOTH
+def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    with market.context.reading() as reader:
+        first, second, *_ = parts.ready(reader, 0.0)
+    with alone(market.context.sessions, f"parts {first}") as mine, market.context.reading() as reader:
+        assert mine
+        shared_by_processes = market.context.sessions.kw["bind"].dialect.name == "postgresql"
+        assert parts.ready(reader, 0.0)[0] == (second if shared_by_processes else first)
+    with market.context.reading() as reader:
+        assert parts.ready(reader, 0.0)[0] == first
+
+
+def test_a_job_below_the_size_is_merged_by_one_process(new_floor: NewFloor) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
+    settings = market.settings.model_copy(update={"merge_spread": 1 << 30})
+    market.context = replace(market.context, settings=settings)
+    market.stages = STAGES
+    played(market)
+
+
+@pytest.mark.parametrize("aggregator", [{"name": "krum", "hostile": 0}])
+def test_an_aggregator_that_compares_answers_stays_with_one_process(
+    new_floor: NewFloor, aggregator: dict[str, Any]
+) -> None:
+    market = shared(new_floor(optimizer=ADAMW, **{**ONE, "tasks_per_round": 3, "aggregator": aggregator}))
+    market.stages = STAGES
+    played(market)
+
+
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, done: int) -> None:
+    alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    for _ in range(done):
+        do_one(market)
+    market.crash()
+    market.stages = (*STAGES, parts)
+    assert played(market) == alone
+
+
+def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    first = market.all(MergePart)[0]
+    run_once(market.context, parts, str(first.id))
+    once = market.all(MergePart)[0].result
+    run_once(market.context, parts, str(first.id))
+    assert market.all(MergePart)[0].result == once
+    market.stages = (*STAGES, parts)
+    market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
+    run_once(market.context, parts, str(first.id))
+    run_once(market.context, parts, "999999")
+    assert played(market) == played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+
+
+def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_floor: NewFloor) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    row, before = market.all(MergePart)[0], blobs_of(market)
+    with market.context.begin() as work:
+        end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
+    part_merge._keep(market.context, row, [b"its result"], [b"its memory"], None)
+    assert len(blobs_of(market) - before) == 2
+    market.lapse(rollback.LEFT_S + 1)
+    market.drive()
+    assert market.all(MergePart) == market.all(UnneededBlob) == []
+    assert blobs_of(market) <= before
+
+
+def test_one_process_replays_where_a_part_of_the_memory_is_gone(new_floor: NewFloor) -> None:
+    alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.until(lambda: len(market.rounds()) == 3)
+    (memory, *_) = [row.memory for row in market.all(MergePart) if row.memory]
+    market.context.blobs.drop(Digest(memory))
+    assert played(market) == alone
+    assert market.events("merge_failed") == []
+
+
+def test_one_process_merges_where_a_part_goes_during_the_merge(new_floor: NewFloor) -> None:
+    alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.until(lambda: len(market.rounds()) == 3)
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    for digest in {row.memory for row in market.all(MergePart) if row.memory}:
+        market.context.blobs.drop(Digest(digest))
+    with market.context.reading() as reader:
+        first, *_ = parts.ready(reader, 0.0)
+    with pytest.raises(NotFound):
+        part_merge.do(market.context, int(first))
+    assert market.all(MergePart) == []
+    market.stages = (*STAGES, parts)
+    assert played(market) == alone
+
+
+def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
+    """Rounds 0 to 2 are merged in parts from colluders' answers, taken back, and merged again from honest ones."""
+    market = shared(new_floor(rounds=5, audit={"probability": 1e-9, "on_failure": "replay"}, optimizer=NESTEROV))
+    market.worker(scaled(3.0)), market.worker(scaled(3.0)), market.worker()
+    market.until(lambda: len(market.rounds()) == 4)
+    old = {row.id for row in market.all(MergePart)}
+    assert old
+    order_audit(market, 2)
+    SimAuditor(market).work()
+    for _ in range(3):
+        market.worker()
+    SimAuditor(market).play()
+    assert (market.state(), market.events("merge_failed")) == (JobState.FINISHED, [])
+    market.lapse(rollback.LEFT_S + 1)
+    market.drive()
+    assert market.all(MergePart) == market.all(UnneededBlob) == []
+    assert blobs_of(market) <= named(market)
+    assert all(row.state in (RoundState.CLOSED, RoundState.REWOUND) for row in market.all(Round))
