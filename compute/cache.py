@@ -1,6 +1,7 @@
 """A cache of downloads on disk, named by digest; evicts the least recently used files beyond its limit."""
 
 import fcntl
+import mmap
 import os
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import BinaryIO, Final
 from blake3 import blake3
 
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import hash_of
 
@@ -36,14 +38,14 @@ class Cache:
     def part(self, digest: Digest) -> Path:
         return self._folder / f"{hash_of(digest).hex()}.part"
 
-    def read(self, digest: Digest) -> bytes | None:
-        """Returns the bytes after checking their digest, or None if there is no such file.
+    def read(self, digest: Digest) -> memoryview | None:
+        """Returns the mapped bytes after checking their digest, or None if there is no such file.
 
-        Deletes a file with wrong bytes.
+        Deletes a file with wrong bytes. A file that is evicted stays on disk until nobody has it mapped.
         """
         path = self.path(digest)
         try:
-            data = path.read_bytes()
+            data = _mapped(path)
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -99,15 +101,17 @@ class Cache:
         stats = (_stat(path) for path in self._folder.iterdir() if path.suffix != LOCK)
         return max((stat.st_mtime for stat in stats if stat is not None), default=0.0)
 
-    def put(self, digest: Digest, data: bytes) -> None:
+    def put(self, digest: Digest, data: Bytes) -> None:
         """Keeps bytes that were made here under their digest, where there is room for them."""
         with suppress(DownloadRefused, DownloadFailed), self.filling(digest, len(data)) as part:
             part.write_bytes(data)
             self.keep(digest)
 
-    def keep(self, digest: Digest) -> None:
-        """Renames the finished and checked `.part` file to its final name."""
+    def keep(self, digest: Digest) -> memoryview:
+        """Renames the finished and checked `.part` file to its final name; returns its bytes, mapped."""
+        data = _mapped(self.part(digest))
         self.part(digest).replace(self.path(digest))
+        return data
 
     def _throw_out(self, allowed: int, but: Path) -> None:
         """Deletes the oldest files until all files except `but` take at most `allowed` bytes."""
@@ -134,6 +138,14 @@ class Cache:
         except BlockingIOError:
             return part.suffix == ".part"
         return False
+
+
+def _mapped(path: Path) -> memoryview:
+    """Returns the file's bytes without copying them. Raises FileNotFoundError."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _stat(path: Path) -> os.stat_result | None:

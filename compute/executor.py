@@ -12,16 +12,16 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import Effort, MachineLimits, Unfit, too_heavy, unlike
+from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.partitions import Partitions, chosen
 from gradmarket.compute.prefetch import Prefetch
 from gradmarket.compute.published import parameters
-from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, Windowed, layout_of
-from gradmarket.market.data.manifest import training
+from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, Windowed, layout_of, payload_of
 from gradmarket.market.data.values import Outside, outside
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.arrays import Tensors
+from gradmarket.market.gradient.arrays import Bytes, Tensors
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import encode, read_tensors
+from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import other_rows
@@ -50,6 +50,7 @@ class Executor:
         limits: MachineLimits,
         compute: Compute | None = None,
         window_states: Cache | None = None,
+        own: OwnRows | None = None,
     ) -> None:
         self._runner = runner
         self._fetcher = fetcher
@@ -60,12 +61,12 @@ class Executor:
         """The last publication whose step is within this machine's limits."""
         self._window_states = window_states
         self.windowed = Windowed(0.0 if window_states is None else window_states.newest)
-        self._partitions = Partitions(runner, fetcher)
+        self._partitions = Partitions(runner, fetcher, own)
         self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
         self._alone = runner.alone
         """Held to load a document and then compute with it: a lease is computed in another thread."""
 
-    def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
+    def work(self, publication: Publication, offer: Offer) -> tuple[Bytes, float]:
         """Returns the payload, and the seconds that the step took. Raises PartitionUnfit, DownloadFailed, RunnerFailed.
 
         Raises Refused if what was published is malformed, or too heavy for this machine.
@@ -77,11 +78,11 @@ class Executor:
 
     def replay(
         self, publication: Publication, offer: Offer, window: int, leaves: Sequence[Digest | None]
-    ) -> tuple[bytes, float]:
+    ) -> tuple[Bytes, float]:
         """Returns what `work` does from two windows of the task alone: see TaskRun.replay. Raises as `work` does."""
         return self._answered(publication, offer, lambda task: task.replay(window, leaves, self._fetcher.blob))
 
-    def window_state(self, publication: Publication, offer: Offer, digest: Digest) -> bytes:
+    def window_state(self, publication: Publication, offer: Offer, digest: Digest) -> Bytes:
         """Returns a state that an answer commits to: as it was kept, or computed anew.
 
         Raises Refused if the task has no such state, and as `work` does.
@@ -94,14 +95,14 @@ class Executor:
 
     def _answered(
         self, publication: Publication, offer: Offer, run: Callable[[TaskRun], Answered]
-    ) -> tuple[bytes, float]:
+    ) -> tuple[Bytes, float]:
         with self._alone:
             task = self._task(publication, offer)
             self._partitions.look_ahead(publication, offer)
             started = time.perf_counter()
             tensors, leaves = run(task)
             seconds = time.perf_counter() - started
-        return encode(task.layout, tensors, codec(publication.spec.uplink.codec), offer.seed, leaves), seconds
+        return payload_of(publication.spec, task, tensors, leaves), seconds
 
     def _task(self, publication: Publication, offer: Offer) -> TaskRun:
         info = self._load(publication)
@@ -110,7 +111,7 @@ class Executor:
         step = publication.spec.step_in(offer.round)
         return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed)
 
-    def _keep(self, digest: Digest, state: bytes) -> None:
+    def _keep(self, digest: Digest, state: Bytes) -> None:
         if self._window_states is not None:
             self._window_states.put(digest, state)
 
@@ -126,7 +127,7 @@ class Executor:
             bad = outside(chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
         return partition.name, None if bad is None else replace(bad, row=rows[bad.row])
 
-    def sketch(self, publication: Publication, offer: Offer, payload: bytes, seed: Hash) -> Sketch:
+    def sketch(self, publication: Publication, offer: Offer, payload: Bytes, seed: Hash) -> Sketch:
         """Returns the sketch of a payload for this offer, under a wave's seed or an audit's. Raises as `work` does."""
         packed = codec(publication.spec.uplink.codec)
         return sketch_packing.of_payload(
@@ -148,14 +149,14 @@ class Executor:
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
         """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
         self._runner.turn(publication.digest)
-        document, size = self._fetcher.blob(publication.document), publication.spec.step.pass_rows
+        document, size = bytes(self._fetcher.blob(publication.document)), publication.spec.step.pass_rows
         rows = len(next(iter(batch.values())))
         parts = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
         cuts = [{name: array[part] for name, array in batch.items()} for part in parts]
         losses = [self._runner.evaluate(document, state, cut).loss for cut in cuts]
         return math.fsum(loss * (part.stop - part.start) / rows for loss, part in zip(losses, parts, strict=True))
 
-    def gradient(self, publication: Publication, offer: Offer, payload: bytes) -> Tensors:
+    def gradient(self, publication: Publication, offer: Offer, payload: Bytes) -> Tensors:
         """Returns the gradients in a payload for this offer. Raises PayloadRefused, and what `work` raises."""
         layout, packed = layout_of(publication, self._load(publication)), codec(publication.spec.uplink.codec)
         names = {entry.name for entry in layout.of("gradient")}
@@ -216,7 +217,7 @@ class Executor:
         document = publication.document
         if self._info is None or self._info.document.digest != document or self._runner.current != document:
             self._info, self._borne = None, None
-            self._info = self._runner.load(self._fetcher.blob(document))
+            self._info = self._runner.load(bytes(self._fetcher.blob(document)))
         if self._borne != publication.digest:
             self._bear(publication, self._info)
             self._borne = publication.digest
@@ -236,8 +237,7 @@ class Executor:
         differing = unlike(task.only_on_cpu, self._limits)
         if differing is not None:
             raise Refused(f"{differing}: {task.only_on_cpu}")
-        partitions = training(self._partitions.manifest(publication.manifest), publication.spec)
-        download = task.state + max((partition.bytes for partition in partitions), default=0)
+        download = task.state + self._partitions.largest(publication)
         if download > self._limits.max_disk:
             raise Refused(f"{Unfit.TOO_MANY_BYTES}: {download} of {self._limits.max_disk}")
 

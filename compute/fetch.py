@@ -15,6 +15,7 @@ from gradmarket.compute.addresses import NetworkPlace, Resolve, place, resolve
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import ANSWER_WITHIN, hash_of
 
@@ -63,37 +64,36 @@ class Fetcher:
     def close(self) -> None:
         self._http.close()
 
-    def blob(self, digest: Digest) -> bytes:
-        """Returns one of the market's blobs. Raises DownloadRefused or DownloadFailed."""
+    def blob(self, digest: Digest) -> memoryview:
+        """Returns one of the market's blobs, mapped. Raises DownloadRefused or DownloadFailed."""
         return self.get(f"/v1/blobs/{digest}", digest)
 
-    def get(self, link: str, digest: Digest, length: int | None = None) -> bytes:
-        """Returns the bytes with this digest, from the cache or from `link`; exactly `length` of them if it is given.
+    def get(self, link: str, digest: Digest, length: int | None = None) -> memoryview:
+        """Returns the bytes with this digest, mapped, from the cache or from `link`; `length` of them if it is given.
 
         If several threads, or processes with one cache folder, want one digest, one downloads it and the others wait.
         """
         with self._alone(digest):
             data = self._cache.read(digest)
             if data is None:
-                self._download(link, digest, length)
-                data = self._cache.read(digest)
-        if data is None or (length is not None and len(data) != length):
+                data = self._download(link, digest, length)
+        if length is not None and len(data) != length:
             raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
         return data
 
-    def held(self, digest: Digest, most: int) -> bytes | None:
+    def held(self, digest: Digest, most: int) -> memoryview | None:
         """Returns the bytes with this digest if they are in the cache and not more than `most`."""
         return self._cache.read(digest) if _length(self._cache.path(digest)) <= most else None
 
-    def made(self, digest: Digest, make: Callable[[], bytes]) -> bytes:
+    def made(self, digest: Digest, make: Callable[[], Bytes]) -> memoryview:
         """Returns the bytes with this digest: from the cache, or made and put there. `make` checks the digest."""
         with self._alone(digest):
             data = self._cache.read(digest)
             if data is None:
-                data = make()
-                with self._cache.filling(digest, len(data)) as part:
-                    part.write_bytes(data)
-                    self._cache.keep(digest)
+                new = make()
+                with self._cache.filling(digest, len(new)) as part:
+                    part.write_bytes(new)
+                    data = self._cache.keep(digest)
         return data
 
     def small(self, link: str, limit: int) -> bytes:
@@ -124,7 +124,7 @@ class Fetcher:
                 self._fetching.discard(digest)
                 self._changed.notify_all()
 
-    def _download(self, link: str, digest: Digest, length: int | None) -> None:
+    def _download(self, link: str, digest: Digest, length: int | None) -> memoryview:
         limit = min(self._limit, self._cache.limit)
         if length is not None and length > limit:
             raise DownloadRefused(f"{length} bytes are more than was allowed ({limit})")
@@ -144,7 +144,7 @@ class Fetcher:
                         raise DownloadFailed(f"{link}: {error}") from error
                 self._pause(pause)
                 pause = min(LONGEST_PAUSE_S, 2 * pause)
-            self._cache.keep(digest)
+            return self._cache.keep(digest)
 
     def _stream(self, link: str, digest: Digest, limit: int, until: float) -> None:
         part = self._cache.part(digest)

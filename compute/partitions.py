@@ -7,9 +7,10 @@ import numpy as np
 
 from gradmarket.compute.download_errors import PartitionUnfit
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.prefetch import Prefetch
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
-from gradmarket.market.errors import JobRefused, MarketError
+from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import task_rows
@@ -24,8 +25,8 @@ PARTITIONS_KEPT: Final = 4
 class Partitions:
     """Reads partitions in the runner's child; the newest stay in memory."""
 
-    def __init__(self, runner: Runner, fetcher: Fetcher) -> None:
-        self._runner, self._fetcher = runner, fetcher
+    def __init__(self, runner: Runner, fetcher: Fetcher, own: OwnRows | None = None) -> None:
+        self._runner, self._fetcher, self._own = runner, fetcher, own
         self._kept: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
         self._place = -1
@@ -33,25 +34,44 @@ class Partitions:
 
     def manifest(self, digest: Digest) -> Manifest:
         if digest not in self._manifests:
-            self._manifests[digest] = parsed(self._fetcher.blob(digest))
+            self._manifests[digest] = parsed(bytes(self._fetcher.blob(digest)))
         return self._manifests[digest]
 
     def rows(self, publication: Publication, round_number: int, task: int) -> list[int]:
         """Returns the numbers of the task's rows in its partition."""
+        if publication.spec.private:
+            return self.own.rows(publication.spec, round_number)
         return task_rows(self.manifest(publication.manifest), publication.spec, round_number, task)
 
     def batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
-        """Returns the task's rows of its partition; they are the same on every replica."""
+        """Returns the task's rows of its partition; the same on every replica, but where they are a holder's own."""
         _partition, arrays = self.of_task(publication, round_number, task)
         return chosen(arrays, self.rows(publication, round_number, task))
 
     def of_task(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
         """Returns the partition that holds the task's rows, and its arrays."""
         spec, manifest = publication.spec, self.manifest(publication.manifest)
+        if spec.private:
+            mine = self.own.partition(round_number)
+            return mine, self._kept.take(mine.digest, lambda: self.own.read(mine, self._runner))
         if not training(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
         partition = partition_of(manifest, spec, spec.place(round_number, task))
         return partition, self._kept.take(partition.digest, lambda: self._read(manifest, partition))
+
+    @property
+    def own(self) -> OwnRows:
+        """The rows of this machine's own, for private jobs. Raises Refused where there are none."""
+        if self._own is None:
+            raise Refused("the job's rows stay with their holders, and this worker has none: name a folder (--dataset)")
+        return self._own
+
+    def largest(self, publication: Publication) -> int:
+        """Returns the bytes of the largest partition that a task downloads. Raises Refused as `own` does."""
+        if publication.spec.private:
+            self.own  # noqa: B018
+        partitions = training(self.manifest(publication.manifest), publication.spec)
+        return max((partition.bytes for partition in partitions), default=0)
 
     def look_ahead(self, publication: Publication, offer: Offer) -> None:
         """Prefetches the partition of the probable next task: as many tasks further as this one is from the last."""
@@ -61,6 +81,8 @@ class Partitions:
         self.expect(publication, place + stride)
 
     def expect(self, publication: Publication, place: int) -> None:
+        if publication.spec.private:
+            return
         manifest = self.manifest(publication.manifest)
         partition = partition_of(manifest, publication.spec, place)
         self._kept.expect(partition.digest, lambda: self._read(manifest, partition))

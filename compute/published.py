@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from itertools import islice
 
 import numpy as np
 from pydantic import ValidationError
@@ -11,10 +10,13 @@ from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.published_update import follow, update_bytes, worth
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.codecs import Codec, codec
+from gradmarket.market.gradient.published_update import follow, update_bytes
 from gradmarket.market.job import Publication
 from gradmarket.market.model.tensors import HEADER_LIMIT, views
+from gradmarket.market.rules import overlap
+from gradmarket.market.rules.overlap import BEFORE
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire import hash_of
@@ -28,8 +30,10 @@ class Unfollowed(Exception):
     """No updates lead from what is held to what is wanted."""
 
 
-def parameters(fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> bytes:
-    """Returns the bytes of the parameters with this digest, from which the tasks of round `number` start.
+def parameters(
+    fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo
+) -> memoryview:
+    """Returns the mapped bytes of the parameters with this digest, from which the tasks of round `number` start.
 
     In a job with a downlink they are made from older ones in the cache where the updates since take fewer bytes; what
     comes out is checked by its digest, and anything that does not fit ends in a download of the whole. Raises as
@@ -43,26 +47,27 @@ def parameters(fetcher: Fetcher, publication: Publication, number: int, digest: 
     return fetcher.blob(digest)
 
 
-def _followed(fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> bytes:
-    packed = codec(publication.spec.downlink.codec)
-    length, most, longest = update_bytes(info.layout, packed), worth(info.layout, packed), _longest(info)
-    steps: list[UpdateView] = []
-    for step in islice(_chain(fetcher, publication, number, digest), most):
-        steps.append(step)
-        base = fetcher.held(step.before, longest)
-        if base is not None:
+def _followed(fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Bytes:
+    spec, left, longest = publication.spec, 4 * info.layout.size, _longest(info)
+    last, steps, base = overlap.starts_after(number, spec.overlap), list[tuple[UpdateView, Codec]](), None
+    for after, step in zip(range(last, BEFORE, -1), _chain(fetcher, publication, number, digest), strict=False):
+        packed = codec(spec.downlink.codec_of(after))
+        steps.append((step, packed))
+        left -= update_bytes(info.layout, packed)
+        base = fetcher.held(step.before, longest) if left >= 0 else None
+        if base is not None or left < 0:
             break
-    else:
+    if base is None:
         raise Unfollowed
     data = bytearray(base)
     del base
     tensors = views(memoryview(data))
-    for step in reversed(steps):
-        update = fetcher.get(f"/v1/blobs/{step.update}", step.update, length)
+    for step, packed in reversed(steps):
+        update = fetcher.get(f"/v1/blobs/{step.update}", step.update, update_bytes(info.layout, packed))
         follow(info.layout, packed, tensors, hash_of(step.before), update, info.document.counters)
     if blob_digest(data) != digest:
         raise Unfollowed
-    return bytes(data)
+    return data
 
 
 def _chain(fetcher: Fetcher, publication: Publication, number: int, digest: Digest) -> Iterator[UpdateView]:

@@ -47,12 +47,12 @@ def sent_bytes(length: int, start: int | None) -> int:
     return left + DIGEST * -(-left // PIECE)
 
 
-def sealed_piece(piece: Bytes) -> bytes:
+def piece_digest(piece: Bytes) -> bytes:
     """Returns the digest that comes before the piece."""
     return blake3(piece).digest()
 
 
 def check_piece(digest: bytes, piece: Bytes, begin: int) -> None:
     """Raises Refused unless the piece that begins at byte `begin` is what was sent."""
-    if blake3(piece).digest() != digest:
+    if piece_digest(piece) != digest:
         raise Refused(f"the bytes from {begin} on are not those of their digest", f"send them again from {begin} on")

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from gradmarket.market.gradient.arrays import Bytes
+
 ALIGNMENT: Final = 64
 Described = Mapping[str, tuple[tuple[int, ...], str]]
 """Maps each array's name to its shape and element type."""
@@ -111,7 +113,7 @@ class Arena:
         """Returns the arrays without copying; they are valid until the arena grows."""
         return {placement.name: self._view(placement) for placement in placements}
 
-    def write_bytes(self, parts: Sequence[bytes]) -> None:
+    def write_bytes(self, parts: Sequence[Bytes]) -> None:
         """Writes the parts one after another from the start, growing the file as needed."""
         self.reserve(sum(len(part) for part in parts))
         start = 0

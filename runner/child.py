@@ -137,7 +137,7 @@ def determinism_class(configuration: Configuration) -> str:
         parts = ["cpu", _processor(), torch.backends.cpu.get_cpu_capability().lower()]
     else:
         if not torch.cuda.is_available():
-            raise Refused(f"{configuration.device}: torch finds no CUDA device here; say --device cpu")
+            raise Refused(f"{configuration.device}: torch finds no CUDA device here")
         parts = [torch.cuda.get_device_name(), f"cuda-{torch.version.cuda}"]
     parts += [f"torch-{torch.__version__}", f"threads-{configuration.threads}"]
     return "/".join(parts).replace(" ", "-")

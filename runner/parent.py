@@ -13,6 +13,7 @@ from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.data.values import Outside
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.document.schema import load
@@ -190,11 +191,11 @@ class Runner:
             limits = self._children.limits(needed.digest, self.settings)
             return self._ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
 
-    def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+    def read(self, kind: str, data: Bytes, expected: Expected) -> dict[str, np.ndarray]:
         """Reads a partition's arrays; see Reader. A separate child reads while another one computes."""
         return self._reader.read(kind, data, expected)
 
-    def check(self, kind: str, data: bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
+    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
         """Returns the first value of a partition that is outside its range; see Reader."""
         return self._reader.check(kind, data, expected, ranges)
 

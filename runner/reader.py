@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected, check_truths
 from gradmarket.runner.arena import Arena, Placements, encoded, end_of, planned
@@ -39,7 +40,7 @@ class Reader:
     ) -> None:
         self.close()
 
-    def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+    def read(self, kind: str, data: Bytes, expected: Expected) -> dict[str, np.ndarray]:
         """Returns the expected arrays of a file of this format, by name.
 
         Raises TensorsRefused, OutOfMemory, RunnerCrashed, RunnerTimeout; Refused if there is no such format.
@@ -52,7 +53,7 @@ class Reader:
         with self._lock:
             return self._read(kind, data, places, needed)
 
-    def check(self, kind: str, data: bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
+    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
         """Returns the first value of the file that is outside its range; the file must hold the expected arrays.
 
         The arrays stay in the child. Raises as `read` does.
@@ -84,7 +85,7 @@ class Reader:
         child = self._child
         return None if child is None else child.pid
 
-    def _read(self, kind: str, data: bytes, places: Placements, needed: int) -> dict[str, np.ndarray]:
+    def _read(self, kind: str, data: Bytes, places: Placements, needed: int) -> dict[str, np.ndarray]:
         child = self._running()
         child.arena.reserve(needed)
         child.arena.write_bytes([data])

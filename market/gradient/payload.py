@@ -9,7 +9,6 @@ on, signed and paid for, and the digest of the blob that the payload is stored a
 """
 
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -50,19 +49,22 @@ def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
     return tensors
 
 
-def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes, leaves: Sequence[Hash] = ()) -> bytes:
+def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes, leaves: Sequence[Hash] = ()) -> memoryview:
     """Returns the canonical bytes of an answer; `seed` is the task's.
+
+    They lie in numpy's memory: its large pages are there in a quarter of the time that those of a `bytes` object take.
 
     Raises PayloadRefused as `check` does, and where these are not as many leaves as the layout's.
     """
     check(layout, tensors)
     if len(leaves) != layout.leaves:
         raise PayloadRefused(f"it has {len(leaves)} leaves, not {layout.leaves}")
-    packed = BytesIO()
+    packed = np.empty(payload_bytes(layout, codec), np.uint8).data
     for index, shard in enumerate(_cut(layout, tensors)):
-        packed.write(pack_shard(layout, shard, index, codec, seed))
-    packed.writelines(leaves)
-    return packed.getvalue()
+        packed[shard_place(layout, index, codec)] = pack_shard(layout, shard, index, codec, seed)
+    end = len(packed) - LEAF_BYTES * len(leaves)
+    packed[end:] = b"".join(leaves)
+    return packed.toreadonly()
 
 
 def leaves_of(layout: Layout, data: Bytes, codec: Codec) -> list[Hash]:

@@ -23,6 +23,8 @@ Arrays = Mapping[str, np.ndarray]
 State = dict[str, np.ndarray]
 MEMORY: Final = "memory:"
 LOSSES: Final = "losses:"
+COUNT: Final = "steps"
+"""What optimizers that count their steps call the count in their memory."""
 _KEPT: Final = "state/"
 """What a name is preceded by in the bytes of a state, with the colon as a slash; memory and losses stand beside it."""
 
@@ -58,7 +60,7 @@ def answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str, np.ndarra
         change = {entry.name: before[entry.name] - after[entry.name] for entry in layout.of("gradient")}
     buffers = {entry.name: after[entry.name] for entry in layout.of("buffer")}
     total = 0.0
-    for loss in losses:
+    for loss in losses:  # not sum(): from Python 3.12 on it compensates, and gives other bits
         total += loss
     return {"loss": np.array(total / len(losses), np.float32), **change, **buffers}
 
@@ -72,19 +74,29 @@ def leaf(packed: Bytes) -> Hash:
     return Hash(blake3(packed).digest())
 
 
-def unpack(data: bytes, layout: Layout, step: LocalStep, done: int) -> State:
+def unpack(data: Bytes, layout: Layout, step: LocalStep, done: int) -> State:
     """Returns the state after `done` inner steps from its bytes, which may be a stranger's. Raises TensorsRefused."""
     wanted = expected(layout, step, done)
     arrays = tensors.unpack(data, {_written(name): described for name, described in wanted.items()})
+    _check_count(arrays, done)
     return {name: arrays[_written(name)] for name in wanted}
 
 
 def check(data: Bytes, layout: Layout, step: LocalStep, done: int) -> None:
     """Raises TensorsRefused unless these are the bytes of a state after `done` inner steps; copies nothing."""
     wanted = {_written(name): described for name, described in expected(layout, step, done).items()}
-    given = {name: (array.shape, array.dtype.name) for name, array in tensors.views(data).items()}
+    arrays = tensors.views(data)
+    given = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
     if given != wanted or len(data) > most_bytes(layout, step, done):
         raise TensorsRefused("this is no state of a task of the job")
+    _check_count(arrays, done)
+
+
+def _check_count(arrays: Arrays, done: int) -> None:
+    """Raises TensorsRefused where the optimizer counts steps that cannot be: from less than 0 none could go on."""
+    count = arrays.get(_written(MEMORY + COUNT))
+    if count is not None and not 0 <= int(count) <= done:
+        raise TensorsRefused(f"its optimizer counts {int(count)} steps, and {done} were taken")
 
 
 def expected(layout: Layout, step: LocalStep, done: int) -> Expected:

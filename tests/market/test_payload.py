@@ -87,7 +87,7 @@ def test_shards_come_in_order_and_cover_the_flat_vector(layout: Layout, seed: in
 @given(layouts(), st.integers(-9, 9).filter(bool), st.sampled_from(["fp32", "bf16"]))
 def test_another_length_is_refused(layout: Layout, change: int, name: str) -> None:
     data = encode(layout, tensors_of(layout, 0), codec(name), b"")
-    wrong = data + bytes(change) if change > 0 else data[:change]
+    wrong = bytes(data) + bytes(change) if change > 0 else data[:change]
     with pytest.raises(PayloadRefused, match="bytes, not"):
         list(decode(layout, wrong, codec(name), b""))
 

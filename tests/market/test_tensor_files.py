@@ -51,6 +51,15 @@ def test_one_set_of_arrays_has_one_sequence_of_bytes() -> None:
     assert unpack(pack(other))["b"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+@pytest.mark.parametrize("odd", range(1, 4))
+def test_an_array_lies_where_its_element_type_may(odd: int) -> None:
+    header = json.dumps({"a": entry()}).encode()
+    header += b" " * ((odd - len(header)) % 8)
+    found = unpack(memoryview(file(header, np.float32(3).tobytes())))["a"]
+    assert found.flags.aligned
+    assert found.tolist() == [3]
+
+
 def test_the_bytes_are_pinned() -> None:
     assert pack({"w": np.array([1.0, -2.0], np.float32)}).hex() == (
         "38000000000000007b2277223a7b226474797065223a22463332222c227368617065223a5b325d2c22646174615f6f66667365747322"
