@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
@@ -62,7 +63,7 @@ def measure() -> Iterator[Figure]:
 def _losses(case: Case) -> Iterator[Figure]:
     losses: dict[str, list[float]] = {name: [] for name in LOSS}
     for seed, name in product(SEEDS, LOSS):
-        losses[name].append(Training(case, seed).loss(downlink=None if name == "fp32" else codec(name)))
+        losses[name].append(Training(replace(case, downlink="" if name == "fp32" else name), seed).loss())
     for name, by_seed in losses.items():
         note = f"{case.rounds} rounds; nats by seed: {', '.join(f'{loss:.3f}' for loss in by_seed)}"
         ratio = mean(by_seed) / mean(losses["fp32"])

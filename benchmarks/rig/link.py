@@ -16,6 +16,8 @@ AHEAD: Final = 1 << 10
 """Chunks on their way in one direction, at most: more than rate times delay."""
 DELAY_S: Final = 0.025
 """One way: 50 ms there and back."""
+LATE_S: Final = 0.02
+"""A wait that ended so late is made up for: a busy machine does not slow the link."""
 BROKEN: Final = 0.01
 """The share of connections that break."""
 
@@ -37,7 +39,7 @@ def seldom(drawn: random.Random, bytes_up: int) -> Callable[[], float]:
     return lambda: drawn.uniform(0, bytes_up) if drawn.random() < BROKEN else float("inf")
 
 
-class _Direction:
+class Direction:
     """All connections share its rate."""
 
     def __init__(self, mbit_s: float) -> None:
@@ -48,15 +50,15 @@ class _Direction:
     async def serialise(self, length: int) -> None:
         """Waits until so many bytes have left."""
         now = time.monotonic()
-        self._free_at = max(self._free_at, now) + length / self._rate
-        await asyncio.sleep(self._free_at - now)
+        self._free_at = max(self._free_at, now - LATE_S) + length / self._rate
+        await asyncio.sleep(max(0.0, self._free_at - now))
 
 
 class Relay:
     """To the service that this process started; `breaks` says after how many bytes up each connection breaks."""
 
     def __init__(self, link: Link, breaks: Callable[[], float], delay_s: float = DELAY_S) -> None:
-        self.up, self.down = _Direction(link.up), _Direction(link.down)
+        self.up, self.down = Direction(link.up), Direction(link.down)
         self._service = 0
         self.connections = self.broken = self.port = 0
         self._breaks, self._delay_s = breaks, delay_s
@@ -90,7 +92,7 @@ class Relay:
                 end.close()
 
     async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: _Direction, most: float
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction, most: float
     ) -> None:
         """Until the connection ends, or breaks after `most` bytes."""
         on_their_way = asyncio.Queue[tuple[float, bytes]](AHEAD)
@@ -108,7 +110,7 @@ class Relay:
             arriving.cancel()
 
     async def _arrive(
-        self, on_their_way: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter, way: _Direction
+        self, on_their_way: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter, way: Direction
     ) -> None:
         while True:
             due, chunk = await on_their_way.get()

@@ -8,13 +8,13 @@ import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import aggregators
-from gradmarket.market.gradient.accumulate import MAX_ADDENDS, Accumulator, quick_mean
+from gradmarket.market.gradient.accumulate import FEW, MAX_ADDENDS, Accumulator, quick_mean
 from gradmarket.market.gradient.aggregators import Band, Stack
 from gradmarket.market.gradient.arrays import Vector, chunks
 from gradmarket.market.gradient.columns import size_of
 
 SHARDWISE: Final = True
-TOGETHER: Final = 16
+TOGETHER: Final = FEW
 """Answers whose shards are in memory at once."""
 COLUMNS: Final = 2**16
 """Elements of each that are summed at a time, so that the sums stay in a core's cache."""
@@ -39,8 +39,8 @@ def _mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
     merged, rows = np.empty(size_of(stack), np.float32), stack.rows()
     first = list(islice(rows, TOGETHER))
     if len(first) < TOGETHER:
-        for band, part in _parts(stack):
-            _few([row[part] for row in first], band.bound, stack.addends, merged[part])
+        for band in stack.bands:
+            _few([row[band.part] for row in first], band.bound, stack.addends, merged[band.part])
         return merged
     sums = [(part, _nothing(stack, band, part, warm)) for band, part in _parts(stack)]
     for group in chain([first], iter(lambda: list(islice(rows, TOGETHER)), [])):

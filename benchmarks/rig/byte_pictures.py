@@ -1,0 +1,119 @@
+"""Draws docs/bytes*.svg from the committed curves: `python -m benchmarks.rig.byte_pictures`.
+
+Bytes, tokens and losses are measured. Time and money are computed: a round takes the inner steps' CPU time, the bytes
+at the link's rates, and what a round of three replicas of the small peers' model was measured to take beside its steps.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from benchmarks.pages import RESULTS, ROOT, results
+from benchmarks.rig.chart import Points, svg
+from benchmarks.rig.kept_curves import REPLICAS, TASKS, Curve, curves
+from benchmarks.rig.link import Link
+
+RESULT: Final = RESULTS / "curves" / "bytes.json"
+LARGE: Final = RESULTS / "curves" / "bytes_gpt10m.json"
+LINKS: Final = (Link(110, 500), Link(100, 100), Link(20, 100))
+COMMUNICATION: Final = "wan.step_s"
+"""Seconds of an inner step beside its computing."""
+OVERHEAD: Final = "round.overhead_s.mlp1m.r3"
+NAMES: Final = {
+    "data_parallel": "data-parallel, fp32",
+    "fp32": "local steps, fp32",
+    "two_bit": "local steps, two_bit up",
+    "ours": "local steps, two_bit up and down",
+}
+ENDS: Final = ("data_parallel", "ours")
+"""What is compared in time and in money."""
+Seeds = Sequence[Curve]
+"""One training by several seeds."""
+
+
+def draw(folder: Path = ROOT / "docs") -> None:
+    for name, picture in pictures().items():
+        (folder / name).write_text(picture)
+
+
+def pictures() -> dict[str, str]:
+    """By file name."""
+    return small() | large()
+
+
+def large() -> dict[str, str]:
+    """Of the GPT of 10.8 million parameters: one seed, and times with what was measured on a shaped link."""
+    by_name = {curve.name: curve for curve in curves(LARGE)}
+    plain, ours = (by_name[name] for name in ENDS)
+    step_s, measured = inner_step_s([ours]), results()
+    timed: dict[str, Points] = {}
+    for link in LINKS:
+        for curve, beside, said in ((plain, "ddp_fp32", "DDP, fp32"), (ours, f"two_bit_h{ours.steps}", NAMES["ours"])):
+            taken = curve.steps * (step_s + float(measured[f"{COMMUNICATION}.{link.name}.{beside}"]["value"]))
+            name = f"{said}, {link.name.replace('_', '/')}"
+            timed[name] = [(rounds * taken / 3600, loss) for rounds, loss in curve.points]
+    both = {name: [by_name[name]] for name in ENDS}
+    sent = _drawn(both, lambda one, n: one.total(n) / 1e6)
+    return {
+        "bytes_gpt10m.svg": svg("10.8 million parameters: loss by bytes, up and down", "MB", sent, plain.final),
+        "bytes_gpt10m_time.svg": svg(
+            "10.8 million parameters: loss by time, at Mbit/s up/down", "hours", timed, plain.final
+        ),
+    }
+
+
+def small() -> dict[str, str]:
+    found: dict[str, list[Curve]] = {}
+    for curve in curves(RESULT):
+        found.setdefault(curve.name, []).append(curve)
+    end, step_s = mean(curve.final for curve in found["data_parallel"]), inner_step_s(found["ours"])
+    lines, ends = {name: found[name] for name in NAMES}, {name: found[name] for name in ENDS}
+    seconds = {link: lambda one, link=link: round_s(one, link, step_s) for link in LINKS}
+    timed = {
+        f"{NAMES[name]}, {link.name.replace('_', '/')}": _points(seeds, lambda one, n, s=seconds[link]: n * s(one))
+        for name, seeds in ends.items()
+        for link in LINKS
+    }
+    paid = seconds[LINKS[0]]
+    return {
+        "bytes.svg": svg("Loss by bytes, up and down", "MB", _drawn(lines, lambda one, n: one.total(n) / 1e6), end),
+        "bytes_tokens.svg": svg("Loss by tokens", "thousand tokens", _drawn(lines, _tokens), end),
+        "bytes_time.svg": svg("Loss by time, at Mbit/s up/down", "seconds", timed, end),
+        "bytes_money.svg": svg(
+            "Loss by money: a task's price is its time at 110/500",
+            "paid seconds",
+            _drawn(ends, lambda one, n: n * TASKS * REPLICAS * paid(one)),
+            end,
+        ),
+    }
+
+
+def inner_step_s(seeds: Seeds) -> float:
+    """CPU seconds."""
+    return sum(one.cpu_s for one in seeds) / sum(TASKS * one.rounds * one.steps for one in seeds)
+
+
+def round_s(curve: Curve, link: Link, step_s: float) -> float:
+    """Returns the seconds of a round; each worker has such a link for itself."""
+    transfer_s = 8e-6 * (curve.up / link.up + curve.down / link.down)
+    return curve.steps * step_s + transfer_s + float(results()[OVERHEAD]["value"])
+
+
+def _tokens(curve: Curve, rounds: int) -> float:
+    return rounds * TASKS * curve.steps * curve.tokens / 1e3
+
+
+def _drawn(found: Mapping[str, Seeds], across: Callable[[Curve, int], float]) -> dict[str, Points]:
+    return {NAMES[name]: _points(seeds, across) for name, seeds in found.items()}
+
+
+def _points(seeds: Seeds, across: Callable[[Curve, int], float]) -> Points:
+    """The mean of the seeds, which have one another's rounds."""
+    first, *_ = seeds
+    rows = zip(*(one.points for one in seeds), strict=True)
+    return [(across(first, row[0][0]), mean(loss for _, loss in row)) for row in rows]
+
+
+if __name__ == "__main__":
+    draw()
