@@ -1,10 +1,11 @@
 """The dataset of a job: the inputs of a row, and the partitions that contain the rows."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
 from gradmarket.market.data import formats
+from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import Count, Part
 from gradmarket.market.job import JobSpec
@@ -12,17 +13,8 @@ from gradmarket.market.job_parts import DigestField
 from gradmarket.market.model.tensors import Expected
 
 PARTITION_BYTES: Final = 2**40
-InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
-Dimension = Annotated[int, Field(ge=1, le=2**31)]
-
-
-class Column(Part):
-    """One input of the model: its element type, and its shape in one row."""
-
-    dtype: Literal["float32", "int64", "int32", "uint8", "bool"]
-    shape: Annotated[tuple[Dimension, ...], Field(max_length=8)] = ()
-    classes: int | None = Field(default=None, ge=1, le=2**31)
-    """Its values are labels from 0 to below this number; null where they are not labels."""
+MANIFEST: Final = "manifest.json"
+"""The manifest's name where the dataset is a folder."""
 
 
 class Labelled(Part):
@@ -47,6 +39,11 @@ class Partition(Part):
     rows: Count
     format: str = Field(default=formats.DEFAULT, max_length=40)
 
+    @property
+    def file(self) -> str:
+        """The name of its file where the dataset is a folder."""
+        return f"{self.name.rpartition('/')[2]}.{self.format}"
+
     @field_validator("format")
     @classmethod
     def _known(cls, name: str) -> str:
@@ -58,8 +55,9 @@ class Partition(Part):
 class Manifest(Part):
     """The dataset. Every partition's arrays have exactly the names, element types and shapes of `inputs`."""
 
-    inputs: dict[InputName, Column] = Field(min_length=1, max_length=64)
-    partitions: Annotated[tuple[Partition, ...], FailFast()] = Field(min_length=1, max_length=100_000)
+    inputs: Inputs
+    partitions: Annotated[tuple[Partition, ...], FailFast()] = Field(max_length=100_000)
+    """None where all rows stay with their holders."""
 
     @model_validator(mode="after")
     def _names(self) -> "Manifest":
@@ -97,7 +95,9 @@ def parsed(data: bytes) -> Manifest:
 
 
 def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
-    """Returns the partitions that tasks draw rows from: all but the held-out one."""
+    """Returns the partitions that tasks draw rows from: all but the held-out one; none where holders have the rows."""
+    if spec.private:
+        return ()
     held_out = spec.evaluation.partition if spec.evaluation else None
     return tuple(partition for partition in manifest.partitions if partition.name != held_out)
 

@@ -1,0 +1,102 @@
+"""Flower's FedAvg over holders in processes of their own: local steps of a perceptron in numpy, answers by their rows.
+
+    python flower_holders.py HOLDERS.npz OPTIONS-AS-JSON
+
+prints the accuracy on the requester's rows after the last round.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import flwr
+import numpy as np
+
+NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+def forward(parameters, x):
+    hidden = np.maximum(x @ parameters[0].T + parameters[1], 0)
+    return hidden, hidden @ parameters[2].T + parameters[3]
+
+
+def stepped(parameters, x, y, lr):
+    """Returns the parameters after one step of gradient descent on the mean cross-entropy."""
+    hidden, logits = forward(parameters, x)
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    off = odds / odds.sum(1, keepdims=True)
+    off[np.arange(len(y)), y] -= 1
+    off /= len(y)
+    back = (off @ parameters[2]) * (hidden > 0)
+    gradients = (back.T @ x, back.sum(0), off.T @ hidden, off.sum(0))
+    return [(old - lr * slope).astype(np.float32) for old, slope in zip(parameters, gradients, strict=True)]
+
+
+class Holder(flwr.client.NumPyClient):
+    def __init__(self, x, y, options, rank) -> None:
+        self._x, self._y, self._options = x, y, options
+        self._generator = np.random.default_rng((options["seed"], rank))
+
+    def fit(self, parameters, _config):
+        rows, steps = self._options["rows"], self._options["steps"]
+        epochs = -(-rows * steps // len(self._y))
+        order = np.concatenate([self._generator.permutation(len(self._y)) for _ in range(epochs)])
+        for number in range(steps):
+            taken = order[number * rows : (number + 1) * rows]
+            parameters = stepped(parameters, self._x[taken], self._y[taken], self._options["lr"])
+        return parameters, len(self._y), {}
+
+
+def serve(port, held, options) -> None:
+    def measured(number, parameters, _config):
+        _, logits = forward(parameters, held["own_x"])
+        right = float((logits.argmax(1) == held["own_y"]).mean())
+        if number == options["rounds"]:
+            print(right, flush=True)
+        return 1 - right, {}
+
+    strategy = flwr.server.strategy.FedAvg(
+        fraction_fit=1.0,
+        fraction_evaluate=0.0,
+        min_fit_clients=options["holders"],
+        min_available_clients=options["holders"],
+        evaluate_fn=measured,
+        initial_parameters=flwr.common.ndarrays_to_parameters([held[name] for name in NAMES]),
+    )
+    config = flwr.server.ServerConfig(num_rounds=options["rounds"])
+    flwr.server.start_server(server_address=f"127.0.0.1:{port}", config=config, strategy=strategy)
+
+
+def main(file, options) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = os.environ | {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+    own = [sys.executable, __file__, file, options, port]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    server = subprocess.Popen([*own, "server"], env=environment, **pipes)
+    ranks = range(json.loads(options)["holders"])
+    holders = [subprocess.Popen([*own, str(rank)], env=environment, stderr=subprocess.DEVNULL) for rank in ranks]
+    try:
+        told, log = server.communicate(timeout=300)
+        if server.returncode:
+            raise RuntimeError(log[-2000:])
+        print(told.strip().splitlines()[-1])
+    finally:
+        for process in (server, *holders):
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    held, asked = dict(np.load(sys.argv[1])), json.loads(sys.argv[2])
+    match sys.argv[3:]:
+        case [port, "server"]:
+            serve(port, held, asked)
+        case [port, rank]:
+            client = Holder(held[f"x{rank}"], held[f"y{rank}"], asked, int(rank)).to_client()
+            flwr.client.start_client(server_address=f"127.0.0.1:{port}", client=client, insecure=True)
+        case _:
+            main(sys.argv[1], sys.argv[2])

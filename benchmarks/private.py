@@ -1,0 +1,121 @@
+"""Ten holders of unevenly split digits: accuracy on the requester's rows after 30 rounds, beside Flower's FedAvg.
+
+Split, first parameters, local steps and rounds are those of examples/holders.py in both. Flower's clients are a
+perceptron in numpy, whose answers weigh as their rows; here a row cap bounds the weight. Noise is that of
+rules.privacy, of one seed.
+"""
+
+import json
+import math
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+import benchmarks.peers
+from benchmarks.figure import Figure
+from benchmarks.rig.peers import ENVIRONMENTS
+from examples.holders import LOCAL, digits
+from gradmarket.market.gradient import bounded
+from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.noise import Noise
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.model.compute import compute, evaluate
+from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.layout import layout
+from gradmarket.market.model.sampling import rows
+from gradmarket.market.rules import private_jobs
+from gradmarket.market.rules.privacy import spent
+from gradmarket.market.step import LocalStep
+from gradmarket.sdk.model import published
+
+PREFIX = "private."
+ROUNDS, SEEDS, BOUND, CAP = 30, range(2), 10.0, 200
+NOISES: Final = {"noise_0.1": (0.1, 1.0), "noise_1": (1.0, 1.0)}
+"""By name: the noise multiplier, and the norm bound that it is of."""
+
+
+class Holders:
+    """The example's split, and its model with first parameters of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.step = LocalStep.model_validate(LOCAL)
+        self.theirs, (x, y) = digits()
+        self.own = {"x": x, "y": y}
+        torch.manual_seed(seed)
+        module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        made = published(module, nn.functional.cross_entropy, self.own, "fp32")
+        self.first, self.seed = made.parameters, seed
+        self._program, self._evaluation = Program(load(made.document)), Program(load(made.evaluation))
+
+    def accuracy(self, multiplier: float = 0.0, bound: float = BOUND) -> float:
+        """Returns the accuracy after all rounds, each of all holders."""
+        count, own_layout = len(self.theirs), layout(self._program.document)
+        rule, settings = configured("mean", {}, count, count)
+        sgd = optimizer("sgd")
+        move = OptimizerStep(sgd, sgd.Settings())
+        state = begin(own_layout, self.first, move)
+        told = [private_jobs.counted(len(y), 1, 1 if multiplier else CAP) for _, y in self.theirs]
+        for number in range(ROUNDS):
+            noise = Noise(multiplier * bound, (1000 * self.seed + number).to_bytes(32, "big")) if multiplier else None
+            recipe = Recipe(own_layout, codec("fp32"), rule, settings, bound, count, noise)
+            payloads = [self._answer(state.tensors, number, holder, bound) for holder in range(count)]
+            scales = private_jobs.scales(told)
+            answers = [MergedAnswer(data, b"", scale) for data, scale in zip(payloads, scales, strict=True)]
+            state = apply(own_layout, state, merge(recipe, answers), move, 1.0)
+        return evaluate(self._evaluation, state.tensors, self.own).values["accuracy"]
+
+    def _answer(self, start: Any, number: int, holder: int, bound: float) -> bytes:
+        x, y = self.theirs[holder]
+        drawn = rows(holder.to_bytes(8, "big"), number, self.seed, len(y), self.step.rows, self.step.moves)
+        batch = {"x": np.ascontiguousarray(x[drawn]), "y": np.ascontiguousarray(y[drawn])}
+        found = compute(self._program, start, batch, bytes(32), self.step)
+        return bounded.encoded(layout(self._program.document), found, codec("fp32"), b"", (), bound)
+
+    def flowers(self) -> float | None:
+        """Returns the accuracy of Flower's FedAvg after as many rounds; None where it is not installed."""
+        python = ENVIRONMENTS / "flower" / "bin" / "python"
+        if not python.exists():
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "holders.npz"
+            parts = {f"x{number}": x for number, (x, _) in enumerate(self.theirs)}
+            parts |= {f"y{number}": y for number, (_, y) in enumerate(self.theirs)}
+            np.savez(place, own_x=self.own["x"], own_y=self.own["y"], **parts, **self.first)
+            options = {"rounds": ROUNDS, "rows": self.step.rows, "steps": self.step.steps, "seed": self.seed}
+            options |= {"lr": self.step.optimizer.lr, "holders": len(self.theirs)}
+            command = [str(python), str(Path(benchmarks.peers.__path__[0]) / "flower_holders.py")]
+            done = subprocess.run(
+                [*command, str(place), json.dumps(options)], capture_output=True, text=True, timeout=600, check=False
+            )
+        if done.returncode or not done.stdout.strip():
+            raise RuntimeError(f"Flower failed: {done.stderr[-500:]}")
+        return float(done.stdout.strip().splitlines()[-1])
+
+
+def measure() -> Iterator[Figure]:
+    scenes = [Holders(seed) for seed in SEEDS]
+    ours, flowers = [scene.accuracy() for scene in scenes], [scene.flowers() for scene in scenes]
+    theirs = [found for found in flowers if found is not None]
+    note = f"seeds: {', '.join(f'{one:.3f}' for one in ours)}"
+    if theirs:
+        note += f"; Flower {mean(theirs):.3f}: {', '.join(f'{one:.3f}' for one in theirs)}"
+        behind = 100 * (mean(theirs) - mean(ours))
+        yield Figure(f"{PREFIX}behind_flower", behind, "points", "Flower's FedAvg", None, "<= 1")
+    yield Figure(f"{PREFIX}accuracy", mean(ours), "of the requester's rows", note=note)
+    for name, (multiplier, bound) in NOISES.items():
+        found = scenes[0].accuracy(multiplier, bound)
+        note = f"epsilon {spent(multiplier, 1e-3, ROUNDS):.3g} at delta 1e-3, norm bound {bound:g}"
+        deviation = multiplier * bound / len(scenes[0].theirs)
+        note += f", {deviation:.3g} an element; all of it {deviation * math.sqrt(4810):.3g} long"
+        yield Figure(f"{PREFIX}accuracy.{name}", found, "of the requester's rows", note=note)

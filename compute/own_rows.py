@@ -1,0 +1,103 @@
+"""A holder's own rows for a private job: a packed dataset on this machine, checked against the job, and never sent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_bytes
+
+from gradmarket.compute.download_errors import PartitionUnfit
+from gradmarket.compute.task_run import Arrays
+from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parsed
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import PrivateData
+from gradmarket.market.model import sampling
+from gradmarket.market.model.figures import Range
+from gradmarket.runner import Runner
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """The partitions of a folder that `gradmarket data pack` wrote.
+
+    `seed` decides which rows a step takes; it is secret, so that nobody who guesses the rows can prove the guess by the
+    digest of an answer, which is published.
+    """
+
+    folder: Path
+    manifest: Manifest
+    seed: bytes
+
+    @classmethod
+    def opened(cls, folder: Path) -> "OwnRows":
+        """Raises Refused where the folder is no packed dataset."""
+        again = "pack your rows with `gradmarket data pack ROWS --output FOLDER`, and name that folder"
+        try:
+            manifest = parsed((folder / MANIFEST).read_bytes())
+        except (OSError, MarketError) as error:
+            raise Refused(f"{folder} is no packed dataset: {error}", again) from error
+        if not manifest.partitions:
+            raise Refused(f"{folder} has no partition", again)
+        return cls(folder, manifest, token_bytes(32))
+
+    @property
+    def count(self) -> int:
+        return sum(partition.rows for partition in self.manifest.partitions)
+
+    def check(self, spec: JobSpec, runner: Runner) -> None:
+        """Raises Refused, naming what does not fit, unless the job's tasks can be computed on these rows.
+
+        Every partition is read in the runner's confined child.
+        """
+        if spec.private is None:
+            raise Refused("the job's rows are published: it takes no dataset of a worker's own")
+        self._check_kind(spec, spec.private)
+        for partition in self.manifest.partitions:
+            ranges = {name: Range(0, one.classes, None) for name, one in spec.private.inputs.items() if one.classes}
+            bad = runner.check(partition.format, self._bytes(partition), self.manifest.batch(partition.rows), ranges)
+            if bad is not None:
+                raise Refused(f"{partition.file}: {bad.said(ranges[bad.input])}")
+
+    def _check_kind(self, spec: JobSpec, asked: PrivateData) -> None:
+        own, inputs = self.manifest.batch(1), Manifest(inputs=asked.inputs, partitions=()).batch(1)
+        for name in sorted({*own, *inputs}):
+            if own.get(name) != inputs.get(name):
+                raise Refused(
+                    f"input {name}: the job reads {_said(inputs.get(name))}, the dataset has {_said(own.get(name))}"
+                )
+        if self.count < asked.least_rows:
+            raise Refused(f"the job takes holders of {asked.least_rows} rows or more; the dataset has {self.count}")
+        for partition in self.manifest.partitions:
+            if partition.rows < spec.step.rows:
+                few = f"{partition.file} has {partition.rows} rows, and a step takes {spec.step.rows}"
+                raise Refused(few, "pack it again with more --rows-per-partition")
+
+    def partition(self, round_number: int) -> Partition:
+        """Returns the partition of a round: they take turns."""
+        return self.manifest.partitions[round_number % len(self.manifest.partitions)]
+
+    def rows(self, spec: JobSpec, round_number: int) -> list[int]:
+        """Returns the rows of the round's partition that a task takes."""
+        step = spec.step
+        return sampling.rows(self.seed, round_number, 0, self.partition(round_number).rows, step.rows, step.moves)
+
+    def read(self, partition: Partition, runner: Runner) -> Arrays:
+        """Reads a partition in the runner's child. Raises PartitionUnfit."""
+        try:
+            return runner.read(partition.format, self._bytes(partition), self.manifest.batch(partition.rows))
+        except MarketError as error:
+            raise PartitionUnfit(partition.name, error) from error
+
+    def _bytes(self, partition: Partition) -> bytes:
+        path = self.folder / partition.file
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise Refused(f"{path} cannot be read: {error}") from error
+        if blob_digest(data) != partition.digest:
+            raise Refused(f"{path} is not what its manifest says: pack the dataset again")
+        return data
+
+
+def _said(kind: tuple[tuple[int, ...], str] | None) -> str:
+    return "nothing" if kind is None else f"{kind[1]}{list(kind[0][1:])} a row"

@@ -1,0 +1,79 @@
+"""Normal noise that a seed alone decides, with the same bits on every machine: a merge done again adds the same.
+
+Uniform numbers are blake3's, keyed by the seed. The inverse of the normal distribution is Acklam's rational
+approximation (2003, relative error 1.15e-9); its logarithm is a series, so that all is +, -, *, / and a square root,
+which IEEE 754 rounds alike everywhere. A uniform number has 52 bits, so noise ends at 8.2 deviations. Its last bits may
+tell more than the formula of rules.privacy does (Mironov 2012, "On significance of the least significant bits"); the
+sum that it is added to is rounded to float32 afterwards.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from gradmarket.market.gradient.arrays import Vector
+
+Floats = NDArray[np.float64]
+_A: Final = (-3.969683028665376e01, 2.209460984245205e02, -2.759285104469687e02, 1.383577518672690e02,
+             -3.066479806614716e01, 2.506628277459239e00)  # fmt: skip
+_B: Final = (-5.447609879822406e01, 1.615858368580409e02, -1.556989798598866e02, 6.680131188771972e01,
+             -1.328068155288572e01, 1.0)  # fmt: skip
+_C: Final = (-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e00, -2.549732539343734e00,
+             4.374664141464968e00, 2.938163982698783e00)  # fmt: skip
+_D: Final = (7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e00, 3.754408661907416e00, 1.0)
+TAIL: Final = 0.02425
+BITS: Final = 52
+TERMS: Final = 16
+
+
+@dataclass(frozen=True)
+class Noise:
+    """`deviation` is that on each gradient element of the sum of answers; `seed` has 32 bytes, and is secret."""
+
+    deviation: float
+    seed: bytes
+
+    def added(self, mean: Vector, answers: int, place: int) -> Vector:
+        """Returns float32 elements of the mean of so many answers with their noise; `place` is the first's."""
+        drawn = normal(self.seed, place, mean.size) * (self.deviation / answers)
+        return (mean.astype(np.float64) + drawn).astype(np.float32)
+
+
+def normal(seed: bytes, place: int, count: int) -> Floats:
+    """Returns standard normal numbers, for element `place` of a vector and those after it."""
+    drawn = np.frombuffer(blake3(b"noise", key=seed).digest(8 * count, seek=8 * place), "<u8")
+    return _inverse((2.0 * (drawn >> np.uint64(64 - BITS)).astype(np.float64) + 1.0) / 2.0 ** (BITS + 1))
+
+
+def _inverse(uniform: Floats) -> Floats:
+    """Returns where the normal distribution function has these values, all within 0 and 1."""
+    low = np.minimum(uniform, 1.0 - uniform)
+    centre = low - 0.5
+    square = centre * centre
+    found = _polynomial(_A, square) * centre / _polynomial(_B, square)
+    far = low < TAIL
+    root = np.sqrt(-2.0 * _log(low[far]))
+    found[far] = _polynomial(_C, root) / _polynomial(_D, root)
+    return np.where(uniform < 0.5, found, -found)
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Floats) -> Floats:
+    value = np.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
+
+
+def _log(x: Floats) -> Floats:
+    """Returns natural logarithms by the series of atanh, after the power of two is taken out."""
+    fraction, power = np.frexp(x)
+    ratio = (fraction - 1.0) / (fraction + 1.0)
+    square, term, total = ratio * ratio, ratio.copy(), np.zeros_like(ratio)
+    for odd in range(1, 2 * TERMS, 2):
+        total += term / odd
+        term = term * square
+    return 2.0 * total + power * math.log(2.0)

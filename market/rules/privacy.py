@@ -1,0 +1,93 @@
+"""What a private job's published models may tell of one holder: (epsilon, delta)-differential privacy by holder.
+
+Two runs are neighbours where one holder's answers are zeros in one of them (zero-out adjacency, at the level of a
+holder and not of a row). An answer has an L2 norm of at most C, the job's norm bound, so the sum of a round's answers
+differs by C at most. The service adds normal noise of z C to each element of that sum. Over T rounds this is one
+Gaussian mechanism of sensitivity C sqrt(T) and deviation z C (its composition is exact: Dong, Roth, Su 2022, "Gaussian
+differential privacy", corollary 3.3). Balle and Wang 2018, theorem 8, give its least delta of an epsilon, with
+mu = sqrt(T) / z:
+
+    delta = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(-mu / 2 - epsilon / mu)
+
+Nothing is gained from drawing some of the holders: who answered in which round is public, since it is paid for.
+"""
+
+import math
+from functools import lru_cache
+from typing import Final
+
+from pydantic import Field, model_validator
+
+from gradmarket.market.fields import Part
+
+MOST_ROUNDS: Final = 1_000_000
+FARTHEST: Final = 25.0
+"""From so many deviations on, the normal tail is taken from its asymptotic series."""
+
+
+class Privacy(Part):
+    """What the models may tell of one holder: epsilon and delta are its bound, and the job ends before it is passed."""
+
+    noise_multiplier: float = Field(gt=0, le=1e6)
+    """Deviation of the normal noise on each element of the sum of a round's answers, in norm bounds."""
+    epsilon: float = Field(gt=0, le=1e4)
+    """The job ends before a round that would spend more."""
+    delta: float = Field(ge=1e-15, lt=1)
+    """The probability that epsilon does not bound: less than one over the number of holders."""
+
+    @model_validator(mode="after")
+    def _one_round_fits(self) -> "Privacy":
+        if self.rounds < 1:
+            least = spent(self.noise_multiplier, self.delta, 1)
+            raise ValueError(f"epsilon: a single round spends {least:.4g}: name more, or a greater noise_multiplier")
+        return self
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds that epsilon allows."""
+        return _affordable(self.noise_multiplier, self.delta, self.epsilon)
+
+    def after(self, rounds: int) -> float:
+        """Returns the epsilon that so many rounds spend."""
+        return spent(self.noise_multiplier, self.delta, rounds)
+
+
+@lru_cache(maxsize=1024)
+def spent(noise_multiplier: float, delta: float, rounds: int) -> float:
+    """Returns the least epsilon at this delta after so many rounds, to 1e-9 from above."""
+    if rounds == 0:
+        return 0.0
+    mu = math.sqrt(rounds) / noise_multiplier
+    if _delta(mu, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while _delta(mu, high) > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * max(1.0, high):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _delta(mu, middle) > delta else (low, middle)
+    return high
+
+
+@lru_cache(maxsize=1024)
+def _affordable(noise_multiplier: float, delta: float, epsilon: float) -> int:
+    low, high = 0, 1
+    while high < MOST_ROUNDS and spent(noise_multiplier, delta, high) <= epsilon:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if spent(noise_multiplier, delta, middle) <= epsilon else (low, middle)
+    return low
+
+
+def _delta(mu: float, epsilon: float) -> float:
+    far = epsilon + _log_tail(mu / 2 + epsilon / mu)
+    return math.exp(_log_tail(epsilon / mu - mu / 2)) - (math.exp(far) if far < 0 else 1.0)
+
+
+def _log_tail(x: float) -> float:
+    """Returns the logarithm of the probability that a standard normal number is above x."""
+    if x < FARTHEST:
+        return math.log(math.erfc(x / math.sqrt(2)) / 2)
+    series = 1 - 1 / x**2 + 3 / x**4 - 15 / x**6
+    return -(x**2) / 2 - math.log(x * math.sqrt(2 * math.pi)) + math.log(series)

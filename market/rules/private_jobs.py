@@ -1,0 +1,47 @@
+"""Jobs whose rows stay with their holders: what such a job may ask for, who may take its tasks, what an answer weighs.
+
+A task of such a job is one holder's in one round. Nobody else has its rows, so nobody can vote on an answer or compute
+it again: what bounds an answer is its norm, and what bounds who answers is the job's list of holders.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+MEAN: Final = "mean"
+
+
+def fault(alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bool, aggregator: str) -> str:
+    """Returns why a private job cannot be of these settings, the field first; empty where it can.
+
+    alone: each task has one replica. judged: its verifier.
+    """
+    only = "nobody else has a holder's rows"
+    if not alone:
+        return f'replication: {only}, so none can vote: {{"replicas": 1, "max_replicas": 1}}'
+    if audited:
+        return f"audit: {only}, so no auditor can repeat its work: leave out audit, and policies that audit"
+    if judged != "exact":
+        return f"verifier: {only}, so nothing is compared or scored: leave out verifier"
+    if by_epochs:
+        return "sampling: each holder draws from its own rows: leave out sampling"
+    if weighted and aggregator != MEAN:
+        return f"data.rows_cap: only the mean weighs answers: leave out rows_cap, or take the aggregator {MEAN}"
+    return ""
+
+
+def seen(private: bool) -> str:
+    """Returns who sees what of a job, in words."""
+    if private:
+        return "Holders see the model of this job. Rows stay with them; the service sees what each answers."
+    return "Workers see the model and the training data of this job."
+
+
+def counted(rows: int | None, least: int, cap: int) -> int:
+    """Returns the rows that a holder's answer weighs as: what it told, up to the cap; the least where it told none."""
+    return min(max(least, rows or 0), cap)
+
+
+def scales(rows: Sequence[int]) -> tuple[float, ...]:
+    """Returns what answers of these rows are multiplied by, so that their plain mean is the mean weighted by rows."""
+    total = sum(rows)
+    return tuple(len(rows) * count / total for count in rows)

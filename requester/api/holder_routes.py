@@ -1,0 +1,51 @@
+"""The route by which a worker takes part in a private job with rows of its own, which stay with it."""
+
+from fastapi import APIRouter, HTTPException
+
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.job_parts import PrivateData
+from gradmarket.market.wire_holders import Holding, HoldingReceipt
+from gradmarket.requester.api.auth_routes import ROLE, Worker
+from gradmarket.requester.api.job_routes import JobPath, job_or_404
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.store import holders, jobs
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.tables import Job
+
+router = APIRouter(prefix="/v1/work/holdings", tags=["work"])
+
+NOT_LISTED = "the job names its holders, and this worker is none of them: ask its requester to list your address"
+
+
+@router.put(
+    "/{job_id}",
+    operation_id="hold",
+    responses={**ROLE, **answers(404, 409, 422)},
+    summary="Take part in a private job with rows of your own",
+)
+@patiently
+def hold(context: Here, worker: Worker, job_id: JobPath, said: Holding) -> HoldingReceipt:
+    """Only who is on the job's list writes a row, and only one. Nothing of the rows but their number is taken."""
+    with context.reading() as reader:
+        data = _private(job_or_404(reader, job_id))
+    if worker not in data.holders:
+        raise HTTPException(403, NOT_LISTED)
+    if said.rows is not None and said.rows < data.least_rows:
+        raise Refused(f"the job takes holders of {data.least_rows} rows or more, not of {said.rows}")
+    with context.begin() as work:
+        if holders.join(work, job_id, worker, said.rows, context.clock()):
+            tell(work, job_id, "holder_joined", context.clock(), worker=worker)
+            work.notify("assign", "settle")
+    return HoldingReceipt(job=job_id, rows=said.rows)
+
+
+def _private(job: Job) -> PrivateData:
+    """Raises NotFound where the job's rows are no holders', Conflict where it is over."""
+    data = jobs.spec(job).private
+    if data is None:
+        raise NotFound(f"job {job.id} is not private: its rows are published, and no worker brings its own")
+    if job.ended_at is not None:
+        raise Conflict(f"the job is {job.state}")
+    return data

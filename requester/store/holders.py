@@ -1,0 +1,89 @@
+"""Who takes part in private jobs with rows of its own, and who may take no further task there (rules.private_jobs)."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from sqlalchemy import and_, bindparam, or_, select
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.rules import private_jobs
+from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
+from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.tables import Holder, Job, Replica, Task
+from gradmarket.requester.store.work import RowReader, Work
+
+
+def join(work: Work, job_id: str, worker: Address, rows: int | None, now: float) -> bool:
+    """Notes that the worker takes part; False where it did before. Raises Conflict where it told of other rows then.
+
+    What merges weigh its answers by must not change: they are done again from the payloads after a crash.
+    """
+    known = work.get(Holder, (job_id, worker))
+    if known is None:
+        work.add(Holder(job_id=job_id, worker=worker, rows=rows, joined_at=now))
+        return True
+    if known.rows != rows:
+        told = "no number of rows" if known.rows is None else f"{known.rows} rows"
+        raise Conflict(f"it told {told} before, which stands: tell the same again")
+    return False
+
+
+def among_workers(reader: RowReader, job: Job, workers: Collection[str]) -> set[str] | None:
+    """Returns those of the workers that take part in the job; None where it is not private, so that anybody may."""
+    if jobs.spec(job).private is None:
+        return None
+    return set(reader.session.scalars(_AMONG, {"job": job.id, "workers": list(workers)}))
+
+
+_OF_JOB: Final = Holder.job_id == bindparam("job")
+_AMONG: Final = select(Holder.worker).where(_OF_JOB, among(Holder.worker, "workers"))
+
+
+def count(reader: RowReader, job: Job) -> int:
+    """How many take part in a private job."""
+    return len(reader.session.scalars(select(Holder.worker).where(_OF_JOB), {"job": job.id}).all())
+
+
+def busy(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, frozenset[Address]]:
+    """Returns by round the workers that get no further task there: each answers once in a round of a private job.
+
+    One whose answer was refused gets none in any round: an honest one is within the bounds.
+    """
+    if jobs.spec(job).private is None:
+        return dict.fromkeys(rounds, frozenset[Address]())
+    rows = reader.session.execute(_BUSY, {"job": job.id, "rounds": list(rounds)}).all()
+    refused = {worker for worker, _, state in rows if state == ReplicaState.REJECTED}
+    return {number: frozenset(refused | {worker for worker, of, _ in rows if of == number}) for number in rounds}
+
+
+_BUSY: Final = (
+    select(Replica.worker, Task.round, Replica.state)
+    .join(Task, Task.id == Replica.task_id)
+    .where(
+        Replica.job_id == bindparam("job"),
+        or_(
+            Replica.state == ReplicaState.REJECTED,
+            and_(Replica.state.in_((*IN_FLIGHT, *PAID)), Task.round.in_(bindparam("rounds", expanding=True))),
+        ),
+    )
+)
+
+
+def scales(reader: RowReader, job: Job, tasks: Sequence[Task]) -> tuple[float, ...]:
+    """Returns what the merge multiplies the tasks' answers by: 1 but where they weigh as their holders' rows."""
+    data = jobs.spec(job).private
+    if data is None or data.rows_cap is None:
+        return (1.0,) * len(tasks)
+    replicas = [task.uploader or "" for task in tasks]
+    told = dict(reader.session.execute(_TOLD, {"job": job.id, "replicas": replicas}).all())
+    rows = [private_jobs.counted(told.get(replica), data.least_rows, data.rows_cap) for replica in replicas]
+    return private_jobs.scales(rows)
+
+
+_TOLD: Final = (
+    select(Replica.id, Holder.rows)
+    .join(Holder, and_(Holder.job_id == Replica.job_id, Holder.worker == Replica.worker))
+    .where(_OF_JOB, among(Replica.id, "replicas"))
+)

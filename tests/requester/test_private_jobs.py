@@ -1,0 +1,277 @@
+"""Jobs whose rows stay with their holders: who is drawn, what is refused, what an answer weighs."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.job import JobSpec
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import private_jobs
+from gradmarket.market.rules.faults import FaultKind, StepFault
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Digest, JobState, ReplicaState
+from gradmarket.market.wire import LeaseReturn
+from gradmarket.requester.store import holders, newcomers, progress, visibility
+from gradmarket.requester.store.tables import Audit, Job
+from tests.databases import BOTH
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters
+from tests.requester.market_workers import HONEST, IDLE, Behaviour, SimWorker, filled, key_of, scaled
+
+pytestmark = BOTH
+
+INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 2}}
+
+
+def listed(count: int, **more: Any) -> dict[str, Any]:
+    """The data of a private job whose holders are the first so many workers of the floor."""
+    return {"inputs": INPUTS, "holders": [address_of(key_of(f"worker {n}")) for n in range(count)], **more}
+
+
+def join(market: MarketFixture, worker: SimWorker, rows: int | None = None) -> SimWorker:
+    with market.context.begin() as work:
+        holders.join(work, market.job, worker.address, rows, market.clock())
+    return worker
+
+
+def holder(market: MarketFixture, behaviour: Behaviour = HONEST, rows: int | None = None) -> SimWorker:
+    return join(market, market.worker(behaviour), rows)
+
+
+def answered_by(market: MarketFixture, number: int) -> list[str]:
+    """The workers whose answers a round has taken, sorted."""
+    named = {replica.id: replica.worker for replica in market.replicas()}
+    return sorted(named[task.uploader] for task in market.tasks() if task.round == number and task.payload)
+
+
+def test_each_holder_answers_once_in_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(3), rounds=3, tasks_per_round=3)
+    three = [holder(market, rows=10) for _ in range(3)]
+    market.play()
+    assert market.state() == JobState.FINISHED
+    for number in range(3):
+        assert answered_by(market, number) == sorted(one.address for one in three)
+    assert market.earned() == {one.address: 3 * PRICE for one in three}
+    check_books(market)
+
+
+def test_a_round_takes_some_of_the_holders(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(5), rounds=8, tasks_per_round=2)
+    five = [holder(market) for _ in range(5)]
+    market.play()
+    assert market.state() == JobState.FINISHED
+    rounds = [answered_by(market, number) for number in range(8)]
+    assert all(len(set(workers)) == 2 for workers in rounds)
+    assert len({worker for workers in rounds for worker in workers}) > 2
+    assert {worker for workers in rounds for worker in workers} <= {one.address for one in five}
+
+
+def test_who_holds_nothing_gets_no_task_and_no_reservation(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(1), rounds=2)
+    honest = holder(market)
+    strangers = [market.worker(reserved=0) for _ in range(5)] + [market.worker()]
+    with market.reading() as reader:
+        job = reader.get_one(Job, market.job)
+        covered = newcomers.next_covered(reader, job, market.clock())
+    assert not {one.address for one in strangers} & set(covered)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert set(market.earned()) == {honest.address}
+    assert {replica.worker for replica in market.replicas()} == {honest.address}
+
+
+def test_a_worker_that_told_of_no_rows_is_told_why_it_waits(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(2), tasks_per_round=2)
+    holder(market, IDLE)
+    absent = market.worker()
+    market.gather()
+    with market.reading() as reader:
+        assert "told of no rows of its own" in progress.why_no_lease(reader, absent.address, market.clock())
+
+
+def test_a_holder_that_leaves_is_replaced(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(3), rounds=1, tasks_per_round=2)
+    idle = holder(market, IDLE)
+    others = [holder(market) for _ in range(2)]
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    assert answered_by(market, 0) == sorted(one.address for one in others)
+    assert idle.address not in market.earned()
+
+
+@pytest.mark.parametrize("spoiled", [filled("w", np.nan), filled("w", np.inf), scaled(1e6), filled("loss", np.nan)])
+def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, spoiled) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(3), rounds=2, tasks_per_round=2, norm_bound=100.0)
+    cheat = holder(market, spoiled)
+    others = [holder(market) for _ in range(2)]
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    assert cheat.address not in market.earned()
+    assert market.earned() == {one.address: 2 * PRICE for one in others}
+    refused = market.replicas(cheat)
+    assert len([one for one in refused if one.state == ReplicaState.REJECTED]) <= 1, "refused once, drawn no more"
+    after = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[-1].updated)))
+    assert np.isfinite(after["w"]).all()
+
+
+def test_five_cheats_on_the_list_do_not_pause_the_job(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(6), rounds=2, norm_bound=100.0)
+    for _ in range(5):
+        holder(market, scaled(1e6))
+    honest = holder(market)
+    market.play(passes=200)
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {honest.address: 2 * PRICE}
+
+
+def test_one_holder_that_reports_a_fault_does_not_pause_the_job(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(2), rounds=1)
+    one, other = holder(market), holder(market)
+    market.gather()
+    (taker,) = (worker for worker in (one, other) if worker.held)
+    held = taker.newest()
+    fault = StepFault(kind=FaultKind.DATA_REFUSED, node="", partition="train-0", message="row 7 is 3.25", row=7)
+    taker.say(
+        given_up=[LeaseReturn(replica=held.lease.replica, fence=held.lease.fence, failed=True, reason="", fault=fault)]
+    )
+    market.drive()
+    assert market.state() == JobState.RUNNING
+    assert market.replica(taker).fault is None, "what it says of its rows is not kept"
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+
+
+def test_no_private_task_is_audited_and_no_answer_is_served(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(1), rounds=2)
+    holder(market)
+    market.until(lambda: market.tasks()[0].payload)
+    assert not market.all(Audit)
+    payload = market.tasks()[0].payload
+    with market.reading() as reader:
+        assert visibility.is_holders(reader, payload)
+        assert not visibility.is_holders(reader, market.rounds()[0].parameters)
+
+
+def test_an_open_jobs_answer_is_no_holders(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=2)
+    for _ in range(3):
+        market.worker()
+    market.until(lambda: market.tasks()[0].payload)
+    with market.reading() as reader:
+        assert not visibility.is_holders(reader, market.tasks()[0].payload)
+
+
+def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Who claims a billion rows weighs as who has as many as the cap, and the round merged again gives the same."""
+    data = listed(2, rows_cap=30, least_rows=1)
+    market = new_floor(data=data, rounds=2, tasks_per_round=2)
+    answers = {}
+
+    def kept(name: str, value: float) -> Behaviour:
+        return Behaviour(lambda answer, _address: answers.setdefault(name, answer | {"w": np.full(4, value, "f4")}))
+
+    holder(market, kept("small", 1.0), rows=10)
+    holder(market, kept("huge", 5.0), rows=10**9)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    before = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[0].parameters)))["w"]
+    after = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[0].updated)))["w"]
+    mean = (1.0 * 10 + 5.0 * 30) / 40
+    np.testing.assert_allclose(after, before - np.float32(0.125 * mean), rtol=1e-6)
+
+
+def test_what_a_holder_told_first_stands(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(1))
+    one = holder(market, rows=10)
+    join(market, one, 10)
+    with pytest.raises(Conflict, match="10 rows before"):
+        join(market, one, 1000)
+
+
+def test_weighted_rounds_are_merged_again_after_a_crash(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(2, rows_cap=30), rounds=3, tasks_per_round=2)
+    holder(market, rows=3), holder(market, rows=20)
+    market.until(lambda: len(market.rounds()) > 1)
+    market.crash()
+    market.play()
+    assert market.state() == JobState.FINISHED
+
+
+SPEC = {
+    "name": "private",
+    "model": {"architecture": "mlp"},
+    "data": {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 8},
+    "step": {"rows": 8},
+    "optimizer": {"lr": 0.1},
+    "rounds": 1,
+    "price": "1",
+}
+
+
+def test_a_private_job_has_one_replica_a_task() -> None:
+    spec = JobSpec.model_validate(SPEC)
+    assert spec.private is not None
+    assert spec.decided_alone
+    assert JobSpec.model_validate(spec.model_dump(mode="json")) == spec
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"replication": {"replicas": 3}}, "none can vote"),
+        ({"replication": {"name": "audited", "audit": 0.5}}, "no auditor can repeat"),
+        ({"audit": {"probability": 0.1}}, "no auditor can repeat"),
+        ({"audit": {"probability": 0.1}, "verifier": {"name": "loss_change"}}, "loss_change"),
+        ({"sampling": "epochs"}, "draws from its own rows"),
+        ({"step": {"rows": 9}}, "a step takes 9 rows"),
+        ({"evaluation": {}}, "rows of your own"),
+        ({"data": SPEC["data"] | {"rows_cap": 5}, "aggregator": {"name": "median"}}, "only the mean"),  # type: ignore[operator]
+        ({"data": SPEC["data"] | {"holders": ["0x" + "ab" * 20, "0x" + "AB" * 20]}}, "stands there twice"),  # type: ignore[operator]
+        ({"data": SPEC["data"] | {"holders": []}}, "at least 1"),  # type: ignore[operator]
+    ],
+)
+def test_what_needs_others_to_have_the_rows_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        JobSpec.model_validate(SPEC | changes)
+
+
+def test_an_untold_number_of_rows_weighs_least() -> None:
+    assert private_jobs.counted(None, 8, 100) == 8
+    assert private_jobs.counted(10**12, 8, 100) == 100
+    assert private_jobs.counted(50, 8, 100) == 50
+    assert private_jobs.scales([1, 3]) == (0.5, 1.5)
+
+
+NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
+
+
+def test_a_job_of_named_privacy_ends_at_its_epsilon_and_tells_no_loss(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(2), rounds=50, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
+    holder(market), holder(market)
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    spec = JobSpec.model_validate(market.the_job().spec)
+    assert spec.privacy is not None
+    assert len(market.rounds()) == spec.privacy.rounds < 50
+    assert "of epsilon 4 is spent" in market.the_job().reason
+    assert [row.loss for row in market.rounds()] == [None] * spec.privacy.rounds
+    assert "loss" not in {key for event in market.events("round_closed") for key, value in event.items() if value}
+
+
+def test_the_noise_is_the_services_and_the_same_when_a_round_is_merged_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(2), rounds=4, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
+    ends = Behaviour(lambda answer, _address: answer | {"w": np.zeros(4, np.float32)})
+    holder(market, ends), holder(market, ends)
+    market.until(lambda: len(market.rounds()) > 1)
+    once = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[1].parameters)))["w"]
+    market.crash()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    ended = tensors.unpack(market.context.blobs.read(Digest(market.final_parameters())))["w"]
+    for before, after, rounds in ((first_parameters()["w"], once, 1), (once, ended, 3)):
+        moved = (before - after) / 0.125
+        assert (moved != 0).all(), "answers of zeros: what moves is the noise alone"
+        assert np.abs(moved).max() < 6 * math.sqrt(rounds) * 2.0 * 5.0 / 2

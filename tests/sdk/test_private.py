@@ -1,0 +1,79 @@
+"""A private job on a served market: holders' workers train it, and each row is with its holder alone."""
+
+import json
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from gradmarket import Market
+from gradmarket.demo.service import Service
+from gradmarket.worker import wallet
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HOLDERS = 3
+
+
+@pytest.fixture(scope="module")
+def example(served: Service) -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("GRADMARKET_DATA", str(served.data))
+        yield runpy.run_path(str(EXAMPLES / "holders.py"))
+
+
+@pytest.fixture(scope="module")
+def trained(example: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, market: Market) -> tuple[str, Path]:
+    """The job's id, and the folder of its holders."""
+    folder = tmp_path_factory.mktemp("holders")
+    return example["main"](8, HOLDERS, folder, seed=1).id, folder
+
+
+def test_holders_train_and_are_paid_and_nobody_else_is(
+    trained: tuple[str, Path], market: Market, served: Service
+) -> None:
+    job_id, folder = trained
+    job = market.job(job_id)
+    assert job.state == "finished"
+    assert job.metrics["accuracy"] > 0.6, "a guess is at a tenth"
+    paid = httpx.get(f"{served.place.url}/v1/jobs/{job_id}/workers").json()["items"]
+    holders = {wallet.load(folder / f"holder-{number}", None).address for number in range(HOLDERS)}
+    assert {one["address"] for one in paid if int(one["earned"])} == holders
+    assert {one["accepted"] for one in paid} <= {8}
+
+
+def test_no_byte_of_a_row_left_its_holder(example: dict[str, Any], trained: tuple[str, Path], served: Service) -> None:
+    _, folder = trained
+    theirs, own = example["digits"](HOLDERS)
+    kept = [path.read_bytes() for path in served.data.rglob("*") if path.is_file()]
+    logs = [path.read_bytes() for path in (served.data.parent / "logs").rglob("*") if path.is_file()]
+    assert any(own[0][0].tobytes() in data for data in kept), "the requester's own rows are found so"
+    for x, _y in theirs:
+        for row in x[:50]:
+            distinct = row[np.flatnonzero(row)][:12].tobytes()
+            assert not any(row.tobytes() in data or distinct in data for data in [*kept, *logs])
+    for number in range(HOLDERS):
+        elsewhere = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "rows"]
+        for path in elsewhere:
+            assert theirs[number][0][0].tobytes() not in path.read_bytes(), path
+
+
+def test_no_route_serves_a_holders_answer(trained: tuple[str, Path], served: Service) -> None:
+    job_id, _ = trained
+    tasks = httpx.get(f"{served.place.url}/v1/jobs/{job_id}/tasks").json()["items"]
+    roots = [task["root"] for task in tasks if task.get("root")]
+    assert roots
+    for token in (None, served.place.token):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        for root in roots[-3:]:
+            assert httpx.get(f"{served.place.url}/v1/blobs/{root}", headers=headers).status_code in (401, 404)
+
+
+def test_who_is_not_on_the_list_does_not_take_part(trained: tuple[str, Path], served: Service) -> None:
+    """The floor's own worker, which has no dataset, was asked for no task."""
+    job_id, _ = trained
+    log = (served.data.parent / "logs" / "worker.log").read_text()
+    assert f'"job": "{job_id}"' not in json.dumps([line for line in log.splitlines() if "Working on" in line])

@@ -1,0 +1,28 @@
+"""The split of examples/holders.py is uneven, and its ten holders learn together what none of them could alone."""
+
+import numpy as np
+import pytest
+
+from benchmarks import private
+from benchmarks.private import Holders
+
+
+@pytest.fixture(scope="module")
+def holders() -> Holders:
+    return Holders(0)
+
+
+def test_holders_lack_digits_and_differ_in_size(holders: Holders) -> None:
+    sizes = [len(y) for _, y in holders.theirs]
+    assert len(sizes) == 10
+    assert max(sizes) > 2 * min(sizes)
+    shares = [np.bincount(y, minlength=10) / len(y) for _, y in holders.theirs]
+    assert max(share.max() for share in shares) > 0.3, "a tenth of each digit would be even"
+    assert sum(sizes) + len(holders.own["y"]) == 1797
+
+
+def test_ten_holders_reach_an_accuracy_that_noise_lowers(holders: Holders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "ROUNDS", 6)
+    plain = holders.accuracy()
+    assert plain > 0.8
+    assert holders.accuracy(multiplier=20.0, bound=1.0) < plain - 0.1

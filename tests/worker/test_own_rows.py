@@ -1,0 +1,152 @@
+"""A holder's own rows: packed, checked against the job in the confined child, drawn from, and told of to nobody."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.machine import MachineLimits
+from gradmarket.compute.own_rows import OwnRows
+from gradmarket.data.pack import Cut, pack, write
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.errors import Refused, RunnerFailed
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.inspection import Usable, inspect
+from gradmarket.market.gradient.payload import decode
+from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.rules.faults import FaultKind
+from gradmarket.market.terms import Digest
+from gradmarket.runner import Runner
+from gradmarket.worker.markets import step_faults
+from gradmarket.worker.settings import WorkerSettings
+from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
+
+INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
+PRIVATE = SPEC | {"data": {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 16}, "norm_bound": 0.5}
+LIMITS = MachineLimits(max_flops=1e12, max_memory=2**31)
+
+
+def spec(**changes: Any) -> JobSpec:
+    return JobSpec.model_validate(PRIVATE | changes)
+
+
+def packed(folder: Path, rows: int = 32, **arrays: np.ndarray) -> OwnRows:
+    cut = Cut(rows=10**6)
+    write(pack(some_rows(rows, 4, 3) | arrays, cut), folder)
+    return OwnRows.opened(folder)
+
+
+@pytest.fixture
+def private(blobs: dict[Digest, bytes]) -> Publication:
+    document, parameters, *_ = blobs
+    made = spec()
+    assert made.private is not None
+    manifest = canonical(Manifest(inputs=made.private.inputs, partitions=()).model_dump(mode="json"))
+    blobs[named(manifest)] = manifest
+    return Publication(
+        job="0123456789abcdef", spec=made, document=document, evaluation=None, parameters=parameters,
+        manifest=named(manifest),
+    )  # fmt: skip
+
+
+def test_rows_that_fit_are_taken(tmp_path: Path, runner: Runner) -> None:
+    own = packed(tmp_path)
+    own.check(spec(), runner)
+    assert own.count == 32
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        (
+            {"x": np.ones((32, 5), np.float32)},
+            r"input x: the job reads float32\[4\] a row, the dataset has float32\[5\]",
+        ),
+        ({"x": np.ones((32, 4), np.int64)}, "the dataset has int64"),
+        ({"z": np.ones(32, np.int64)}, "input z: the job reads nothing"),
+        ({"y": np.full(32, 3, np.int64)}, "row 0 of y has 3; the model takes 0 to 2"),
+    ],
+)
+def test_rows_that_break_the_schema_are_refused_here(
+    tmp_path: Path, runner: Runner, arrays: dict[str, np.ndarray], said: str
+) -> None:
+    with pytest.raises(Refused, match=said):
+        packed(tmp_path, **arrays).check(spec(), runner)
+
+
+def test_too_few_rows_are_refused_here(tmp_path: Path, runner: Runner) -> None:
+    with pytest.raises(Refused, match="16 rows or more; the dataset has 15"):
+        packed(tmp_path, rows=15).check(spec(), runner)
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path: Path, runner: Runner) -> None:
+    own = packed(tmp_path)
+    (file,) = tmp_path.glob("train*")
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    with pytest.raises(Refused, match="not what its manifest says"):
+        own.check(spec(), runner)
+
+
+def test_a_malformed_file_is_read_in_the_confined_child_alone(tmp_path: Path, runner: Runner) -> None:
+    own = packed(tmp_path)
+    (file,) = tmp_path.glob("train*")
+    file.write_bytes(b"\xff" * 100)
+    (partition,) = own.manifest.partitions
+    lied = partition.model_copy(update={"digest": named(b"\xff" * 100), "bytes": 100})
+    false = replace(own, manifest=own.manifest.model_copy(update={"partitions": (lied,)}))
+    with pytest.raises((Refused, RunnerFailed)):
+        false.check(spec(), runner)
+
+
+def test_a_folder_without_a_packed_dataset_is_refused_with_the_command(tmp_path: Path) -> None:
+    with pytest.raises(Refused) as refused:
+        OwnRows.opened(tmp_path)
+    assert "gradmarket data pack" in refused.value.remedy
+
+
+def test_rows_differ_from_round_to_round_and_from_holder_to_holder(tmp_path: Path) -> None:
+    one, other = packed(tmp_path / "a"), packed(tmp_path / "b")
+    assert one.rows(spec(), 0) == one.rows(spec(), 0)
+    assert one.rows(spec(), 0) != one.rows(spec(), 1)
+    assert one.rows(spec(), 0) != other.rows(spec(), 0), "the draw is each holder's secret"
+
+
+@pytest.mark.parametrize("uplink", ["fp32", "int8", "two_bit"])
+def test_an_honest_answer_is_within_the_bound_whatever_its_rows(
+    tmp_path: Path, make_bench: MakeBench, private: Publication, uplink: str
+) -> None:
+    """Rows a thousand times as large give a gradient far beyond the bound; the answer is scaled down to it."""
+    private = private.model_copy(update={"spec": spec(uplink={"codec": uplink})})
+    own = packed(tmp_path / "rows", x=1000 * np.random.default_rng(0).standard_normal((32, 4)).astype(np.float32))
+    bench: Executor = make_bench(LIMITS, None, None, own)
+    asked = offer(private)
+    payload, _ = bench.work(private, asked)
+    info = bench._load(private)
+    found = inspect(info.layout, decode(info.layout, payload, codec(uplink), asked.seed), 0.5)
+    assert isinstance(found, Usable)
+    assert found.norm > 0.3
+
+
+def test_a_worker_without_rows_refuses_the_job_before_it_computes(make_bench: MakeBench, private: Publication) -> None:
+    with pytest.raises(Refused, match="this worker has none"):
+        make_bench(LIMITS).bear(private)
+
+
+def test_a_fault_tells_nothing_of_the_rows(private: Publication) -> None:
+    lease: Any = SimpleNamespace(job=private.job)
+    context: Any = SimpleNamespace(spec=lambda _job: private.spec)
+    assert step_faults.fault_of(context, lease, Refused("row 3 of y has 7")) is None
+    published: Any = SimpleNamespace(spec=lambda _job: None)
+    told = step_faults.fault_of(published, lease, Refused("row 3 of y has 7"))
+    assert told is not None
+    assert told.kind == FaultKind.REFUSED
+
+
+def test_a_dataset_is_for_one_job(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--for"):
+        WorkerSettings(dataset=tmp_path)
+    assert WorkerSettings(dataset=tmp_path, jobs=frozenset({"a"})).dataset == tmp_path  # type: ignore[arg-type]
