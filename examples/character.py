@@ -26,12 +26,12 @@ def sources() -> str:
     return "".join(path.read_text() for path in sorted(Path(json.__file__).parent.glob("*.py")))
 
 
-def windows(text: str) -> tuple[np.ndarray, np.ndarray, int]:
-    """(int64[rows, LENGTH] characters, the same moved on by one, how many characters there are)."""
+def windows(text: str, length: int = LENGTH) -> tuple[np.ndarray, np.ndarray, int]:
+    """(int64[rows, length] characters, the same moved on by one, how many characters there are)."""
     known = sorted(set(text))
     codes = np.searchsorted(known, list(text)).astype(np.int64)
-    rows = (len(codes) - 1) // LENGTH
-    x, y = (codes[start : start + rows * LENGTH].reshape(rows, LENGTH) for start in (0, 1))
+    rows = (len(codes) - 1) // length
+    x, y = (codes[start : start + rows * length].reshape(rows, length) for start in (0, 1))
     return x, y, len(known)
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import character
-import curve
 import lora
 import tabular
 
@@ -69,7 +68,8 @@ def main(names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, market_here(Path(folder)):
         for name in names:
             title, run = PICTURES[name]
-            curve.main(run().id, FOLDER / "pictures" / f"{name}.svg", title)
+            with Market() as market:
+                market.job(run().id).plot(title).save(FOLDER / "pictures" / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -8,5 +8,9 @@ PUBLIC: Final = ("Market", "TrainingJob")
 
 def __getattr__(name: str) -> Any:
     if name in PUBLIC:
-        return getattr(import_module("gradmarket.sdk"), name)
+        try:
+            return getattr(import_module("gradmarket.sdk"), name)
+        except ModuleNotFoundError as missing:
+            said = f"{name} needs {missing.name}, which is not installed: pip install 'gradmarket[sdk]'"
+            raise ImportError(said, name=missing.name) from missing
     raise AttributeError(f"module 'gradmarket' has no attribute {name!r}")

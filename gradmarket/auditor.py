@@ -16,6 +16,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import MachineLimits
+from gradmarket.compute.own_machine import AUTO, computing
 from gradmarket.compute.scoring import changes
 from gradmarket.market.audit_wire import (
     AuditAnswer,
@@ -27,7 +28,8 @@ from gradmarket.market.audit_wire import (
     SketchAnswer,
 )
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import MarketError, Refused, TensorsRefused
+from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.wire import hash_of
@@ -42,8 +44,8 @@ class Machine:
     """The auditor's resources: bytes of memory and disk, operations of one step."""
 
     folder: Path
-    device: str = "cpu"
-    threads: int = 1
+    device: str = AUTO
+    threads: int | None = None
     memory: int = 8 * 2**30
     disk: int = 16 * 2**30
     flops: float = 1e16
@@ -90,18 +92,19 @@ class Auditor:
             self._bench = self._fresh()
         raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")
 
-    def _computed(self, work: AuditWork, first: bool) -> tuple[bytes, float]:
+    def _computed(self, work: AuditWork, first: bool) -> tuple[Bytes, float]:
         """Returns the payload and the step's seconds; the first run repeats two windows where the work says so.
 
-        Where the worker's states are malformed, the whole task is repeated: it committed to them.
+        Where the worker's states are malformed, or no step goes on from them, the whole task is repeated: it committed
+        to them.
         """
         publication, offer = self._publication(work), work.offer.struct()
         if first and work.window is not None:
-            with suppress(TensorsRefused):
+            with suppress(TensorsRefused, RunnerFailed):
                 return self._bench.replay(publication, offer, work.window.window, work.window.leaves)
         return self._bench.work(publication, offer)
 
-    def _answer(self, work: AuditWork, payload: bytes, said: AuditAnswer) -> bool:
+    def _answer(self, work: AuditWork, payload: Bytes, said: AuditAnswer) -> bool:
         """Sends the answer, with score and sketch if needed; returns whether the task must be run once more."""
         if work.score is not None:
             said = said.model_copy(update={"score": self._score(work, work.score, payload)})
@@ -115,9 +118,9 @@ class Auditor:
         fields = said.model_dump(exclude={"score"}) | {"sketch": sketch, "determinism_class": self.determinism_class}
         return self._market.answer_sketch(work.task, SketchAnswer(**fields))
 
-    def _score(self, work: AuditWork, wanted: ScoreTask, own: bytes) -> ScoreRequest:
+    def _score(self, work: AuditWork, wanted: ScoreTask, own: Bytes) -> ScoreRequest:
         """Returns the scores of the accepted payload and of this auditor's own."""
-        payloads = [self._market.blob(wanted.payload), own]
+        payloads = [self._market.blob(wanted.payload), bytes(own)]
         publication, offer = self._publication(work), work.offer.struct()
         accepted, trusted = map(LossFall.of, changes(self._bench, publication, offer, wanted.seed, payloads))
         return ScoreRequest(accepted=accepted, trusted=trusted)
@@ -140,21 +143,19 @@ def opened(name: str, market: RequesterClient, token: str | None, machine: Machi
     """Yields an auditor with its runner and cache until the `with` block ends."""
     with ExitStack() as stack:
         settings = RunnerSettings(
-            threads=machine.threads,
-            device=machine.device,
             memory_bytes=machine.memory,
             seconds=machine.seconds,
             operations=int(machine.flops),
         )
-        runner = stack.enter_context(Runner(settings))
+        mine = stack.enter_context(computing(settings, machine.device, machine.threads))
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
         cache = Cache(machine.folder / "cache", machine.disk)
         fetcher = Fetcher(cache, market.url, machine.disk, bearer=lambda: bearer)
         stack.callback(fetcher.close)
         limits = MachineLimits(
-            max_flops=machine.flops, max_memory=machine.memory, max_disk=machine.disk, device=machine.device
+            max_flops=machine.flops, max_memory=machine.memory, max_disk=machine.disk, device=mine.device
         )
-        yield Auditor(name, market, runner, fetcher, limits)
+        yield Auditor(name, market, mine.runner, fetcher, limits)
 
 
 def watch(auditor: Auditor, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:

@@ -6,6 +6,7 @@ Whatever a command raises is told here, by gradmarket.mistakes: in two lines, or
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -18,6 +19,7 @@ COMMANDS: Final = {
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "demo", "The whole market on this machine: honest workers, cheats, money."),
     "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download what it trained."),
+    "new": ("gradmarket.commands.new", "new", "Write a training script and its job, which run at once."),
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("gradmarket.worker.cli.worker_commands", "app", "Sell gradients: run a worker, look after its wallet."),
     "auditor": ("gradmarket.commands.auditor_command", "app", "Run accepted tasks again: the requester's own check."),
@@ -27,6 +29,7 @@ COMMANDS: Final = {
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
     "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: what attacks gain."),
     "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and what it means."),
+    "errors": ("gradmarket.commands.errors", "errors", "Every kind of error of the API, and what to do about it."),
     "backup": ("gradmarket.commands.backup", "backup", "Copy the service's database, blobs and keys while it serves."),
     "restore": ("gradmarket.commands.backup", "restore", "Check a backup, and copy it into a new data folder."),
     "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to mend it."),
@@ -64,7 +67,11 @@ class LazyGroup(TyperGroup):
             subcommand = getattr(at, "commands", {}).get(word)
             if subcommand is None:
                 break
-            name, at = f"{name} {word}", _loaded(word) if at is self else subcommand
+            name = f"{name} {word}"
+            try:
+                at = _loaded(word) if at is self else subcommand
+            except ModuleNotFoundError:
+                break
         return name
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -101,9 +108,18 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gradmarket {version('gradmarket')}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of what goes wrong; anywhere.")] = False,
+    shown: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """A marketplace for gradients: train a model on strangers' GPUs, pay for work."""
 

@@ -37,7 +37,7 @@ def find(url: str | None = None, token: str | None = None, data: Path | None = N
     address = url or os.environ.get(URL) or here
     if address is None:
         fix = f"start one with `gradmarket serve`, or name one with --market or {URL}"
-        raise NotFound(f"no service: nothing is written in {folder / 'url'}; {fix}")
+        raise NotFound(f"no service: nothing is written in {folder / 'url'}", fix)
     _check_address(address)
     credential = token or os.environ.get(TOKEN)
     if credential is None and here is not None and address.rstrip("/") == here.rstrip("/"):

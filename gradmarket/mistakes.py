@@ -9,7 +9,6 @@ from typing import Final
 
 import typer
 from pydantic import ValidationError
-from sqlalchemy.exc import SQLAlchemyError
 from typer import TyperException
 
 from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
@@ -46,9 +45,11 @@ KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (LocalChainFailed, "run `gradmarket doctor`, or name a node with --rpc"),
     (OutOfMemory, "free some memory, or raise --max-memory"),
     (RunnerFailed, "run `gradmarket doctor`, and try again"),
-    (SQLAlchemyError, "start the database, or set GRADMARKET_DATABASE anew"),
 )
 """What to do about an error that does not say so itself: the first kind that it is of."""
+DATABASE: Final = "start the database, or set GRADMARKET_DATABASE anew"
+EXTRAS: Final = {"worker": "worker", "wallet": "worker", "auditor": "worker", "data": "sdk"}
+"""Command -> the extra that installs what it imports; the other commands that need one are the service's."""
 PLAIN: Final = (Refused, NotFound, Conflict)
 """Errors whose detail says it all; the others' names say what it is about."""
 NUMBERS: Final = {
@@ -61,6 +62,7 @@ NUMBERS: Final = {
     errno.EROFS: "name a place that can be written",
     errno.ENOSPC: "free some space on the disk",
     errno.EDQUOT: "free some space on the disk",
+    errno.ENAMETOOLONG: "name it with fewer letters",
     errno.EADDRINUSE: "name another port with --port, or stop what listens there",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
@@ -101,11 +103,17 @@ def of(error: BaseException, command: str) -> Mistake:
         return Mistake(_one_line(getattr(error, "format_message", error.__str__)()), usage, kind)
     if isinstance(error, MarketError):
         said = error.detail if type(error) in PLAIN and error.detail else error
-        return Mistake(_one_line(said), error.remedy or _known(error) or usage, kind, fields=_fields(error))
+        known = _known(error)
+        fix = known or error.remedy if isinstance(error, ServiceProblem) else error.remedy or known
+        return Mistake(_one_line(said), fix or usage, kind, fields=_fields(error))
     if isinstance(error, ValidationError):
         return Mistake(": ".join(first_fault(error)), usage, kind)
-    if isinstance(error, SQLAlchemyError):
-        return Mistake(f"the database: {_one_line(getattr(error, 'orig', None) or error)}", _known(error), kind)
+    if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
+        return Mistake(f"the database: {_one_line(getattr(error, 'orig', None) or error)}", DATABASE, kind)
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "gradmarket").startswith("gradmarket"):
+        extra = EXTRAS.get(command.removeprefix("gradmarket ").split(" ")[0], "service")
+        said = f"`{command}` needs {error.name}, which is not installed"
+        return Mistake(said, f"pip install 'gradmarket[{extra}]'", kind)
     if isinstance(error, OSError):
         return Mistake(_os_error(error), NUMBERS.get(error.errno or 0, usage), kind)
     said = f"gradmarket itself is at fault: {kind}: {_one_line(error)}"

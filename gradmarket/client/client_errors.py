@@ -28,8 +28,8 @@ class Field:
 class ServiceProblem(MarketError):
     """The service refused."""
 
-    def __init__(self, status: int, detail: str, fields: tuple[Field, ...] = ()) -> None:
-        super().__init__(f"{status}: {detail[:LONGEST_DETAIL]}")
+    def __init__(self, status: int, detail: str, fields: tuple[Field, ...] = (), remedy: str = "") -> None:
+        super().__init__(f"{status}: {detail[:LONGEST_DETAIL]}", remedy[:LONGEST_DETAIL])
         self.status = status
         self.detail = detail[:LONGEST_DETAIL]
         self.fields = fields
@@ -63,4 +63,5 @@ def problem(status: int, reason: str, body: bytes) -> ServiceProblem:
     listed = details.get("errors")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     fields = tuple(Field(str(entry.get("field")), str(entry.get("detail"))) for entry in entries)
-    return ServiceProblem(status, str(details.get("detail") or details.get("title") or text), fields)
+    said, remedy = (str(details.get(name) or "") for name in ("detail", "remedy"))
+    return ServiceProblem(status, said or str(details.get("title") or text), fields, remedy)

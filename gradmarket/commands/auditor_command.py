@@ -1,6 +1,5 @@
 """`gradmarket auditor run`: the requester's own machine runs accepted tasks again."""
 
-import re
 import signal
 import socket
 import threading
@@ -12,9 +11,10 @@ import typer
 
 from gradmarket.auditor import Done, Machine, opened, watch
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.runner.settings import DEVICE
+from gradmarket.mistakes import tell
 
 PAUSE_S = 0.5
 
@@ -32,8 +32,8 @@ def run(
     token: TokenOption = None,
     data: DataOption = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of downloads; else auditor in the data folder.")] = None,
-    device: Annotated[str, typer.Option(help="What computes: cpu, or cuda. It decides the determinism class.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Threads of a step; part of the class.")] = 1,
+    device: Annotated[str, typer.Option(help="What computes: auto, cpu, or cuda; part of the class.")] = AUTO,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads of a step; part of the class.")] = None,
     max_memory: Annotated[int, typer.Option(min=2**28, help="Bytes that a step may take.")] = Machine.memory,
     max_disk: Annotated[int, typer.Option(min=2**20, help="Bytes that downloads may take.")] = Machine.disk,
     as_json: JsonOption = False,
@@ -46,20 +46,36 @@ def run(
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: ending.set())
-    if not re.fullmatch(DEVICE, device):
-        raise Refused(f"--device {device}: there is cpu, cuda, and cuda:1 and the like", "name one of them")
+    try:
+        device_name(device)
+    except ValueError as error:
+        raise Refused(f"--device: {error}", "name one of them") from error
     endpoint = find(market, token, data)
     machine = Machine(cache or data_folder(data) / "auditor", device, threads, max_memory, max_disk)
     name = f"{socket.gethostname()} {device}"
     with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
         typer.echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
-        watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), lambda done: _say(done, as_json))
+        watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
 
 
-def _say(done: Done | MarketError, as_json: bool) -> None:
-    if isinstance(done, MarketError):
-        typer.echo(f"error: {done}", err=True)
-    elif as_json:
+class Teller:
+    """Says what was done, and an error once until it is another one or something was done: it is tried on."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json, self._error = as_json, ""
+
+    def __call__(self, done: Done | MarketError) -> None:
+        error = str(done) if isinstance(done, MarketError) else ""
+        if isinstance(done, MarketError) and error != self._error:
+            tell(done, "gradmarket auditor run", self._as_json)
+            typer.echo("It is tried again until it works; Ctrl-C ends this.", err=True)
+        elif isinstance(done, Done):
+            _say(done, self._as_json)
+        self._error = error
+
+
+def _say(done: Done, as_json: bool) -> None:
+    if as_json:
         say_json(asdict(done))
     else:
         otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.data import sources
 from gradmarket.data.inputs import Arrays, chosen
-from gradmarket.data.pack import MANIFEST, Cut, Packed, file_name, pack, write
+from gradmarket.data.pack import Cut, Packed, pack, write
 from gradmarket.endpoint import find
 from gradmarket.market.data import formats
-from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.data.manifest import MANIFEST, Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 
@@ -86,7 +86,7 @@ def upload(
     body, manifest = _manifest(folder / MANIFEST)
     with find(market, token, data).market() as client:
         for partition in manifest.partitions:
-            path = folder / file_name(partition)
+            path = folder / partition.file
             if path.is_file():
                 client.upload(_checked(path, partition.digest))
         digest = client.upload(body)

@@ -1,13 +1,18 @@
 """Shared by the commands: common options, and how answers are printed."""
 
 import json
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import BaseModel
 
-from gradmarket.market.errors import Refused
+from gradmarket.endpoint import find
+from gradmarket.market.errors import MarketError, Refused
+
+COMPLETED: Final = 200
+"""Jobs that a completion looks through."""
 
 MarketOption = Annotated[
     str | None, typer.Option("--market", help="Address of the service; else GRADMARKET_URL, else this machine's own.")
@@ -20,7 +25,21 @@ DataOption = Annotated[
     typer.Option("--data", help="The service's data folder on this machine; else GRADMARKET_DATA, else data."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+
+
+def _job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Returns for a shell's completion the ids that begin so, each with the job's name and state; none without a
+    service: a completion says nothing of faults."""
+    asked = context.params
+    try:
+        with find(asked.get("market"), asked.get("token"), asked.get("data")).market() as client:
+            jobs = islice(client.jobs(), COMPLETED)
+            return [(job.id, f"{job.name} ({job.state})") for job in jobs if job.id.startswith(incomplete)]
+    except MarketError:
+        return []
+
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=_job_ids)]
 
 
 def writable(path: Path) -> Path:

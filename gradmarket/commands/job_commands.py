@@ -11,17 +11,21 @@ from rich.table import Column, Table
 
 from gradmarket.commands import calibration, ledger, plan, progress, proposal
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, writable
+from gradmarket.commands.following import follow, sentence
 from gradmarket.commands.job_file import read_job
 from gradmarket.commands.job_reference import reference
 from gradmarket.endpoint import find
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
 
+INTERRUPTED: Final = 130
+"""The exit code of shells for what Ctrl-C ended."""
 STEERING: Final = {
     "pause": "Give out no more leases; what is in flight is judged and paid.",
     "resume": "Go on after a pause.",
@@ -57,7 +61,7 @@ def _warning(spec: JobSpec, token: TokenUnit) -> str:
         f"{spec.name}: costs at most {token.text(most)}, {_expected(spec, most, token)}: {spec.rounds} rounds of "
         f"{_tasks(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
         f"Each that agrees is paid {_priced(spec, token)}. What is not earned comes back.\n"
-        "Workers see the model and the training data of this job."
+        f"{private_jobs.seen(spec.private is not None)}"
     )
 
 
@@ -131,8 +135,17 @@ def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None
         token = TokenUnit.of(client.chain())
         shown = nullcontext(say_json) if as_json else progress.display(Console(), token)
         with shown as show:
-            ended = progress.follow(client, job, show)
+            try:
+                ended = follow(client, job, show, _away)
+            except KeyboardInterrupt:
+                typer.echo(f"The job goes on without you: `gradmarket job watch {job}` shows it again.", err=True)
+                raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(0 if ended.state is JobState.FINISHED else 1)
+
+
+def _away(_job: JobView, error: MarketError, tries: int) -> None:
+    if tries == 1:
+        typer.echo(sentence(error), err=True)
 
 
 @app.command()

@@ -5,19 +5,29 @@ from typing import Any, Final
 
 from gradmarket.client import RequesterClient
 from gradmarket.json_input import checked, read
+from gradmarket.market import admissible
+from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 
 THE_JOB: Final = "the job"
+MEND: Final = "mend it in the file; docs/job.md has every field (`gradmarket job reference`)"
 Market = Callable[[], RequesterClient]
 
 
 def read_job(file: str, market: Market) -> tuple[dict[str, Any], JobSpec]:
-    """Returns the job as it is posted, and checked. The market is asked for its token only if an amount names one."""
+    """Returns the job as it is posted, checked as by a service, which is asked only if an amount names a token."""
 
     def token() -> TokenUnit:
         with market() as client:
             return TokenUnit.of(client.chain())
 
     posted = in_smallest(read(file), token)
-    return posted, checked(JobSpec, posted, THE_JOB)
+    try:
+        spec = checked(JobSpec, posted, THE_JOB)
+        admissible.check(spec)
+    except JobRefused as error:
+        raise Refused(error.detail, MEND) from error
+    except Refused as error:
+        raise Refused(error.detail, error.remedy or MEND) from error
+    return posted, spec

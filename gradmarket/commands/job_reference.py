@@ -18,8 +18,8 @@ A job is a JSON object. `gradmarket job submit FILE.json` posts it, and `POST /v
 made by `gradmarket job reference > docs/job.md`; an editor completes and checks a file that begins with
 `"$schema": "docs/job.schema.json"` (made by `gradmarket job reference --schema`).
 
-Amounts are whole numbers of the token's smallest unit as strings; in a file and in the page's form they may be written
-like `"0.01 GRAD"` or `"1e18 units"`. A field without a default is needed.
+Amounts are written like `"0.01 GRAD"` or `"1e18 units"`, or as whole numbers of the token's smallest unit in a
+string. A field without a default is needed.
 """
 COLUMNS: Final = "| field | kind | default | meaning |\n|---|---|---|---|\n"
 PLUGINS: Final = {

@@ -1,5 +1,6 @@
 """`gradmarket job plan`: what a job would need and cost, and how safe it would be, before it is posted."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +17,7 @@ from gradmarket.commands.resources import Speed, lines, resources
 from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
@@ -24,10 +26,18 @@ ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Sh
 AuditOption = Annotated[
     float | None, typer.Option(min=0.0, max=1.0, help="Probability of an audit, in place of the job's own.")
 ]
-AmountOption = Annotated[int, typer.Option(min=0, help="In the token's smallest unit.")]
+AmountOption = Annotated[str, typer.Option(help='Like "0.5 GRAD", or in the smallest unit.')]
 SpeedOption = Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")]
 LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's link.")]
 DEFAULT_SHARES = (0.1, 0.2, 0.3)
+
+
+def _prices(written: str, price: int, service: Callable[[], RequesterClient]) -> float:
+    """Returns an amount in prices. The market is asked for its token only if the amount names a unit."""
+    if written.isascii() and written.isdigit():
+        return int(written) / price
+    with service() as client:
+        return TokenUnit.of(client.chain()).parse(written) / price
 
 
 def plan(
@@ -36,9 +46,9 @@ def plan(
     colluders: ShareOption = None,
     workers: Annotated[int | None, typer.Option(min=2, help="Workers in the market; many if not given.")] = None,
     audit: AuditOption = None,
-    stake: AmountOption = 0,
-    saved: Annotated[int | None, typer.Option(min=0, help="What not computing saves; the price if none.")] = None,
-    benefit: AmountOption = 0,
+    stake: AmountOption = "0",
+    saved: Annotated[str | None, typer.Option(help="What not computing saves; the price if none.")] = None,
+    benefit: AmountOption = "0",
     picture: Annotated[Path | None, typer.Option("--svg", help="File to draw it to.")] = None,
     tflops: SpeedOption = 10.0,
     mbit: LinkOption = 100.0,
@@ -57,8 +67,8 @@ def plan(
 
     _, spec = read_job(file, service)
     picture, price = picture and writable(picture), spec.price.most
-    own = price if saved is None else saved
-    assumed = Assumed(_shares(colluders or DEFAULT_SHARES), workers, audit, stake / price, own / price, benefit / price)
+    risked, own, gained = (_prices(written, price, service) for written in (stake, saved or str(price), benefit))
+    assumed = Assumed(_shares(colluders or DEFAULT_SHARES), workers, audit, risked, own, gained)
     outlook = _forecast(spec, assumed) if trust or picture else None
     if picture and outlook:
         picture.write_text(svg(outlook, workers))
@@ -80,6 +90,8 @@ def _print(spec: JobSpec, takes: list[tuple[str, str]]) -> None:
 
 
 def _forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
+    if spec.private:
+        raise Refused("--trust is about votes and audits, and a private job has neither: see docs/private.md")
     if spec.verifier.scored:
         raise Refused("--trust needs audits that compare answers; loss_change scores them: see docs/loss_change.md")
     return forecast(spec, assumed)
@@ -94,13 +106,29 @@ def _shares(given: list[float] | tuple[float, ...]) -> tuple[Fraction, ...]:
 
 def _costs(spec: JobSpec) -> dict[str, Any]:
     policy = spec.replication
-    return {
-        "job": spec.name,
-        "tasks": spec.all_needed,
-        "replicas": f"{policy.replicas} to {policy.max_replicas}",
-        "price": str(spec.price.most),
-        "at_most": str(spec.most_expensive),
-    } | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
+    return (
+        {
+            "job": spec.name,
+            "tasks": spec.all_needed,
+            "replicas": f"{policy.replicas} to {policy.max_replicas}",
+            "price": str(spec.price.most),
+            "at_most": str(spec.most_expensive),
+        }
+        | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
+        | ({"privacy": _private(spec)} if spec.privacy else {})
+    )
+
+
+def _private(spec: JobSpec) -> str:
+    """Returns what the job's models may tell of one holder."""
+    asked = spec.privacy
+    if asked is None:
+        return "none"
+    rounds = min(spec.rounds, asked.rounds)
+    said = f"epsilon {asked.after(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
+    noise = asked.noise_multiplier * spec.norm_bound / spec.tasks_per_round
+    ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""
+    return f"{said}{ends}; the mean of a round gets noise of deviation {noise:.3g}"
 
 
 def _told(expected: Forecast, assumed: Assumed) -> dict[str, Any]:

@@ -1,38 +1,17 @@
 """Live progress of a job: round, loss, accuracy, accepted, rejected, paid, and why it waits."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
-from gradmarket.client import RequesterClient
+from gradmarket.commands.following import Show
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.terms import JobState
 from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import JobView
-
-Show = Callable[[JobView], None]
-OVER: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
-NEWS: Final = ("round_closed", "paused", "resumed", "published", *OVER)
-LOOK_EVERY_S: Final = 0.5
-
-
-def follow(market: RequesterClient, job_id: str, show: Show) -> JobView:
-    """Shows the job at every relevant change until it has ended; returns its last view."""
-    show(market.job(job_id))
-    looked = 0.0
-    for event in market.watch(job_id):
-        if event is None or event.kind in NEWS or time.monotonic() - looked > LOOK_EVERY_S:
-            show(market.job(job_id))
-            looked = time.monotonic()
-    job = market.job(job_id)
-    show(job)
-    return job
 
 
 @contextmanager

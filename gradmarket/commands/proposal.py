@@ -15,7 +15,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import Link
+from gradmarket.market.job_links import Downlink
 from gradmarket.market.model.task_cost import cost
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, momentum, proposed
@@ -50,7 +50,7 @@ def propose(
     one = cost(info.document, bound, GradientStep(rows=spec.step.rows, microbatch=spec.step.microbatch))
     sent = {name: payload_bytes(info.layout, codec(name)) for name in CODECS}
     many = workers or spec.sizes.most * spec.replication.replicas
-    links = {name: spec.model_copy(update={"downlink": Link(codec=_downlink(name))}) for name in CODECS}
+    links = {name: spec.model_copy(update={"downlink": Downlink(codec=_downlink(name))}) for name in CODECS}
     fetched = {name: task_download(other, info, one.state, many) for name, other in links.items()}
     size, link = TaskSize(one.operations / (tflops * 1e12), fetched, sent), HomeLink(down, up)
     choice = proposed(size, link, spec.rounds * spec.step.moves)

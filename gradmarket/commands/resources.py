@@ -13,7 +13,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import LinkedData, ReadyModel
+from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.task_cost import cost
 from gradmarket.requester.blobs.disk import DiskBlobs
@@ -122,7 +122,16 @@ def task_download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -
     if not spec.downlink.small:
         return whole
     since = max(1, -(-workers * spec.rounds // (spec.sizes.all * spec.replication.replicas)))
-    return min(whole, since * update_bytes(info.layout, codec(spec.downlink.codec)))
+    return min(whole, since * _update_bytes(spec, info))
+
+
+def _update_bytes(spec: JobSpec, info: DocumentInfo) -> int:
+    """Returns the bytes of a round's update: the mean, where the first rounds have another codec."""
+    later, first = update_bytes(info.layout, codec(spec.downlink.codec)), spec.downlink.first
+    if first is None:
+        return later
+    more = update_bytes(info.layout, codec(first.codec)) - later
+    return later + more * min(first.rounds, spec.rounds) // spec.rounds
 
 
 def _turns(spec: JobSpec, workers: int) -> int:
@@ -167,8 +176,10 @@ def in_bytes(count: int) -> str:
 
 
 def _manifest(spec: JobSpec, market: Service) -> Manifest:
-    if isinstance(spec.data, LinkedData):
-        return Manifest.model_validate_json(_blob(market, spec.data.manifest))
+    if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
+        return Manifest(inputs=spec.data.inputs, partitions=())
+    if not isinstance(spec.data, ReadyData):
+        return Manifest.model_validate_json(_blob(market, spec.data.manifest or ""))
     with tempfile.TemporaryDirectory() as folder:
         return digits.manifest(DiskBlobs(Path(folder)))
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.data.manifest import Column
+from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.values import outside
 from gradmarket.market.errors import Refused
 from gradmarket.market.model.figures import Range

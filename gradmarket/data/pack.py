@@ -10,7 +10,7 @@ import numpy as np
 from gradmarket.data.inputs import check_values, columns_of
 from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import canonical
@@ -18,7 +18,6 @@ from gradmarket.market.model.sampling import rows as drawn
 from gradmarket.market.terms import Digest
 
 HELD_OUT: Final = "test"
-MANIFEST: Final = "manifest.json"
 BLOBS: Final = "/v1/blobs/"
 
 
@@ -70,15 +69,11 @@ def pack(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
     return Packed(Manifest(inputs=columns_of(arrays), partitions=tuple(partitions)), files)
 
 
-def file_name(partition: Partition) -> str:
-    return f"{partition.name}.{partition.format}"
-
-
 def write(packed: Packed, folder: Path) -> None:
     """Writes one file per partition, and the manifest last."""
     folder.mkdir(parents=True, exist_ok=True)
     for partition in packed.manifest.partitions:
-        (folder / file_name(partition)).write_bytes(packed.files[partition.name])
+        (folder / partition.file).write_bytes(packed.files[partition.name])
     (folder / MANIFEST).write_bytes(packed.body)
 
 
@@ -103,4 +98,4 @@ def _partition(name: str, data: bytes, rows: int, cut: Cut) -> Partition:
     )
     if cut.base_url is None:
         return partition
-    return partition.model_copy(update={"link": f"{cut.base_url.rstrip('/')}/{file_name(partition)}"})
+    return partition.model_copy(update={"link": f"{cut.base_url.rstrip('/')}/{partition.file}"})

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,13 @@ from rich.console import Console
 
 from gradmarket.client import RequesterClient
 from gradmarket.commands import progress
-from gradmarket.commands.progress import Show
+from gradmarket.commands.following import Show, follow
 from gradmarket.demo import demo_outcome, service, workers
 from gradmarket.demo.children import DemoFailed, DemoProcesses
 from gradmarket.demo.report import report, show
 from gradmarket.demo.service import Service
 from gradmarket.demo.spec import CAST, JOB
+from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
@@ -99,9 +100,11 @@ def watch(
     market: RequesterClient,
     job: str,
     token: TokenUnit,
-    follow: Callable[[RequesterClient, str, Show], JobView] = progress.follow,
 ) -> None:
-    """Watches until the job has ended; `check` may raise at every poll. Raises DemoFailed unless the job finished."""
+    """Watches until the job has ended; `check` may raise at every look, and at every try while the service is away.
+
+    Raises DemoFailed unless the job finished.
+    """
     with progress.display(console, token) as display:
 
         def look(now: JobView) -> None:
@@ -109,7 +112,11 @@ def watch(
             clock.look(now)
             display(now)
 
-        ended = follow(market, job, look)
+        def away(last: JobView, _error: MarketError, _tries: int) -> None:
+            check(last)
+            clock.look(last)
+
+        ended = follow(market, job, look, away)
     if ended.state is not JobState.FINISHED:
         raise DemoFailed(f"the job is {ended.state}: {ended.reason}")
 

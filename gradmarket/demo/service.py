@@ -44,7 +44,7 @@ def start(children: DemoProcesses, data: Path, settings: Mapping[str, str] | Non
         _wait(children, until)
     endpoint = find(data=data, url=(data / "url").read_text().strip())
     with endpoint.market() as market:
-        while not _ready(market):
+        while not answers(market):
             _wait(children, until)
     return Service(data, endpoint, child)
 
@@ -63,7 +63,7 @@ def _wait(children: DemoProcesses, until: float) -> None:
     time.sleep(LOOK_EVERY_S)
 
 
-def _ready(market: RequesterClient) -> bool:
+def answers(market: RequesterClient) -> bool:
     try:
         market.ready()
     except (ServiceUnreachable, ServiceProblem):

@@ -12,8 +12,13 @@ from gradmarket.market.signing import checksum
 from gradmarket.market.terms import Address
 
 LEAVE_S: Final = 90.0
-SETTINGS: Final = {"GRADMARKET_WORKER_LEASES": "2"}
-"""With two replicas at once, a worker that waits for a split task's next vote can take the other task meanwhile."""
+SETTINGS: Final = {
+    "GRADMARKET_WORKER_LEASES": "2",
+    "GRADMARKET_WORKER_DEVICE": "cpu",
+    "GRADMARKET_WORKER_THREADS": "1",
+}
+"""With two replicas at once, a worker that waits for a split task's next vote can take the other task meanwhile. All
+five share this machine, and are of one class on any machine."""
 
 
 @dataclass(frozen=True)

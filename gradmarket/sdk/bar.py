@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gradmarket.commands import progress
-from gradmarket.commands.progress import Show
+from gradmarket.commands.following import Show
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.job_views import JobView
 

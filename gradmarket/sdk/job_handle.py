@@ -1,19 +1,24 @@
 """One job: its state, a bar while it runs, and its parameters loaded into the researcher's own module."""
 
 import tempfile
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from rich.console import Console
 from torch import nn
 
+from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
+from gradmarket.commands.following import follow, recording, sentence
 from gradmarket.market.errors import MarketError
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView, RoundView
 from gradmarket.sdk.bar import bar
+from gradmarket.sdk.curve import Curve, curve
 from gradmarket.sdk.model import load
 
 
@@ -53,12 +58,33 @@ class TrainingJob:
         """The metrics on the held-out rows, after the newest round that measured them."""
         return dict(self.view().metrics or {})
 
-    def watch(self, console: Console | None = None) -> JobView:
-        """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished."""
+    def _repr_html_(self) -> str:
+        """A notebook's table of how the job stands."""
+        job = self.view()
+        facts = [("state", f"{job.state} {job.reason}".strip())]
+        facts += progress.facts(job, TokenUnit.of(self._client.chain()))
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts)
+        return f"<table><caption>{escape(job.name)} {escape(job.id)}</caption>{''.join(rows)}</table>"
+
+    def plot(self, title: str | None = None) -> Curve:
+        """Returns its loss by round as a picture that notebooks show and `save` writes; raises Refused without one."""
+        return curve(title or self.view().name, self.rounds())
+
+    def watch(self, console: Console | None = None, callbacks: Sequence[Callback] = ()) -> JobView:
+        """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished.
+
+        Each of `callbacks` (see gradmarket.callbacks) is told of every round. Where the service is away for a while, it
+        is tried again; an interrupt (Ctrl-C) ends the watching, not the job.
+        """
         console = console or Console()
         token = TokenUnit.of(self._client.chain())
-        with bar(console, token) as show:
-            ended = progress.follow(self._client, self.id, show)
+
+        def away(_job: JobView, error: MarketError, tries: int) -> None:
+            if tries == 1:
+                console.print(sentence(error), highlight=False)
+
+        with bar(console, token) as show, recording(self._client, self.id, callbacks) as told:
+            ended = follow(self._client, self.id, show, away, told)
         if ended.state is not JobState.FINISHED:
             raise JobEnded(f"{ended.state}: {ended.reason}")
         return ended

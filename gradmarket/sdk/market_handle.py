@@ -51,6 +51,7 @@ class Market:
         held_out: float = 0.1,
         partition_format: str = formats.DEFAULT,
         seed: int | None = None,
+        private: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> TrainingJob:
         """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it.
@@ -59,6 +60,8 @@ class Market:
         fraction `held_out` of all rows is kept for evaluation. Without a `seed` the service draws one. `price` of an
         agreeing replica and every other amount is a whole number of the token's smallest unit, or like "0.01 GRAD" or
         "1e18 units".
+        `private` makes it a job of others' rows, which stay with their holders (docs/private.md): `holders`, the
+        addresses of their workers, and what else PrivateData has. `dataset` is then measured on and never trained on.
         `fields` are further fields of the job. Before anything is sent, the module's result is compared, bit by bit,
         with what workers will compute.
 
@@ -69,14 +72,16 @@ class Market:
         fields |= {} if seed is None else {"seed": seed}
         fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": str(price)}
         fields = in_smallest(fields, lambda: TokenUnit.of(self._client.chain()))
-        spec = _check(fields)
+        spec = _check(fields, private)
         arrays = arrays_of(dataset, target)
-        packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * spec.step.rows), partition_format, held_out, seed or 0))
+        most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
+        packed = pack(arrays, Cut(most, partition_format, 0.0 if private else held_out, seed or 0))
         made = published(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
-        if held_out:
-            fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
-        return self._post(fields, made, packed)
+        if held_out or private:
+            measured = packed.manifest.partitions[0].name if private else HELD_OUT
+            fields.setdefault("evaluation", {"partition": measured, "metric": _metric(made)})
+        return self._post(fields, made, packed, private)
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""
@@ -86,12 +91,17 @@ class Market:
         """Returns all jobs, oldest first."""
         return (TrainingJob(self._client, job.id) for job in self._client.jobs(state))
 
-    def _post(self, fields: dict[str, Any], made: Published, packed: Packed) -> TrainingJob:
+    def _post(
+        self, fields: dict[str, Any], made: Published, packed: Packed, private: Mapping[str, Any] | None
+    ) -> TrainingJob:
         parts = {"document": made.document, "evaluation": made.evaluation, "parameters": tensors.pack(made.parameters)}
         model = {name: self._client.upload(data) for name, data in parts.items()}
-        for data in packed.files.values():
-            self._client.upload(data)
-        spec = {**fields, "model": model, "data": {"manifest": self._client.upload(packed.body)}}
+        for file in packed.files.values():
+            self._client.upload(file)
+        data: dict[str, Any] = {"manifest": self._client.upload(packed.body)}
+        if private:
+            data |= {"inputs": packed.manifest.model_dump(mode="json")["inputs"], **private}
+        spec = {**fields, "model": model, "data": data}
         return TrainingJob(self._client, self._client.submit(spec).id)
 
 
@@ -100,7 +110,9 @@ def _metric(made: Published) -> str:
     return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
 
 
-def _check(fields: dict[str, Any]) -> JobSpec:
+def _check(fields: dict[str, Any], private: Mapping[str, Any] | None) -> JobSpec:
     """Validates all of the job but its model and data, before these are made. Raises Refused and names the fields."""
-    stands_in = {"model": {"architecture": "mlp"}, "data": {"ready": "digits"}}
+    inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
+    data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
+    stands_in = {"model": {"architecture": "mlp"}, "data": data}
     return checked(JobSpec, fields | stands_in, "the job")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 from fastapi import FastAPI, Request
@@ -14,34 +14,25 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.types import ExceptionHandler
 
-from gradmarket.market.errors import Conflict, IllegalTransition, JobRefused, MarketError, NotFound, Refused
-from gradmarket.market.fields import place
-from gradmarket.requester.exchange.commitments import TooEarly, TooLate
+from gradmarket.market.errors import JobRefused, MarketError
+from gradmarket.market.fields import in_words
+from gradmarket.requester.api.problem_kinds import ProblemKind, of_error, of_status
 
 log = structlog.get_logger("gradmarket.problems")
 
 MEDIA_TYPE = "application/problem+json"
 
-STATUS: Sequence[tuple[type[MarketError], HTTPStatus]] = (
-    (TooLate, HTTPStatus.GONE),
-    (TooEarly, HTTPStatus.CONFLICT),
-    (Conflict, HTTPStatus.CONFLICT),
-    (IllegalTransition, HTTPStatus.CONFLICT),
-    (NotFound, HTTPStatus.NOT_FOUND),
-    (Refused, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (MarketError, HTTPStatus.SERVICE_UNAVAILABLE),
-)
-
 
 class ProblemDetails(BaseModel):
-    """RFC 9457; `errors` names the fields where there are any."""
+    """RFC 9457; `type` is one of the page /errors, relative to the service's address; `errors` names the fields."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = "about:blank"
+    type: str
     title: str
     status: int
     detail: str = ""
+    remedy: str = ""
     errors: list[dict[str, str]] = []
 
 
@@ -65,29 +56,57 @@ def answers(*statuses: int) -> Responses:
 EVERYWHERE = answers(414, 429, 500, 503)
 
 
-def response(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
-    problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail, **more)
-    return ProblemResponse(problem.model_dump(exclude_defaults=True), status, headers)
+def response(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """Returns the problem of a status."""
+    return _answer(of_status(status), detail, status=status, headers=headers)
 
 
-async def _market(_request: Request, error: Exception) -> JSONResponse:
-    status = next(status for kind, status in STATUS if isinstance(error, kind))
+def _answer(
+    kind: ProblemKind,
+    detail: str,
+    remedy: str = "",
+    errors: Sequence[dict[str, str]] = (),
+    status: int | None = None,
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    """Returns the problem of a kind; with the kind's own remedy where the error has none."""
+    code = kind.status if status is None else status
+    facts = {"title": HTTPStatus(code).phrase, "status": code, "detail": detail, "errors": list(errors)}
+    problem = ProblemDetails.model_validate({"type": kind.type, "remedy": remedy or kind.remedy, **facts})
+    return ProblemResponse(problem.model_dump(exclude_defaults=True), code, headers)
+
+
+async def _market(_request: Request, raised: Exception) -> JSONResponse:
+    error = cast(MarketError, raised)
     errors = [{"field": error.field, "detail": error.detail}] if isinstance(error, JobRefused) else []
-    return response(status, str(error), errors=errors)
+    return _answer(of_error(error), str(error), error.remedy, errors)
 
 
 async def _validation(_request: Request, error: Exception) -> JSONResponse:
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     body = error.body if isinstance(error, RequestValidationError) else None
-    errors = [{"field": _field(entry["loc"], body), "detail": str(entry["msg"])} for entry in entries]
-    detail = "; ".join(f"{entry['field']}: {entry['detail']}" for entry in errors)
-    return response(HTTPStatus.UNPROCESSABLE_ENTITY, detail[:2000], errors=errors)
+    told = [_told(entry, body) for entry in entries]
+    detail = "; ".join(": ".join(filter(None, pair)) for pair in told)
+    errors = [{"field": field, "detail": said} for field, said in told]
+    return _answer(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail[:2000], errors=errors)
 
 
-def _field(location: Sequence[Any], body: Any) -> str:
+def _flaw(entry: Mapping[str, Any]) -> str:
+    """Returns where a body stops being JSON: FastAPI says it in `ctx`, and pydantic in `msg`."""
+    if "ctx" in entry:
+        return f"{entry['ctx']['error']} at character {entry['loc'][-1]}"
+    return str(entry["msg"]).removeprefix("Invalid JSON: ")
+
+
+def _told(entry: Mapping[str, Any], body: Any) -> tuple[str, str]:
+    """Returns the refused field, empty for the whole body, and the reason."""
+    location = entry["loc"]
+    if entry["type"] == "json_invalid":
+        return "", f"the body is not JSON: {_flaw(entry)}"
     if location[:1] == ("body",) and isinstance(body, Mapping):
-        return place(location[1:], body)
-    return ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))
+        return in_words(entry, location[1:], body)
+    field = ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))
+    return field, str(entry["msg"]).removeprefix("Value error, ")
 
 
 async def _http(_request: Request, error: Exception) -> JSONResponse:

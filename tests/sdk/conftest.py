@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from gradmarket import Market
-from gradmarket.demo import service
-from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
+from tests.served_market import served_market
 
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 """With one worker nobody votes."""
@@ -15,16 +14,8 @@ ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("market")
-    children = DemoProcesses(folder / "logs")
-    try:
-        made = service.start(children, folder / "data")
-        children.start("worker", ["-m", "gradmarket", "worker", "run", "--market", made.place.url,
-                                  "--data", str(folder / "worker")])  # fmt: skip
+    with served_market(tmp_path_factory.mktemp("market")) as made:
         yield made
-    finally:
-        children.end()
-        service.stop_chain(folder / "data")
 
 
 @pytest.fixture(scope="session")

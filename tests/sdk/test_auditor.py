@@ -14,6 +14,7 @@ from gradmarket import Market
 from gradmarket.auditor import Done, Machine, opened, watch
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
 from gradmarket.market.audit_wire import AuditAnswer
@@ -117,3 +118,13 @@ def test_what_an_auditor_may_take_is_its_owner_s_to_say(tmp_path: Path, monkeypa
     for more in ([], ["--max-memory", str(2**30), "--max-disk", str(2**25)]):
         assert CliRunner().invoke(app, [*words, *more]).exit_code == 2
     assert given == [Machine(tmp_path), Machine(tmp_path, memory=2**30, disk=2**25)]
+
+
+def test_an_error_that_stays_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    teller = commands.Teller(as_json=False)
+    away, done = ServiceUnreachable("http://127.0.0.1:1"), Done("task", "blake3:0", 1, 0.5)
+    for outcome in (away, away, away, done, away):
+        teller(outcome)
+    said = capsys.readouterr()
+    assert said.err.count("error: ") == said.err.count("fix: start it with") == 2
+    assert said.out.count("task: blake3:0") == 1

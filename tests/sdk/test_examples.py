@@ -28,12 +28,12 @@ def example(name: str) -> dict[str, Any]:
 
 
 def test_a_character_model_by_local_steps_in_bf16_and_its_curve(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, market: Market
 ) -> None:
-    job = example("character")["main"](3, steps=5, replication=ALONE)
+    job = market.job(example("character")["main"](3, steps=5, replication=ALONE).id)
     found, guess = (float(part.split()[-1]) for part in capsys.readouterr().out.splitlines()[-1].split(","))
     assert found < guess - 0.3
-    example("curve")["main"](job.id, tmp_path / "curve.svg")
+    job.plot().save(tmp_path / "curve.svg")
     lines = ElementTree.parse(tmp_path / "curve.svg").getroot().findall("{*}polyline")
     assert [len(line.attrib["points"].split()) for line in lines] == [3, 3]
 
@@ -68,3 +68,13 @@ def test_a_frozen_hugging_face_model_learns_by_its_low_rank_additions_alone(
         job.load_into(model, after_round=number)
     changed = {name for name, value in late.state_dict().items() if not torch.equal(value, early.state_dict()[name])}
     assert changed == {name for name, parameter in late.named_parameters() if parameter.requires_grad}
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("lightning_module", 10), ("hugging_face_trainer", 12)])
+def test_another_librarys_model_is_trained_here_and_tested_by_its_own_trainer(
+    name: str, rounds: int, capsys: pytest.CaptureFixture[str], market: Market
+) -> None:
+    job = market.job(example(name)["main"](rounds, seed=0, replication=ALONE).id)
+    assert job.state == "finished"
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert float(told.split("accuracy ")[1]) > 0.7, "a guess is at a tenth and a half"

@@ -11,6 +11,7 @@ import pytest
 from blake3 import blake3
 from eth_keys.datatypes import PrivateKey
 
+from gradmarket.compute import own_machine
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
@@ -18,7 +19,8 @@ from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
-from gradmarket.market.data.manifest import Column, Labelled, Manifest, Partition
+from gradmarket.market.data.inputs import Column
+from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.figures import Published
@@ -29,7 +31,6 @@ from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker import durable, wallet
-from gradmarket.worker import run as session
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money.account_store import AccountStore
@@ -178,7 +179,7 @@ def server(anvil: LocalChain, fake_market: FakeMarket) -> Iterator[Server]:
 @pytest.fixture
 def shared_child(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker computes in the child that the tests share: to start one takes seconds."""
-    monkeypatch.setattr(session, "Runner", lambda _settings: nullcontext(runner))
+    monkeypatch.setattr(own_machine, "Runner", lambda _settings: nullcontext(runner))
 
 
 MakeBench = Callable[..., Executor]

@@ -10,6 +10,7 @@ from fastapi import HTTPException
 
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.market.terms import ReplicaId, ReplicaState
+from gradmarket.market.wire import PollRequest
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol.in_flight import InFlightFolder
@@ -157,3 +158,26 @@ def test_who_has_nothing_left_in_flight_is_not_kept_by_a_poll_that_waits(
     until(loop, lambda: not loop.busy, partial(loop.turn, leaving=True))
     with pytest.raises(LeaveSoon):
         until(loop, lambda: False)
+
+
+def test_a_short_step_needs_no_poll_beside_it_and_a_long_one_has_one(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradmarket.worker.markets.loop.SHORT_STEP_S", 600.0)
+    context = make_desk(fake_market)
+    loop = loop_of(context, leases=1)
+    until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
+    assert not [said for said in fake_market.asked if not said.capacity and not said.vouchers_for and silent(said)]
+    monkeypatch.setattr("gradmarket.worker.markets.loop.SHORT_STEP_S", 0.0)
+    fake_market.most += 1
+    gate = Gate(context, monkeypatch, free=0)
+    until(loop, lambda: gate.begun)
+    asked = len(fake_market.asked)
+    loop._exchange(leaving=False, wait_s=0.0, room=None)
+    assert [silent(said) for said in fake_market.asked[asked:]] == [True]
+    gate.passes.release()
+
+
+def silent(said: PollRequest) -> bool:
+    """Whether the request says nothing of a replica that is not over."""
+    return not (said.commitments or said.reveals or said.answers or said.payloads or said.given_up)

@@ -29,6 +29,9 @@ class Looking:
     def view(self, _job: str) -> "Looking":
         return self
 
+    def spec(self, _job: str) -> None:
+        """Not read: the job's rows are published."""
+
     def bad_row(self, _publication: object, _offer: object) -> tuple[str, Outside | None]:
         if isinstance(self.bad, MarketError):
             raise self.bad

@@ -21,7 +21,7 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.published_update import update_bytes, worth
 from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
 from gradmarket.market.job import Publication
-from gradmarket.market.job_parts import Link
+from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model.tensors import pack, unpack
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import hash_of
@@ -72,18 +72,22 @@ class History:
 
 @pytest.fixture
 def history(publication: Publication, blobs: dict[Digest, bytes], runner: Runner) -> History:
+    return played(publication, blobs, runner, Downlink(codec="int8"))
+
+
+def played(publication: Publication, blobs: dict[Digest, bytes], runner: Runner, downlink: Downlink) -> History:
     info = runner.load(blobs[publication.document])
-    step = OptimizerStep(SGD, SGD.Settings(), downlink=INT8)
     first = blobs[publication.parameters]
-    states, versions = [begin(info.layout, unpack(first), step)], [first]
-    for number in range(ROUNDS):
+    steps = [OptimizerStep(SGD, SGD.Settings(), downlink=codec(downlink.codec_of(number))) for number in range(ROUNDS)]
+    states, versions = [begin(info.layout, unpack(first), steps[0])], [first]
+    for number, step in enumerate(steps):
         rng = np.random.default_rng(number)
         merged = {entry.name: rng.standard_normal(entry.shape).astype(np.float32) for entry in info.layout.entries}
         merged = {name: np.asarray(array, np.float32) for name, array in merged.items()}
         start = hash_of(named(versions[-1]))
         states.append(apply(info.layout, states[-1], merged, step, 0.1, info.document.counters, start))
         versions.append(pack(states[-1].tensors))
-    spec = publication.spec.model_copy(update={"downlink": Link(codec="int8")})
+    spec = publication.spec.model_copy(update={"downlink": downlink})
     return History(
         publication.model_copy(update={"spec": spec}), info, versions, [state.update for state in states[1:]]
     )
@@ -157,13 +161,58 @@ def test_a_newcomer_and_who_missed_too_many_rounds_take_the_whole(history: Histo
 
 
 def test_a_job_without_a_downlink_asks_for_no_updates(history: History, fetcher: Fetcher) -> None:
-    spec = history.publication.spec.model_copy(update={"downlink": Link()})
+    spec = history.publication.spec.model_copy(update={"downlink": Downlink()})
     whole = replace(history, publication=history.publication.model_copy(update={"spec": spec}))
     history.serve(*history.versions, *history.updates)
     history.name_path(1)
     whole.get(fetcher, 0)
     assert whole.get(fetcher, 1) == history.versions[1]
     assert [page for page in history.asked if "rounds" in page] == []
+
+
+EARLY = Downlink(codec="two_bit", first=FirstUpdates(codec="int8", rounds=2))
+
+
+def test_the_first_rounds_updates_are_read_with_their_own_codec(
+    history: History, fetcher: Fetcher, publication: Publication, blobs: dict[Digest, bytes], runner: Runner
+) -> None:
+    vars(history).update(vars(played(publication, blobs, runner, EARLY)))
+    assert len(history.updates[1]) > len(history.updates[2])
+    history.serve(*history.versions, *history.updates)
+    history.get(fetcher, 0)
+    for number in (1, 3, ROUNDS):
+        history.name_path(number)
+        assert history.get(fetcher, number) == history.versions[number]
+    assert history.taken() == ["w0", *(f"c{number}" for number in range(ROUNDS))]
+
+
+def test_a_market_that_goes_on_with_the_first_codec_is_not_followed(
+    history: History, fetcher: Fetcher, publication: Publication, blobs: dict[Digest, bytes], runner: Runner
+) -> None:
+    """Its updates are longer than the job says: the worker takes the whole, which has the digest of its offer."""
+    job = publication.model_copy(update={"spec": publication.spec.model_copy(update={"downlink": EARLY})})
+    history.serve(*history.versions, *history.updates)
+    stubborn = replace(history, publication=job)
+    stubborn.get(fetcher, 0)
+    for number, taken in ((2, ["c0", "c1"]), (3, ["c2", "w3"])):
+        stubborn.name_path(number)
+        stubborn.asked.clear()
+        assert stubborn.get(fetcher, number) == history.versions[number]
+        assert stubborn.taken() == taken
+
+
+def test_long_first_updates_count_by_their_own_bytes(
+    history: History, fetcher: Fetcher, publication: Publication, blobs: dict[Digest, bytes], runner: Runner
+) -> None:
+    longer = Downlink(codec="two_bit", first=FirstUpdates(codec="int8", rounds=ROUNDS))
+    vars(history).update(vars(played(publication, blobs, runner, longer)))
+    history.serve(*history.versions, *history.updates)
+    history.get(fetcher, 0)
+    far = worth(history.info.layout, INT8) + 1
+    assert far <= worth(history.info.layout, codec("two_bit"))
+    history.name_path(far)
+    assert history.get(fetcher, far) == history.versions[far]
+    assert history.taken() == ["w0", f"w{far}"]
 
 
 def spoiled(history: History, fetcher: Fetcher, how: str) -> None:

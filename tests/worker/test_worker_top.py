@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import socket
 import threading
 import time
@@ -18,7 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from eth_keys.datatypes import PrivateKey
 from hypothesis import given
 from hypothesis import strategies as some
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
@@ -35,10 +34,10 @@ from gradmarket.worker.owner.record_tail import RecordTail, last
 from gradmarket.worker.protocol.records import ReplicaRecord
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
+from tests.chromium import chromium, needs_chromium
 from tests.offers import offer
 from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
 
-CHROMIUM = shutil.which("chromium")
 REJECTED, SILENT = 2, 3
 """Numbers of the tasks whose answer is rejected, and whose commitment the market never takes."""
 
@@ -173,10 +172,9 @@ def test_it_listens_on_this_machine_alone_and_says_a_taken_port(
     assert "--page" in done.stderr
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@needs_chromium
 def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Working) -> None:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
             page.goto(working.page)
@@ -186,7 +184,6 @@ def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Work
             found = Axe().run(page)
             assert found.violations_count == 0, found.generate_report()
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        browser.close()
 
 
 def test_a_worker_that_stopped_is_still_shown(working: Working, server: Server) -> None:

@@ -203,3 +203,11 @@ def test_a_backup_is_elsewhere_and_replaces_no_other_key(tmp_path: Path) -> None
     with pytest.raises(Conflict):
         wallet.back_up(folder, tmp_path / "copy")
     assert not wallet.is_backed_up(folder)
+
+
+@pytest.mark.parametrize("words", ["wallet show", "wallet verify", "wallet redeem", "wallet backup copy", "worker top"])
+def test_a_folder_that_is_not_there_is_said_and_not_made(words: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, [*words.split(), "--data", str(tmp_path / "none")])
+    assert done.exit_code == 2
+    assert f"in {tmp_path / 'none'}\nfix: name the worker's folder with --data" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradmarket.auditor import Auditor
+from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
-from gradmarket.compute.task_run import Arrays, Compute
-from gradmarket.market.audit_wire import StateRequest
-from gradmarket.market.errors import Refused, TensorsRefused
+from gradmarket.compute.task_run import Arrays, Compute, layout_of
+from gradmarket.market.audit_wire import AuditWork, StateRequest, WindowTask
+from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model import window_state
+from gradmarket.market.model import tensors, window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import Step, WindowStep
-from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState
-from gradmarket.market.wire import digest_of
+from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
+from gradmarket.market.wire import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.window_states import MOST_TRIES, WindowStates
@@ -37,7 +39,7 @@ ADAMW = {"name": "adamw", "lr": 0.01, "schedule": {"name": "cosine", "warmup": 3
 
 def local(publication: Publication, **changes: Any) -> Publication:
     step = {"kind": "local", "steps": STEPS, "rows": 2, "microbatch": 1, "rewarm": 2, "optimizer": ADAMW}
-    spec = publication.spec.model_dump(mode="json") | {"step": step | changes}
+    spec = publication.spec.model_dump(mode="json") | {"step": step | changes, "audit": {"probability": 0.5}}
     return publication.model_copy(update={"spec": JobSpec.model_validate(spec)})
 
 
@@ -84,7 +86,7 @@ def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
         state = kept.read(leaf)
         assert state is not None
         assert named(state) == leaf
-        assert f"[{number * WINDOW}]".encode() in state  # the losses so far
+        assert f"[{number * WINDOW}]".encode() in bytes(state)  # the losses so far
 
 
 @pytest.mark.parametrize("drawn", range(LEAVES))
@@ -168,7 +170,8 @@ def test_a_state_of_another_form_is_refused(
     """A worker may commit to any bytes."""
     payload, _ = worker.work(publication, offer(publication))
     leaves: list[Digest | None] = [*leaves_in(payload)]
-    spoiled = SPOILED[what](worker.window_state(publication, offer(publication), leaves[0] or publication.parameters))
+    state = worker.window_state(publication, offer(publication), leaves[0] or publication.parameters)
+    spoiled = SPOILED[what](bytes(state))
     blobs[named(spoiled)] = spoiled
     told = [named(spoiled), None, leaves[2]]
     with pytest.raises(TensorsRefused):
@@ -176,6 +179,47 @@ def test_a_state_of_another_form_is_refused(
     for missing in ([None, None, leaves[2]], [*leaves, leaves[0]]):
         with pytest.raises(Refused):
             make_bench(LIMITS).replay(publication, offer(publication), 1, missing)
+
+
+@pytest.mark.parametrize("steps", [-1, -5, WINDOW + 1, 2**63 - 1])
+def test_a_state_whose_optimizer_counts_steps_that_cannot_be_is_refused(
+    worker: Executor, make_bench: MakeBench, blobs: dict[Digest, bytes], publication: Publication, steps: int
+) -> None:
+    """With -1 the next step divides by zero, with fewer a power is computed without end: no audit would ever end."""
+    payload, _ = worker.work(publication, offer(publication))
+    leaves: list[Digest | None] = [*leaves_in(payload)]
+    arrays = tensors.unpack(worker.window_state(publication, offer(publication), leaves[0] or publication.parameters))
+    spoiled = tensors.pack(arrays | {"memory/steps": np.array(steps, np.int64)})
+    blobs[named(spoiled)] = spoiled
+    with pytest.raises(TensorsRefused):
+        make_bench(LIMITS).replay(publication, offer(publication), 1, [named(spoiled), None, leaves[2]])
+    layout = layout_of(publication, worker._load(publication))
+    with pytest.raises(TensorsRefused):
+        window_state.check(spoiled, layout, publication.spec.step, WINDOW)
+
+
+def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
+    worker: Executor, make_bench: MakeBench, runner: Runner, blobs: dict[Digest, bytes], publication: Publication
+) -> None:
+    """Else the audit would never end, and the job would wait for it for ever."""
+    payload, _ = worker.work(publication, offer(publication))
+    crashes = iter([True])
+
+    def crashing_once(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
+        if next(crashes, False):
+            raise RunnerCrashed("it was")
+        return runner.compute(state, batch, seed, step)
+
+    bench, market = make_bench(LIMITS, crashing_once), RequesterClient("http://127.0.0.1:9")
+    auditor = Auditor("auditor", market, runner, bench._fetcher, bench._limits)
+    auditor._bench, auditor._publications[publication.job] = bench, publication
+    fields = OfferFields.of(replace(offer(publication), spec=hash_of(publication.digest)))
+    window = WindowTask(window=0, leaves=(None, *leaves_in(payload)[1:]))
+    last = worker.window_state(publication, offer(publication), leaves_in(payload)[-1])
+    blobs[named(last)] = last
+    work = AuditWork(task=TaskId("t"), job=publication.job, offer=fields, run=0, seconds=1.0, window=window)
+    assert auditor._computed(work, first=True)[0] == payload
+    assert next(crashes, None) is None
 
 
 def test_what_windows_take_is_part_of_what_a_worker_bears(make_bench: MakeBench, publication: Publication) -> None:

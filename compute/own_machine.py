@@ -1,0 +1,126 @@
+"""What this machine has for a step: a card, and the cores that its system and its control group leave this process."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gradmarket.market.errors import Refused, RunnerFailed
+from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.settings import DEVICE
+
+AUTO: Final = "auto"
+CPU: Final = "cpu"
+CUDA: Final = "cuda"
+MOST_THREADS: Final = 16
+_NO_CARD: Final = "compute on the CPU with --device cpu, or look at the card's driver"
+CARDS: Final = ("dev/nvidiactl", "dev/dxg")
+"""Files that a machine with a card has: of NVIDIA's driver, and under WSL."""
+ROOT: Final = Path("/")
+
+
+def device_name(text: str) -> str:
+    """Returns what was written, if it names a device. Raises ValueError."""
+    if text != AUTO and not re.fullmatch(DEVICE, text):
+        raise ValueError(f"{text[:80]!r} is no device: there is auto, cpu, cuda, and cuda:1 and the like")
+    return text
+
+
+def threads_for(cores: float) -> int:
+    """Returns the greatest power of two that is at most `cores`, from 1 to MOST_THREADS.
+
+    Threads are part of the determinism class, and only workers of one class vote together: so there are few numbers.
+    """
+    return min(MOST_THREADS, 1 << max(0, int(cores).bit_length() - 1))
+
+
+def cores(root: Path = ROOT) -> float:
+    """Returns how many cores this process may use: by its affinity, or less where its control group has a quota."""
+    return min([float(len(os.sched_getaffinity(0))), *_quotas(root)])
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yields the quotas, in cores, of this process's control group and those around it, of either version."""
+    groups = root / "sys/fs/cgroup"
+    for place in _own_groups(root):
+        quota, _, period = _read(groups / place / "cpu.max").partition(" ")
+        if not quota:
+            quota = _read(groups / "cpu" / place / "cpu.cfs_quota_us")
+            period = _read(groups / "cpu" / place / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
+            yield int(quota) / int(period)
+
+
+def _own_groups(root: Path) -> Iterator[Path]:
+    """Yields the paths of this process's group and those around it; the outermost, which a container sees as `.`."""
+    lines = (line.split(":", 2) for line in _read(root / "proc/self/cgroup").splitlines())
+    for _, kinds, path in (line for line in lines if len(line) == 3):
+        if not kinds or "cpu" in kinds.split(","):
+            own = Path(path.lstrip("/"))
+            yield from (own, *own.parents)
+    yield Path()
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+def has_card(root: Path = ROOT) -> bool:
+    return any((root / file).exists() for file in CARDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """A runner, the cores that are there, and why it is not on a card although this machine has one."""
+
+    runner: Runner
+    cores: float
+    why: str = ""
+
+    @property
+    def device(self) -> str:
+        return self.runner.settings.device
+
+    @property
+    def threads(self) -> int:
+        return self.runner.settings.threads
+
+    @property
+    def text(self) -> str:
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        why = f" Its card is not used: {self.why}." if self.why else ""
+        return f"Computes on {self.device} with {threads}, of {self.cores:g} cores that it may use.{why}"
+
+
+@contextmanager
+def computing(settings: RunnerSettings, device: str, threads: int | None) -> Iterator[Computing]:
+    """Yields a runner on this device; on the card that torch finds, else the CPU, where `device` is AUTO.
+
+    Without `threads` the CPU gets what `threads_for` gives, or OMP_NUM_THREADS where that is set, a card one. Raises
+    Refused where a card that is named cannot be used.
+    """
+    there, why = cores(), ""
+    for one in ((CUDA, CPU) if has_card() else (CPU,)) if device == AUTO else (device,):
+        settings = replace(settings, device=one, threads=threads or (_threads(there) if one == CPU else 1))
+        with Runner(settings) as runner:
+            try:
+                if one != CPU:
+                    runner.start()
+            except (Refused, RunnerFailed) as error:
+                if device != AUTO:
+                    raise Refused(error.detail, _NO_CARD) from error
+                why = error.detail
+                continue
+            yield Computing(runner, there, why)
+            return
+
+
+def _threads(there: float) -> int:
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return min(256, int(said)) if said.isdigit() and int(said) else threads_for(there)

@@ -1,0 +1,35 @@
+"""`gradmarket errors`: every kind of problem that the API answers with, generated from the code."""
+
+from dataclasses import asdict
+from typing import Final
+
+import typer
+
+from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.requester.api.problem_kinds import ProblemKind, listed
+
+HEAD: Final = """# Errors
+
+The API answers what goes wrong as problem details (RFC 9457, `application/problem+json`). `type` is one of these kinds,
+as `/errors#` and its name, relative to the service's address, where the same list is a page. `title` and `status` are
+HTTP's. `detail` says what is wrong this time, `remedy` what to do, and `errors` lists `field` and `detail` of each
+field at fault. A poll's answer names refusals of single messages by the same words (`code`). This page is made by
+`gradmarket errors > docs/errors.md`.
+
+| type | status | what it means | what to do |
+|---|---|---|---|
+"""
+
+
+def errors(as_json: JsonOption = False) -> None:
+    """Every kind of problem that the API answers with: its status, its meaning and what to do."""
+    say_json([asdict(kind) for kind in listed()]) if as_json else typer.echo(page(), nl=False)
+
+
+def page() -> str:
+    """Returns the Markdown of docs/errors.md."""
+    return HEAD + "".join(map(_line, listed()))
+
+
+def _line(kind: ProblemKind) -> str:
+    return f"| `{kind.code}` | {kind.status.value} | {kind.meaning} | {kind.remedy} |\n"

@@ -1,0 +1,102 @@
+"""Follows a job to its end, through outages of the service, and tells callbacks of its rounds."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from gradmarket.callbacks import Callback, figures_of
+from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
+from gradmarket.client.events import ServerSentEvent
+from gradmarket.client.transport import BUSY, FIRST_PAUSE_S, LONGEST_PAUSE_S
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import JobState
+from gradmarket.market.views.job_views import JobView
+
+Show = Callable[[JobView], None]
+Told = Callable[[ServerSentEvent], None]
+Away = Callable[[JobView, MarketError, int], None]
+"""(the job as it was seen last, what came instead of an answer, how often since then: from 1 on)"""
+CLOSED: Final = "round_closed"
+OVER: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
+NEWS: Final = (CLOSED, "paused", "resumed", "published", *OVER)
+LOOK_EVERY_S: Final = 0.5
+
+
+def follow(market: RequesterClient, job_id: str, show: Show, away: Away, told: Told = lambda _event: None) -> JobView:
+    """Shows the job at every relevant change until it has ended; returns its last view.
+
+    `told` gets each event once, in order. While the service does not answer, `away` hears of each try; only what it
+    raises ends them. Raises ServiceUnreachable if the service did not answer at first.
+    """
+    following = _Following(market, job_id, show, told)
+    following.look()
+    while True:
+        try:
+            job = following.to_the_end()
+            if job.state in OVER:
+                return job
+        except (ServiceUnreachable, ServiceProblem) as error:
+            if not _passing(error):
+                raise
+            following.tries += 1
+            away(following.job, error, following.tries)
+        time.sleep(min(FIRST_PAUSE_S * 2**following.tries, LONGEST_PAUSE_S))
+
+
+class _Following:
+    """`job` as it was seen last; `tries` without an answer since then; `_after`: the newest event that was told."""
+
+    def __init__(self, market: RequesterClient, job_id: str, show: Show, told: Told) -> None:
+        self._market, self._job_id, self._show, self._told = market, job_id, show, told
+        self._after, self._looked = 0, 0.0
+
+    def to_the_end(self) -> JobView:
+        """Returns the job after its stream of events ended: with the job, or because the service stops."""
+        for event in self._market.watch(self._job_id, self._after):
+            if event is not None:
+                self._told(event)
+                self._after = event.id
+            if event is None or event.kind in NEWS or time.monotonic() - self._looked > LOOK_EVERY_S:
+                self.look()
+        return self.look()
+
+    def look(self) -> JobView:
+        self.job = self._market.job(self._job_id)
+        self.tries = 0
+        self._show(self.job)
+        self._looked = time.monotonic()
+        return self.job
+
+
+def _passing(error: MarketError) -> bool:
+    """Whether a service that restarts, or the proxy before it, answers like that."""
+    return error.status in BUSY if isinstance(error, ServiceProblem) else True
+
+
+def sentence(error: MarketError) -> str:
+    return f"no connection ({error}): trying again until it is back; the job does not wait for this"
+
+
+@contextmanager
+def recording(market: RequesterClient, job_id: str, callbacks: Sequence[Callback]) -> Iterator[Told]:
+    """Yields what tells the callbacks of an event; around it they hear of the job's start and end.
+
+    Where the service is away at the end, `ended` gets the job as it was at the start.
+    """
+    job = market.job(job_id)
+    for callback in callbacks:
+        callback.started(job)
+
+    def told(event: ServerSentEvent) -> None:
+        for callback in callbacks if event.kind == CLOSED else ():
+            callback.round_closed(int(event.body["round"]), figures_of(event))
+
+    try:
+        yield told
+    finally:
+        with suppress(ServiceUnreachable, ServiceProblem):
+            job = market.job(job_id)
+        for callback in callbacks:
+            callback.ended(job)

@@ -1,0 +1,64 @@
+"""`gradmarket new`: writes a training script and its job, which run at once and are there to be changed."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Final
+
+import typer
+
+from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.market.errors import Refused
+
+STARTERS: Final = "gradmarket.starters"
+SCRIPT, JOB = "train.py", "job.json"
+SINGLE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+"""A replication that one worker is enough for."""
+
+
+HOLDERS: Final = "holders"
+"""The starter of a private job."""
+
+
+def kinds() -> list[str]:
+    found = (file.name.removesuffix(".json") for file in files(STARTERS).iterdir() if file.name.endswith(".json"))
+    return sorted(set(found) - {HOLDERS})
+
+
+def new(
+    folder: Annotated[Path, typer.Argument(help="Where to write; a new or empty folder.")],
+    kind: Annotated[str, typer.Option("--for", help=f"What it trains on: {', '.join(kinds())}.")] = "",
+    private: Annotated[bool, typer.Option("--private", help="On rows that stay with their holders instead.")] = False,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="One replica a task: one worker is enough, and nobody checks it.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a training script and its job into a folder: it runs at once on bundled data, or on yours."""
+    if private and not kind:
+        kind = HOLDERS
+    elif kind not in kinds():
+        raise Refused(f"--for {kind[:80]!r} is none of {', '.join(kinds())}", "choose one of them")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"{folder} exists and is not an empty folder", "name a new folder")
+    job = json.loads((files(STARTERS) / f"{kind}.json").read_text())
+    job |= {"replication": SINGLE} if alone else {}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SCRIPT).write_text((files(STARTERS) / f"{kind}.py").read_text())
+    (folder / JOB).write_text(json.dumps(job, indent=2) + "\n")
+    if as_json:
+        say_json({"script": str(folder / SCRIPT), "job": str(folder / JOB), "workers": job["replication"]["replicas"]})
+        return
+    typer.echo(_next(folder, 0 if private else job["replication"]["replicas"]))
+
+
+def _next(folder: Path, workers: int) -> str:
+    """Returns the commands that follow, each for a terminal of its own."""
+    serve = "gradmarket serve --data data"
+    hire = [
+        f"gradmarket worker run --market http://127.0.0.1:8700 --data worker-{number + 1}" for number in range(workers)
+    ]
+    lines = [f"Wrote {folder / SCRIPT} and {folder / JOB}.", "Without a market, start one here, each in a terminal:"]
+    lines += [f"  {command}" for command in (serve, *hire)]
+    return "\n".join([*lines, "Then train:", f"  python {quote(str(folder / SCRIPT))}"])

@@ -1,0 +1,71 @@
+"""Trains on rows that stay with their holders: each has a worker beside them, and nobody else sees them.
+
+    python train.py [ADDRESS …]
+
+ADDRESSes are the wallets of the holders' workers. Without any it plays three holders on this machine, with a third of
+scikit-learn's digits each, and says how to start their workers. Rounds, price and the rest stand in job.json beside it.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from sklearn.datasets import load_digits
+from torch import nn
+
+from gradmarket import Market
+from gradmarket.data.pack import Cut, pack, write
+from gradmarket.endpoint import find
+from gradmarket.market.errors import MarketError
+from gradmarket.worker import wallet
+
+HERE = Path(__file__).parent
+HOLDERS, LEAST = 3, 64
+
+
+def own_rows() -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of your own, on which the model is measured: x float[rows, …], y int[rows]. Put yours here."""
+    digits = load_digits()
+    return (digits.data[::5] / 16).astype(np.float32), digits.target[::5]
+
+
+def played() -> list[str]:
+    """Packs rows for holders on this machine, and makes their wallets; returns these addresses."""
+    digits, addresses = load_digits(), list[str]()
+    theirs = np.flatnonzero(np.arange(len(digits.target)) % 5)
+    for number in range(HOLDERS):
+        rows, place = theirs[number::HOLDERS], HERE / f"holder-{number + 1}"
+        packed = pack({"x": (digits.data[rows] / 16).astype(np.float32), "y": digits.target[rows]}, Cut(rows=10**6))
+        write(packed, place / "rows")
+        addresses.append(wallet.load_or_create(place, None).address)
+    return addresses
+
+
+def main(*addresses: str) -> None:
+    torch.manual_seed(0)
+    x, y = own_rows()
+    model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10))
+    holders = list(addresses) or played()
+    private = {"holders": holders, "least_rows": LEAST}
+    with Market() as market:
+        fields = json.loads((HERE / "job.json").read_text())
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), private=private, **fields)
+        print(f"job {job.id}. Each holder starts a worker beside its rows:", flush=True)
+        for number in range(len(holders)):
+            place = "FOLDER" if addresses else HERE / f"holder-{number + 1}"
+            rows = f"--data {place} --dataset {place}/rows --for {job.id}"
+            print(f"  gradmarket worker run --market {find().url} {rows}", flush=True)
+        job.watch()
+        job.load_into(model)
+        print(f"held-out accuracy {job.metrics['accuracy']:.3f}")
+    save_file(model.state_dict(), HERE / "model.safetensors")
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except (MarketError, OSError) as error:
+        sys.exit(f"error: {error}")

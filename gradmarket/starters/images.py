@@ -1,0 +1,78 @@
+"""Trains a classifier of images on the market.
+
+    python train.py [IMAGES.npz]
+
+The file holds `x`, float32[rows, channels, height, width], and `y`, int64[rows], the number of each image's class from
+0 on. Without one it trains on scikit-learn's handwritten digits. Rounds, price, optimizer and the rest of the job stand
+in job.json beside this script.
+"""
+
+import json
+import sys
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from sklearn.datasets import load_digits
+from torch import nn
+
+from gradmarket import Market
+from gradmarket.market.errors import MarketError
+from gradmarket.mistakes import tell
+
+HERE = Path(__file__).parent
+
+
+def images(file: str | None) -> tuple[torch.Tensor, torch.Tensor]:
+    if file is None:
+        digits = load_digits()
+        return torch.tensor(digits.images[:, None] / 16).float(), torch.tensor(digits.target)
+    try:
+        with np.load(file) as arrays:
+            x, y = torch.tensor(arrays["x"]).float(), torch.tensor(arrays["y"]).long()
+    except (BadZipFile, EOFError, KeyError, TypeError, ValueError):
+        sys.exit(f"error: {file} is no npz file with x and y: write it with numpy.savez(file, x=images, y=classes)")
+    if x.dim() != 4 or y.shape != x.shape[:1] or not len(y) or y.min() < 0:
+        found = f"x{list(x.shape)} and y{list(y.shape)}"
+        sys.exit(f"error: {file} has {found}: give x[rows, channels, height, width] and each row's class, from 0 on")
+    return x, y
+
+
+def network(shape: torch.Size, classes: int) -> nn.Module:
+    """Two convolutions; replace it by any module that takes float32[rows, channels, height, width]."""
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * ((height + 1) // 2) * ((width + 1) // 2), classes),
+    )
+
+
+def main(file: str | None) -> None:
+    torch.manual_seed(0)
+    x, y = images(file)
+    model = network(x.shape[1:], int(y.max()) + 1)
+    with Market() as market:
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "job.json").read_text()))
+        print(f"job {job.id}")
+        job.watch()
+        job.load_into(model)
+        print(f"held-out accuracy {job.metrics['accuracy']:.3f}")
+    save_file(model.state_dict(), HERE / "model.safetensors")
+
+
+if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print(__doc__)
+        sys.exit()
+    try:
+        main(sys.argv[1] if len(sys.argv) > 1 else None)
+    except (MarketError, OSError) as error:
+        sys.exit(tell(error, "python train.py"))
+    except KeyboardInterrupt:
+        sys.exit("stopped: a job that was posted goes on, and `gradmarket job list` shows it")

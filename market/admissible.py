@@ -1,0 +1,87 @@
+"""Checks of a job that need neither a service nor a computation: its named plug-ins, its amounts and its deadlines."""
+
+from dataclasses import replace
+from functools import partial
+
+from pydantic import ValidationError
+
+from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.fields import first_fault
+from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.round_update import OptimizerStep
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_links import Downlink
+from gradmarket.market.job_parts import Deadlines, ReadyModel
+from gradmarket.market.model import arguments
+from gradmarket.market.step import InnerOptimizer, LocalStep
+
+LEAST_S = 5
+"""The shortest deadline of a job: two polls may be 3 s apart, and an answer has to travel.
+
+Who misses a deadline has a strike and rests, so a submitter could do that to whomever it likes. Jobs that were posted
+before are not asked again.
+"""
+
+
+def check(spec: JobSpec) -> None:
+    """Raises JobRefused, which names the field, for what every service refuses."""
+    _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
+    configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.sizes.most)
+    _takes_updates(spec.downlink)
+    move_of(spec)
+    if isinstance(spec.step, LocalStep):
+        chosen("step.optimizer", spec.step.optimizer)
+    if isinstance(spec.model, ReadyModel):
+        arguments.parsed(spec.model.architecture, spec.model.arguments)
+    _can_be_met(spec.deadlines)
+    _pays_a_round(spec)
+
+
+def _pays_a_round(spec: JobSpec) -> None:
+    """Refuses a budget that pays no round even if every task takes its quorum alone, at the rule's least price."""
+    least = spec.tasks_needed * spec.plan().quorum * spec.price.least()
+    if spec.deposit < least:
+        raise JobRefused("budget", f"it pays for no round: name {least} or more")
+
+
+def _can_be_met(deadlines: Deadlines) -> None:
+    for name in ("lease_s", "wave_s", "upload_s"):
+        if getattr(deadlines, name) < LEAST_S:
+            said = f"no honest worker can answer in less than {LEAST_S} seconds: name {LEAST_S} or more"
+            raise JobRefused(f"deadlines.{name}", said)
+
+
+def _plugin(field: str, load: object) -> None:
+    try:
+        load()  # type: ignore[operator]
+    except Refused as error:
+        raise JobRefused(field, error.detail) from error
+
+
+def move_of(spec: JobSpec, number: int = 0) -> OptimizerStep:
+    """Returns the job's optimizer step of a round. Raises JobRefused if optimizer or settings are unknown."""
+    packed = codec(spec.downlink.codec_of(number)) if spec.downlink.small else None
+    return replace(chosen("optimizer", spec.optimizer), downlink=packed)
+
+
+def _takes_updates(downlink: Downlink) -> None:
+    """Raises JobRefused where a codec of updates is unknown, or none for gradients."""
+    own = {"downlink.codec": downlink.codec} if downlink.small else {}
+    first = {"downlink.first.codec": downlink.first.codec} if downlink.first is not None else {}
+    for field, name in (own | first).items():
+        _plugin(field, partial(codec, name))
+        if not codec(name).GRADIENTS_ONLY:
+            raise JobRefused(field, f"{name} rounds buffers too: take fp32, or a codec for gradients like int8")
+
+
+def chosen(field: str, wanted: InnerOptimizer) -> OptimizerStep:
+    """Returns an optimizer with its settings. Raises JobRefused naming the part of `field` that is unknown."""
+    try:
+        rule = optimizer(wanted.name)
+        return OptimizerStep(rule, rule.Settings(**wanted.settings), wanted.clip)
+    except Refused as error:
+        raise JobRefused(f"{field}.name", error.detail) from error
+    except ValidationError as error:
+        raise JobRefused(*first_fault(error, field)) from error

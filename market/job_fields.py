@@ -1,0 +1,95 @@
+"""The fields of a job as its requester posts it. Unknown fields are refused; what they mean together is in `job`."""
+
+from typing import Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from gradmarket.market.fields import AmountField, Count, Part, not_kept
+from gradmarket.market.job_links import Downlink, Link
+from gradmarket.market.job_parts import (
+    DEFAULT_REPLICATION,
+    Aggregator,
+    AuditSpec,
+    Deadlines,
+    Evaluation,
+    Growth,
+    JobData,
+    JobModel,
+    Precision,
+    Replication,
+    Sampling,
+    Separation,
+    StopAtDate,
+    StopAtMetric,
+    StopAtSpent,
+    Verifier,
+    Visibility,
+)
+from gradmarket.market.rules.pricing import Price
+from gradmarket.market.rules.privacy import Privacy
+from gradmarket.market.stakes import Stakes
+from gradmarket.market.step import Optimizer, Step
+
+STALEST: Final = 4
+ALONE: Final = {"replicas": 1, "max_replicas": 1}
+"""The replication of a private job that names none."""
+EDITORS: Final = "$schema"
+"""Where a file names its JSON schema for editors; it says nothing of the job."""
+
+
+def _is_default(value: str | int | tuple[Growth, ...] | Privacy | None) -> bool:
+    return value is None or value in ("workers", "rounds", 0, ())
+
+
+class JobFields(Part):
+    """What a requester posts of a job, field by field."""
+
+    name: str = Field(min_length=1, max_length=200)
+    model: JobModel
+    data: JobData
+    evaluation: Evaluation | None = None
+    step: Step
+    precision: Precision = "fp32"
+    optimizer: Optimizer
+    aggregator: Aggregator = Aggregator()
+    uplink: Link = Link()
+    downlink: Downlink = Downlink()
+    rounds: Count
+    tasks_per_round: int = Field(default=1, ge=1, le=10_000)
+    growth: tuple[Growth, ...] = Field(default=(), max_length=100, exclude_if=_is_default)
+    """Rounds from which on each round has more tasks. Omitted where there are none, as `visibility` is."""
+    min_tasks: Count | None = None
+    sampling: Sampling = Field(default="rounds", exclude_if=_is_default)
+    """Omitted where it is the default, as `visibility` is."""
+    staleness: int = Field(default=0, ge=0, le=STALEST)
+    """How many rounds after its own a late answer may be merged."""
+    overlap: Literal[0, 1] = Field(default=0, exclude_if=_is_default)
+    """1: a round's tasks start from the parameters before the last merge, and are computed during it (rules.overlap).
+    Omitted where it is 0, as `visibility` is."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Decides the initial parameters and every draw. The service draws one if none is named: the published answers of
+    one job must not be those of another."""
+    replication: Replication = DEFAULT_REPLICATION
+    verifier: Verifier = Verifier()
+    audit: AuditSpec | None = None
+    stake: Stakes | None = None
+    separation: tuple[Separation, ...] = ("payout",)
+    privacy: Privacy | None = Field(default=None, exclude_if=_is_default)
+    """What the models of a private job may tell of one holder. Omitted where there is none, as `visibility` is."""
+    norm_bound: float = Field(default=1000.0, gt=0, le=1e9)
+    price: Price
+    budget: AmountField | None = None
+    deadlines: Deadlines = Deadlines()
+    stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
+    visibility: Visibility = Field(default="workers", exclude_if=_is_default)
+    """Omitted where it is the default, so that publications older than this field keep their digests."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        if fault := not_kept(value):
+            raise ValueError(fault)
+        if not isinstance(value, dict):
+            return value
+        one = {"replication": ALONE} if isinstance(data := value.get("data"), dict) and "holders" in data else {}
+        return one | {name: part for name, part in value.items() if name != EDITORS}

@@ -1,0 +1,36 @@
+"""A job as it is posted: amounts as people write them are made the token's smallest unit before all else."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import Body, Depends
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit, in_smallest
+from gradmarket.requester.api.state import Here
+
+JOB: Final = {"$ref": "#/components/schemas/JobSpec"}
+SCHEMA: Final = {"content": {"application/json": {"schema": JOB}}, "required": True}
+"""What `/openapi.json` says of the body."""
+
+
+def _checked(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
+    """Raises RequestValidationError with the body's fields, as FastAPI does; Refused for another token's amounts."""
+    try:
+        return JobSpec.model_validate(in_smallest(body, lambda: TokenUnit.of(context.chain_facts)))
+    except ValidationError as error:
+        entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in error.errors()]
+        raise RequestValidationError(entries, body=body) from error
+
+
+PostedJob = Annotated[JobSpec, Depends(_checked)]
+
+
+def amount_of(context: Here, written: str) -> int:
+    """Returns an amount in the smallest unit. Raises JobRefused for what is none of this service's token."""
+    try:
+        return TokenUnit.of(context.chain_facts).parse(written)
+    except Refused as error:
+        raise JobRefused("amount", error.detail) from error

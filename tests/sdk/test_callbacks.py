@@ -1,0 +1,130 @@
+"""What records a job's rounds elsewhere: each recorder with its own library, over one job that really ran."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.tracking import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+from gradmarket import Market, TrainingJob
+from gradmarket.callbacks import Callback
+from gradmarket.callbacks.mlflow import MLflow
+from gradmarket.callbacks.tensorboard import TensorBoard
+from gradmarket.callbacks.wandb import WeightsAndBiases
+from gradmarket.market.errors import Refused
+from gradmarket.market.views.job_views import JobView
+from gradmarket.sdk.curve import curve
+from tests.ops.served import until
+from tests.sdk.conftest import ALONE
+from tests.sdk.test_train import QUIET, blobs, network
+
+ROUNDS = 3
+BLOCK, HEADER = 1 << 15, 7
+"""Bytes of a block of an offline run's log, and of what stands before the rest of a split record."""
+FIGURES = {"loss", "held_out/loss", "held_out/accuracy"}
+
+
+@pytest.fixture(scope="module")
+def job(market: Market) -> TrainingJob:
+    made = market.train(network(), nn.CrossEntropyLoss(), blobs(), rows=100, rounds=ROUNDS, price="0.01 GRAD",
+                        held_out=0.2, replication=ALONE)  # fmt: skip
+    made.watch(QUIET)
+    return made
+
+
+class Remembered:
+    """What a callback is told, in order."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.told: list[Any] = []
+        self._fails_at = fails_at
+
+    def started(self, job: JobView) -> None:
+        self.told.append(("started", job.name))
+
+    def round_closed(self, number: int, figures: Mapping[str, float]) -> None:
+        if number == self._fails_at:
+            raise OSError("the disk is full")
+        self.told.append((number, dict(figures)))
+
+    def ended(self, job: JobView) -> None:
+        self.told.append(("ended", str(job.state)))
+
+
+def test_each_round_is_told_once_in_order_with_what_the_api_says_of_it(job: TrainingJob) -> None:
+    heard = Remembered()
+    job.watch(QUIET, [heard])
+    assert heard.told[0] == ("started", "Sequential")
+    assert heard.told[-1] == ("ended", "finished")
+    expected = [
+        (one.number, {"loss": one.loss} | {f"held_out/{name}": value for name, value in (one.metrics or {}).items()})
+        for one in job.rounds()
+    ]
+    assert heard.told[1:-1] == expected
+    assert set(expected[0][1]) == FIGURES
+
+
+def test_a_callback_that_fails_is_not_silenced_and_still_ends(job: TrainingJob) -> None:
+    heard = Remembered(fails_at=1)
+    with pytest.raises(OSError, match="disk is full"):
+        job.watch(QUIET, [heard])
+    assert [told[0] for told in heard.told] == ["started", 0, "ended"]
+
+
+def test_tensorboard_reads_every_round(job: TrainingJob, tmp_path: Path) -> None:
+    job.watch(QUIET, [TensorBoard(tmp_path)])
+    read = EventAccumulator(str(tmp_path / job.id))
+    read.Reload()
+    assert set(read.Tags()["scalars"]) == FIGURES
+    losses = {event.step: event.value for event in read.Scalars("held_out/loss")}
+    assert losses == pytest.approx({one.number: (one.metrics or {})["loss"] for one in job.rounds()})
+
+
+def test_mlflow_keeps_rounds_fields_and_the_end(job: TrainingJob, tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path}/runs.db"
+    job.watch(QUIET, [MLflow("digits", place)])
+    client = MlflowClient(place)
+    (run,) = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    assert (run.info.status, run.data.tags["job"], run.data.tags["state"]) == ("FINISHED", job.id, "finished")
+    assert run.data.params["optimizer.lr"] == "0.001"
+    history = {one.step: one.value for one in client.get_metric_history(run.info.run_id, "loss")}
+    assert history == pytest.approx({one.number: one.loss for one in job.rounds()})
+
+
+def test_weights_and_biases_keeps_an_offline_run(
+    job: TrainingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    job.watch(QUIET, [WeightsAndBiases(project="digits", mode="offline", dir=tmp_path)])
+    wanted = {name.encode() for name in ("held_out/accuracy", "optimizer", job.id, "finished")}
+    until(lambda: wanted <= {name for name in wanted if name in recorded(tmp_path)})
+
+
+def recorded(folder: Path) -> bytes:
+    """Returns what an offline run's log has so far: its own process writes it, and ends after the run."""
+    (kept,) = folder.glob("wandb/offline-run-*/*.wandb")
+    whole = kept.read_bytes()
+    return b"".join(whole[start + HEADER : start + BLOCK] for start in range(0, len(whole), BLOCK))
+
+
+@pytest.mark.parametrize("made", [TensorBoard, MLflow, WeightsAndBiases])
+def test_all_are_callbacks(made: type[Callback]) -> None:
+    assert all(callable(getattr(made, name)) for name in ("started", "round_closed", "ended"))
+
+
+def test_a_notebook_shows_the_job_and_its_curve(job: TrainingJob, tmp_path: Path) -> None:
+    table = job._repr_html_()
+    assert "finished" in table
+    assert f"<th>rounds done</th><td>{ROUNDS}/{ROUNDS}</td>" in table
+    picture = job.plot("<my job>")
+    picture.save(tmp_path / "curve.svg")
+    assert picture._repr_svg_() == (tmp_path / "curve.svg").read_text()
+    assert "&lt;my job&gt;" in picture.svg
+
+
+def test_a_job_without_a_loss_has_no_curve() -> None:
+    with pytest.raises(Refused, match="no round of this job has a loss yet"):
+        curve("none", [])

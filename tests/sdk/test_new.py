@@ -1,0 +1,195 @@
+"""`gradmarket new`: what it writes runs at once, on bundled data and on one's own."""
+
+import json
+import os
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from gradmarket.cli import app
+from gradmarket.commands.new import kinds
+from gradmarket.demo.service import Service
+
+
+@pytest.fixture(autouse=True)
+def here(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADMARKET_DATA", str(served.data))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """A new folder of this kind, for one worker; the rounds are few."""
+
+    def write(kind: str, rounds: int = 3) -> Path:
+        folder = tmp_path / kind
+        done = CliRunner().invoke(app, ["new", str(folder), "--for", kind, "--alone"])
+        assert done.exit_code == 0, done.output
+        assert f"python {folder / 'train.py'}" in done.stdout
+        assert done.stdout.count("worker run") == 1
+        job = json.loads((folder / "job.json").read_text())
+        (folder / "job.json").write_text(json.dumps(job | {"rounds": rounds}))
+        return folder
+
+    return write
+
+
+def trained(folder: Path, *arguments: str) -> None:
+    """Runs the script as its user does."""
+    command = [sys.executable, str(folder / "train.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr
+    assert "finished: all rounds are done" in done.stdout
+    assert load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("kind", ["images", "table", "text"])
+def test_it_trains_at_once_on_bundled_data(
+    kind: str, written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(kind)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    runpy.run_path(str(folder / "train.py"), run_name="__main__")
+    assert "held-out" in capsys.readouterr().out.splitlines()[-1]
+    assert load_file(folder / "model.safetensors")
+
+
+def test_there_is_no_other_kind() -> None:
+    assert kinds() == ["images", "table", "text"]
+
+
+def test_it_trains_on_images_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
+    digits = load_digits()
+    np.savez(tmp_path / "mine.npz", x=np.repeat(digits.images[:200, None], 3, axis=1) / 16, y=digits.target[:200])
+    trained(written("images", 2), str(tmp_path / "mine.npz"))
+
+
+def test_it_trains_on_a_table_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
+    rows = "".join(f"{n},{n * n},{'even' if n % 2 == 0 else 'odd'}\n" for n in range(200))
+    (tmp_path / "mine.csv").write_text("a,b,parity\n" + rows)
+    trained(written("table", 2), str(tmp_path / "mine.csv"), "parity")
+
+
+def test_it_trains_on_text_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("the quick brown fox jumps over the lazy dog; " * 200)
+    trained(written("text", 2), str(tmp_path / "mine.txt"))
+
+
+def test_a_mistake_is_told_with_its_remedy(written: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
+    table, text = written("table"), written("text")
+    for folder, arguments, said, remedy in (
+        (table, [str(tmp_path / "mine.csv"), "c"], "has no column c: name the classes' column of a, b", ""),
+        (table, [str(tmp_path / "none.csv"), "c"], "none.csv", "fix: make it first, or name another place\n"),
+        (text, [str(tmp_path / "none.txt")], "none.txt", "fix: make it first, or name another place\n"),
+        (text, [], "no service", "fix: start one with `gradmarket serve`"),
+    ):
+        environment = os.environ | {"GRADMARKET_DATA": str(tmp_path)}
+        command = [sys.executable, str(folder / "train.py"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == (2 if remedy else 1)
+        first, _, rest = done.stderr.partition("\n")
+        assert first.startswith("error: ")
+        assert said in first
+        assert rest.startswith(remedy)
+        assert rest.count("\n") == bool(remedy)
+
+
+def test_an_interrupted_script_says_what_goes_on(written: Callable[..., Path]) -> None:
+    """Its market takes the connection and says nothing; the interrupt comes then."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        market = {"GRADMARKET_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        command = [sys.executable, str(written("table") / "train.py")]
+        script = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | market)
+        connection, _ = silent.accept()
+        script.send_signal(signal.SIGINT)
+        _, said = script.communicate(timeout=120)
+        connection.close()
+    assert said == "stopped: a job that was posted goes on, and `gradmarket job list` shows it\n"
+
+
+def test_a_script_tells_what_it_takes(written: Callable[..., Path]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(written("table") / "train.py"), "--help"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "python train.py [TABLE.csv COLUMN]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        ("images", b"", "is no npz file with x and y"),
+        ("images", b"a,b\n1,2\n", "is no npz file with x and y"),
+        ("images", b"PK\x03\x04 cut off", "is no npz file with x and y"),
+        ("images", {"x": np.zeros((4, 1, 8, 8))}, "is no npz file with x and y"),
+        ("images", {"x": np.zeros((4, 8)), "y": np.zeros(4)}, "has x[4, 8] and y[4]"),
+        ("images", {"x": np.zeros((5, 1, 8, 8)), "y": np.zeros(4)}, "has x[5, 1, 8, 8] and y[4]"),
+        ("images", {"x": np.zeros((0, 1, 8, 8)), "y": np.zeros(0)}, "has x[0, 1, 8, 8] and y[0]"),
+        ("images", {"x": np.zeros((2, 1, 8, 8)), "y": np.array([-1, 0])}, "give x[rows, channels, height, width]"),
+        ("table", b"", "is no table"),
+        ("table", b"a,c\n1\n", "is no table"),
+        ("table", b"a,b\n1,2\n", "has no column c: name the classes' column of a, b"),
+        ("table", b"a,c\nred,x\n", "column a does not hold numbers"),
+        ("table", b"c\nx\n", "no column of numbers beside c"),
+        ("table", b"a,c\n", "has no rows"),
+        ("text", b"", "0 characters are too few"),
+        ("text", b"\xff\xfe\x00", "not all of it is text in UTF-8"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_told_in_one_sentence(
+    kind: str, content: bytes | dict[str, np.ndarray], said: str, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    if isinstance(content, bytes):
+        mine.write_bytes(content)
+    else:
+        with mine.open("wb") as file:
+            np.savez(file, **content)
+    main = runpy.run_module(f"gradmarket.starters.{kind}")["main"]
+    with pytest.raises(SystemExit, match=re.escape(said)) as told:
+        main(*{"images": (str(mine),), "table": (str(mine), "c"), "text": ([str(mine)],)}[kind])
+    assert str(told.value).startswith("error: ")
+    assert "\n" not in str(told.value)
+
+
+def test_what_to_type_next_bears_a_blank(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["new", str(tmp_path / "my first"), "--for", "text"])
+    assert f"python '{tmp_path / 'my first' / 'train.py'}'" in done.stdout
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    for place in (tmp_path, tmp_path / "mine"):
+        done = CliRunner().invoke(app, ["new", str(place), "--for", "text"])
+        assert done.exit_code == 2
+        assert "is not an empty folder" in done.stderr
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_script_is_read_without_a_market() -> None:
+    for kind in kinds():
+        assert callable(runpy.run_module(f"gradmarket.starters.{kind}")["main"])
+
+
+def test_a_private_one_plays_holders_and_says_how_their_workers_start(tmp_path: Path) -> None:
+    folder = tmp_path / "private"
+    assert CliRunner().invoke(app, ["new", str(folder), "--private"]).exit_code == 0
+    script = runpy.run_path(str(folder / "train.py"))
+    addresses = script["played"]()
+    assert len(set(addresses)) == 3
+    assert all((folder / f"holder-{number}" / "rows" / "manifest.json").is_file() for number in (1, 2, 3))
+    x, y = script["own_rows"]()
+    assert len(x) == len(y) == 360
+    both = CliRunner().invoke(app, ["new", str(tmp_path / "other"), "--private", "--for", "pictures"])
+    assert both.exit_code != 0
