@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -12,12 +11,9 @@ from rich.console import Console
 from containers import engine as engines
 from containers import images
 from containers import worker_containers as hiring
-from containers.compose_project import LOOK_EVERY_S, ComposeProject, opened
+from containers.compose_project import ComposeProject, opened
 from containers.worker_containers import WorkerContainers
 from gradmarket.client import RequesterClient
-from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
-from gradmarket.commands import progress
-from gradmarket.commands.progress import OVER, Show
 from gradmarket.contracts.toolchain import ToolMissing
 from gradmarket.demo import demo_outcome
 from gradmarket.demo.demo_run import Clock, introduction, watch
@@ -71,7 +67,6 @@ def _run(
         market,
         job,
         TokenUnit.of(chain),
-        follow,
     )
     console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
     hiring.dismiss(worker_containers)
@@ -80,19 +75,6 @@ def _run(
     outcome = demo_outcome.read(market, ledger, job, worker_containers, compose_project.folder)
     show(console, outcome, TokenUnit.of(chain))
     return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
-
-
-def follow(market: RequesterClient, job: str, look: Show) -> JobView:
-    """Like progress.follow, but retries while the service is unavailable, until `look` raises."""
-    last = market.job(job)
-    while True:
-        try:
-            last = progress.follow(market, job, look)
-            if last.state in OVER:
-                return last
-        except (ServiceUnreachable, ServiceProblem):
-            look(last)
-        time.sleep(LOOK_EVERY_S)
 
 
 def _source() -> Path:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ def build(engine: ContainerEngine, source: Path) -> None:
 
 def _options(engine: ContainerEngine) -> list[str]:
     """Makes pip in the build find torch where pip here finds it; only podman can mount a folder of wheels."""
-    options = ["--build-arg", INDEX] if INDEX in os.environ else []
+    options = [*_labelled(), *(["--build-arg", INDEX] if INDEX in os.environ else [])]
     links = _find_links()
     if links.startswith("https://"):
         options += ["--build-arg", f"PIP_FIND_LINKS={links}"]
@@ -38,6 +39,13 @@ def _options(engine: ContainerEngine) -> list[str]:
     if Path(links).is_dir() and links:
         options += ["--volume", f"{links}:{MOUNTED}:ro", "--build-arg", f"PIP_FIND_LINKS={MOUNTED}"]
     return options
+
+
+def _labelled() -> list[str]:
+    """Returns what the images' labels say: the package's version, and the commit where this is a checkout of one."""
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=SOURCE, capture_output=True, text=True, check=False)
+    told = {"VERSION": metadata.version("gradmarket"), "REVISION": asked.stdout.strip() or "unknown"}
+    return [word for name, value in told.items() for word in ("--build-arg", f"{name}={value}")]
 
 
 def _find_links() -> str:

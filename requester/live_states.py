@@ -17,8 +17,8 @@ from gradmarket.market.gradient.arrays import Arrays, Bytes
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest
 
-BLOCK: Final = 2**26
-"""Bytes of an image that are copied or read at a time."""
+BLOCK: Final = 2**23
+"""Bytes of an image that are copied or read at a time: the disk writes one while the next is hashed."""
 
 
 class Image:

@@ -1,17 +1,13 @@
 """Viewers of a job's page as a process of their own, until its standard input ends.
 
-`python -m benchmarks.rig.viewers URL JOB COUNT`: prints a line once all of them follow the job's events.
+`python -m benchmarks.rig.viewers URL JOB COUNT`: prints a line once all of them have the page's part.
 """
 
 import asyncio
 import sys
 from contextlib import suppress
-from typing import Final
 
 import httpx
-
-PAUSE_S: Final = 0.7
-"""Least seconds between two refreshes of one viewer, as in the page's script."""
 
 
 async def main(url: str, job: str, count: int) -> None:
@@ -28,23 +24,13 @@ async def main(url: str, job: str, count: int) -> None:
 
 
 async def _view(http: httpx.AsyncClient, job: str, following: asyncio.Semaphore) -> None:
-    changed = asyncio.Event()
-    refreshing = asyncio.create_task(_refresh(http, job, changed))
     with suppress(httpx.HTTPError):
-        async with http.stream("GET", f"/v1/jobs/{job}/events") as events:
-            following.release()
-            async for line in events.aiter_lines():
-                if line.startswith("event:"):
-                    changed.set()
-    refreshing.cancel()
-
-
-async def _refresh(http: httpx.AsyncClient, job: str, changed: asyncio.Event) -> None:
-    while True:
-        await changed.wait()
-        changed.clear()
-        await http.get(f"/page/jobs/{job}")
-        await asyncio.sleep(PAUSE_S)
+        async with http.stream("GET", f"/page/jobs/{job}", headers={"Accept": "text/event-stream"}) as parts:
+            first = True
+            async for _ in parts.aiter_raw():
+                if first:
+                    following.release()
+                    first = False
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the first page shows: the market's sums, its jobs with measured pay, and the workers that are present."""
+"""What the first page shows: the market's sums, its jobs with expected pay, and the workers that are present."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +17,7 @@ JOBS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """`pay`: measured pay an hour; `loss`: after the newest closed round."""
+    """`pay`: expected pay an hour of one more worker; `loss`: after the newest closed round."""
 
     id: str
     name: str

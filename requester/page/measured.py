@@ -7,7 +7,6 @@ from typing import Final
 from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.rules import expected_pay
 from gradmarket.requester.api.job_routes import standing_of
 from gradmarket.requester.api.response_cache import Recent
 from gradmarket.requester.context import Context
@@ -19,12 +18,15 @@ from gradmarket.requester.store.work import RowReader
 VIEWERS: Final = "viewers"
 """All viewers count as one source: what is rendered for one is shown to all."""
 PAY_S: Final = 30
-"""Seconds for which a measured pay is shown."""
+"""Seconds for which an expected pay is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageMeasures:
-    """`pay`: an hour's, as people write it; empty where nobody was paid lately. `newest`: the newest closed round."""
+    """`pay`: what one more worker would earn an hour, as people write it; empty where nobody was paid lately.
+
+    `newest`: the newest closed round.
+    """
 
     standing: Standing
     pay: str
@@ -48,9 +50,8 @@ def _pay(context: Context, reader: RowReader, request: Request, job: Job) -> str
     now = context.clock()
 
     def make() -> str:
-        rate = expected_pay.hourly(overview.spells(reader, job.id, now - expected_pay.WINDOW_S))
+        rate = overview.expected_hourly(reader, job.id, now)
         token = TokenUnit.of(context.chain_facts)
-        places = 10 ** max(0, token.decimals - 4)
-        return "" if rate is None else token.text(int(rate * int(job.unit)) // places * places)
+        return "" if rate is None else token.about(int(rate * int(job.unit)))
 
     return kept.get(job.id, str(int(now) // PAY_S), VIEWERS, make)

@@ -1,11 +1,12 @@
 """The routes of the web page. All but the operator's part show what the API tells anybody.
 
 A page is rendered once for all its viewers, in a share of the time of its own (api.response_cache), so viewers cannot
-slow a job. It is rendered anew after an event of its job, or after a second.
+slow a job. It is rendered anew after an event of its job, or after a second. Who watches a job holds one stream, in
+which the service sends the part that changes (live_parts).
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import ValidationError
@@ -14,8 +15,10 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.pages.rendering import answer
+from gradmarket.requester.api import problem_kinds
 from gradmarket.requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
 from gradmarket.requester.api.coverage_routes import books_of
+from gradmarket.requester.api.event_routes import FollowedJob
 from gradmarket.requester.api.health_routes import Probe
 from gradmarket.requester.api.job_routes import JobPath, job_or_404
 from gradmarket.requester.api.response_cache import Recent, Source
@@ -27,10 +30,10 @@ from gradmarket.requester.page import (
     job_page,
     market_page,
     operator_page,
-    sentences,
     story_page,
     worker_page,
 )
+from gradmarket.requester.page.live_parts import LiveParts, PagePart
 from gradmarket.requester.page.measured import VIEWERS, measured
 from gradmarket.requester.page.page_route import PageRoute
 from gradmarket.requester.page.rendering import render
@@ -38,6 +41,7 @@ from gradmarket.requester.store import event_log, jobs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
+EVENT_STREAM: Final = "text/event-stream"
 AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 
@@ -59,23 +63,36 @@ def _market(context: Context, request: Request) -> str:
     return _rendered(request, "market", str(int(context.clock())), make)
 
 
+@router.get("/errors")
+def errors(context: Here) -> Response:
+    """What the `type` of a problem leads to."""
+    return _page(context, "errors.html", "", kinds=problem_kinds.listed())
+
+
 @router.get("/jobs/{job_id}")
 def job(context: Here, request: Request, job_id: JobPath) -> Response:
-    now = _job(context, request, job_id)
+    now = _job(context, request, job_id).text
     with context.reading() as reader:
         row = job_or_404(reader, job_id)
         known = {"name": jobs.spec(row).name, "everybody": row.visibility == "public"}
-    return _page(context, "job.html", now, job_id=job_id, kinds=" ".join(sentences.KINDS), **known)
+    return _page(context, "job.html", now, job_id=job_id, **known)
 
 
 @router.get("/page/jobs/{job_id}")
 def job_now(context: Here, request: Request, job_id: JobPath) -> Response:
-    return answer(_job(context, request, job_id))
-
-
-def _job(context: Context, request: Request, job_id: str) -> str:
+    """The part of the job's page that changes; to who accepts event streams whenever it does, until the job ends."""
+    if request.headers.get("accept") != EVENT_STREAM:
+        return answer(_job(context, request, job_id).text)
     with context.reading() as reader:
         job_or_404(reader, job_id)
+    live: LiveParts = request.app.state.live
+    stream = live.follow(job_id, lambda: _job(context, request, job_id))
+    return FollowedJob(request.app.state.following, request.state.source, stream)
+
+
+def _job(context: Context, request: Request, job_id: str) -> PagePart:
+    with context.reading() as reader:
+        ended = job_or_404(reader, job_id).ended_at is not None
         mark = str(event_log.newest(reader, job_id))
 
     def make() -> str:
@@ -84,7 +101,9 @@ def _job(context: Context, request: Request, job_id: str) -> str:
             known = measured(context, reader, request, [row])[row.id]
             return render("job_now.html", page=job_page.page(context, reader, row, known))
 
-    return _rendered(request, f"job {job_id}", mark, make)
+    text = _rendered(request, f"job {job_id}", mark, make)
+    current = f'data-newest="{mark}"' in text
+    return PagePart(text, current, ended and current)
 
 
 @router.get("/page/jobs/{job_id}/coverage")

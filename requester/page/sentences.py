@@ -18,7 +18,7 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "budget_raised": ("good", "More money was added."),
     "round_opened": ("plain", "Round {round} opened."),
     "round_closed": ("good", "Round {round} closed; loss {loss}."),
-    "accepted": ("good", "A task of round {round} was accepted; {paid} workers are paid."),
+    "accepted": ("good", "A task of round {round} was accepted; workers paid: {paid}."),
     "diverged": ("plain", "A task of round {round} had honest answers that differ; {paid} are paid."),
     "rejected": ("bad", "An answer was rejected: {reason}"),
     "withheld": ("bad", "A worker agreed and did not send its payload."),
@@ -41,7 +41,7 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "failed": ("bad", "The job failed: {reason}"),
 }
 KINDS: Final = tuple(_TEXTS)
-"""Kinds of events that a browser listens for."""
+"""Kinds of events that have a sentence."""
 
 
 def sentence(kind: str, body: Mapping[str, Any]) -> Sentence:

@@ -73,7 +73,7 @@ def children(pid: int) -> list[int]:
 class Cluster:
     """One data folder and one database; `embedded` starts an API that runs the stages by itself."""
 
-    def __init__(self, folder: Path, database: str, rpc: str, deployment: Deployment) -> None:
+    def __init__(self, folder: Path, database: str, rpc: str, deployment: Deployment, **settings: str) -> None:
         self.folder, self.data, self.database = folder, folder / "data", database
         self.data.mkdir()
         deployments.write(deployment, self.data / "deployment.json")
@@ -84,6 +84,7 @@ class Cluster:
             "GRADMARKET_RPC": rpc,
             "GRADMARKET_BROKER": f"redis://127.0.0.1:{self.redis_port}/0",
             "GRADMARKET_SETTLE_EVERY_S": "1",
+            **{f"GRADMARKET_{name}": value for name, value in settings.items()},
         }
         self._processes: list[Process] = []
 

@@ -14,7 +14,8 @@ from gradmarket.client import RequesterClient
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
-from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.data.inputs import Column
+from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.job import canonical
 from tests.e2e.test_plan_resources import READY, planned
 from tests.handmade import encoded, linear, node, value, with_nodes
@@ -240,3 +241,16 @@ def test_every_command_has_its_help(command: str) -> None:
 
 def test_an_unknown_command_is_refused() -> None:
     assert CliRunner().invoke(app, ["jobs"]).exit_code == 2
+
+
+def test_a_plan_takes_amounts_as_people_write_them(run: Run, file: Callable[..., str]) -> None:
+    written, whole = (
+        json.loads(run("job", "plan", file(), "--trust", "--json", "--stake", stake, "--saved", "1 GRAD").stdout)
+        for stake in ("4 GRAD", "4" + "0" * 18)
+    )
+    assert written["assumed"]["stake"] == 2.0, "in prices"
+    assert written["assumed"]["saved"] == 0.5
+    assert whole == written
+    refused = run("job", "plan", file(), "--trust", "--stake", "4 DARG")
+    assert refused.exit_code == 2
+    assert "is no amount" in refused.stderr

@@ -39,7 +39,7 @@ def package(market: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The generated package's name, importable; the generator had nothing to complain about."""
     folder = tmp_path_factory.mktemp("generated")
     described = folder / "openapi.json"
-    described.write_bytes(httpx.get(f"{market.place.url}/openapi.json").content)
+    described.write_bytes(httpx.get(f"{market.place.url}/openapi.json", timeout=60).content)
     config = Config.from_sources(
         ConfigFile(post_hooks=[]), MetaType.NONE, described, "utf-8", overwrite=False, output_path=folder / NAME
     )

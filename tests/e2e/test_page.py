@@ -1,6 +1,5 @@
 """The web page in Chromium, over a running market with two cheats."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,19 +8,18 @@ from typing import Any, Final
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
 from gradmarket.pages.rendering import size
+from tests.chromium import chromium, needs_chromium
 
-CHROMIUM: Final = shutil.which("chromium")
-QUIET: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 STEPS: Final = ("offer", "seals", "waves", "reveals", "verdicts", "audit", "payment")
 NAME: Final = 'digits <img src="x" onerror="document.title=1">'
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = needs_chromium
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,8 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @contextmanager
@@ -140,7 +136,7 @@ def _to_the_end(market: Watched, shown: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/jobs/{job}", "/jobs/{job}/tasks/{job}-0-0-0", "/submit", "/operator", "/jobs/none"]
+    "path", ["/", "/jobs/{job}", "/jobs/{job}/tasks/{job}-0-0-0", "/submit", "/operator", "/errors", "/jobs/none"]
 )
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible_and_fit_a_phone(market: Watched, browser: Browser, path: str, scheme: str) -> None:

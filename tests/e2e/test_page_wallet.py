@@ -1,6 +1,5 @@
 """A job is funded from the page by a wallet in the browser: it signs with its own key, against the market's chain."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 from eth_account import Account
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from web3 import Web3
 from web3.exceptions import Web3Exception
 
@@ -22,8 +21,8 @@ from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
+from tests.chromium import chromium, needs_chromium
 
-CHROMIUM: Final = shutil.which("chromium")
 OWNER, STRANGER = DEVELOPMENT_KEYS[5], DEVELOPMENT_KEYS[6]
 PROVIDER: Final = """window.ethereum = { request: async ({ method, params }) => {
   const told = await window.wallet(method, params || []);
@@ -32,7 +31,7 @@ PROVIDER: Final = """window.ethereum = { request: async ({ method, params }) => 
 } };"""
 RICH: Final = 10**24
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = needs_chromium
 
 
 @dataclass
@@ -116,10 +115,8 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @contextmanager

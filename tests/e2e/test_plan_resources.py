@@ -77,6 +77,15 @@ def test_updates_in_few_bytes_are_told_for_the_rounds_since_a_worker_s_last_task
     assert six["traffic_down"] == 18 * update + 6 * 4 * PARAMETERS + partitions
 
 
+def test_the_first_rounds_longer_updates_are_told_as_a_part_of_the_mean(tmp_path: Path) -> None:
+    """One round of three has int8, and the others int4."""
+    downlink = {"codec": "int4", "first": {"codec": "int8", "rounds": 1}}
+    takes = planned(tmp_path, READY | {"downlink": downlink}, "--workers", "6")["takes"]
+    blocks = -(-PARAMETERS // 64)
+    early, late = 32 + 4 + blocks + PARAMETERS, 32 + 4 + blocks * (1 + 32)
+    assert takes["download"] == (early + 2 * late) // 3
+
+
 def test_the_card_is_the_smallest_that_fits() -> None:
     assert [size for _, size in CARDS] == sorted(size for _, size in CARDS)
     assert smallest_card(0) == "RTX 3050 (8 GB)"

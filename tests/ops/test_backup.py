@@ -28,9 +28,9 @@ JOB: dict[str, Any] = {
     "data": {"ready": "digits"},
     "step": {"rows": 16},
     "optimizer": {"lr": 0.1},
-    "rounds": 12,
+    "rounds": 80,
     "price": "1000000000",
-    "budget": "200000000000",
+    "budget": "400000000000",
     "deadlines": {"lease_s": 6, "wave_s": 5, "upload_s": 5},
     "replication": {"replicas": 1, "max_replicas": 1},
 }
