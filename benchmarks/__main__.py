@@ -38,10 +38,12 @@ def main() -> int:
 
 
 def _measured(only: str) -> Iterator[Figure]:
+    """Where a file's prefix begins the asked name, one whose shorter prefix does so too is not run for it."""
     names = sorted(module.name for module in iter_modules(benchmarks.__path__) if not module.ispkg)
-    for name in (name for name in names if name not in PLUMBING):
-        module = import_module(f"benchmarks.{name}")
-        if only.startswith(module.PREFIX) or module.PREFIX.startswith(only):
+    modules = [import_module(f"benchmarks.{name}") for name in names if name not in PLUMBING]
+    nearest = max((len(module.PREFIX) for module in modules if only.startswith(module.PREFIX)), default=0)
+    for module in modules:
+        if module.PREFIX.startswith(only) or (only.startswith(module.PREFIX) and len(module.PREFIX) == nearest):
             yield from (figure for figure in module.measure() if figure.name.startswith(only))
 
 

@@ -35,6 +35,7 @@ BARE: Final = (
     *("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"),
     *("/", "/page/market", "/jobs/{job_id}", "/page/jobs/{job_id}", "/jobs/{job_id}/tasks/{task_id}"),
     *("/workers/{address}", "/submit", "/operator", "/page/operator"),
+    *("/errors", "/page/jobs/{job_id}/coverage"),
 )
 UNBOUND: Final = {
     "GRADMARKET_UNLIMITED": '["192.0.2.1/32"]',

@@ -1,7 +1,7 @@
 """What the web page costs: the first paint of a large job in Chromium, an event on the screen, and what viewers take.
 
-The large job has 10,000 workers and 1,000 rounds, written as rows. A viewer follows the job's events and asks for the
-page's part again after each, at most every 0.7 s, as the page's script does.
+The large job has 10,000 workers and 1,000 rounds, written as rows. A viewer holds the stream of the page's part, as the
+page's script does.
 """
 
 import shutil

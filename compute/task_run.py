@@ -6,8 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.gradient import bounded
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import encode
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.job import Publication
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import window_state
 from gradmarket.market.model.window_state import LOSSES, State
 from gradmarket.market.rules import task_windows
@@ -34,6 +38,14 @@ class Windowed:
 def layout_of(publication: Publication, info: DocumentInfo) -> Layout:
     """Returns the layout of the job's payloads."""
     return replace(info.layout, leaves=publication.spec.step.leaves)
+
+
+def payload_of(spec: JobSpec, task: "TaskRun", tensors: Mapping[str, np.ndarray], leaves: Sequence[Hash]) -> Bytes:
+    """Returns the payload of an answer; a holder's own is kept within the job's bounds. Raises Refused as `bounded`."""
+    packed = codec(spec.uplink.codec)
+    if spec.private:
+        return bounded.encoded(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
+    return encode(task.layout, tensors, packed, task.seed, leaves)
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class TaskRun:
                     return packed
         raise Refused(f"the task has no state {wanted}")
 
-    def replay(self, window: int, leaves: Sequence[Digest | None], fetch: Callable[[Digest], bytes]) -> Answered:
+    def replay(self, window: int, leaves: Sequence[Digest | None], fetch: Callable[[Digest], Bytes]) -> Answered:
         """Returns the answer as far as window `window` and the last one decide it; the rest are the given leaves.
 
         Their first states come from `fetch`; the leaf at the drawn window's end is this run's own. Raises Refused where

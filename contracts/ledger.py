@@ -12,7 +12,7 @@ from eth_typing import BlockNumber
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from web3 import Web3
-from web3.types import BlockIdentifier
+from web3.types import BlockIdentifier, TxParams
 
 from gradmarket.contracts.deployment import Deployment, market_at, token_at, verify
 from gradmarket.contracts.errors import ForeignChain
@@ -98,9 +98,9 @@ class Ledger:
         return JobOnChain(**{name: members[key] for key, name in _JOB_FIELDS.items()})
 
     def account(self, job_id: int, worker: Address, at: int | None = None) -> AccountOnChain:
+        call: TxParams = {"to": self.deployment.contract, "data": _ACCOUNT + word(job_id) + word(worker)}
         with node_errors():
-            members = self._market.account(job_id, worker).call(block_identifier=_block(at))._asdict()
-        return AccountOnChain(**{field.name: members[field.name] for field in fields(AccountOnChain)})
+            return _account(bytes(self.web3.eth.call(call, _block(at))))
 
     def accounts(self, job_id: int, workers: Sequence[Address], at: int) -> dict[Address, AccountOnChain]:
         """Returns the workers' accounts as of block `at`, about a hundred in each request."""

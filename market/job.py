@@ -5,105 +5,30 @@ Unknown fields are refused. Amounts are decimal strings in the token's smallest 
 
 import json
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from gradmarket.market import plugins
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.fields import AmountField, Count, Part, not_kept
-from gradmarket.market.job_parts import (
-    DEFAULT_REPLICATION,
-    Aggregator,
-    AuditSpec,
-    Deadlines,
-    DigestField,
-    Evaluation,
-    Growth,
-    JobData,
-    JobModel,
-    Link,
-    OnFailure,
-    Precision,
-    Replication,
-    Sampling,
-    Separation,
-    StopAtDate,
-    StopAtMetric,
-    StopAtSpent,
-    Verifier,
-    Visibility,
-)
-from gradmarket.market.rules import growth, replication
+from gradmarket.market.fields import Part
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.job_parts import DigestField, OnFailure, PrivateData, StopAtMetric
+from gradmarket.market.rules import growth, private_jobs, replication, task_windows
 from gradmarket.market.rules.growth import RoundSizes
-from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
-from gradmarket.market.stakes import Stakes
-from gradmarket.market.step import GradientStep, LocalStep, Optimizer, Step
+from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.terms import Amount, Digest
 
-STALEST: Final = 4
-EDITORS: Final = "$schema"
-"""Where a file names its JSON schema for editors; it says nothing of the job."""
 
-
-def _is_default(value: str | int | tuple[Growth, ...]) -> bool:
-    return value in ("workers", "rounds", 0, ())
-
-
-class JobSpec(Part):
-    """A training job. Workers see the model and the data."""
-
-    name: str = Field(min_length=1, max_length=200)
-    model: JobModel
-    data: JobData
-    evaluation: Evaluation | None = None
-    step: Step
-    precision: Precision = "fp32"
-    optimizer: Optimizer
-    aggregator: Aggregator = Aggregator()
-    uplink: Link = Link()
-    downlink: Link = Link()
-    rounds: Count
-    tasks_per_round: int = Field(default=1, ge=1, le=10_000)
-    growth: tuple[Growth, ...] = Field(default=(), max_length=100, exclude_if=_is_default)
-    """Rounds from which on each round has more tasks. Omitted where there are none, as `visibility` is."""
-    min_tasks: Count | None = None
-    sampling: Sampling = Field(default="rounds", exclude_if=_is_default)
-    """Omitted where it is the default, as `visibility` is."""
-    staleness: int = Field(default=0, ge=0, le=STALEST)
-    """How many rounds after its own a late answer may be merged."""
-    overlap: Literal[0, 1] = Field(default=0, exclude_if=_is_default)
-    """1: a round's tasks start from the parameters before the last merge, and are computed during it (rules.overlap).
-    Omitted where it is 0, as `visibility` is."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    """Decides the initial parameters and every draw. The service draws one if none is named: the published answers of
-    one job must not be those of another."""
-    replication: Replication = DEFAULT_REPLICATION
-    verifier: Verifier = Verifier()
-    audit: AuditSpec | None = None
-    stake: Stakes | None = None
-    separation: tuple[Separation, ...] = ("payout",)
-    norm_bound: float = Field(default=1000.0, gt=0, le=1e9)
-    price: Price
-    budget: AmountField | None = None
-    deadlines: Deadlines = Deadlines()
-    stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
-    visibility: Visibility = Field(default="workers", exclude_if=_is_default)
-    """Omitted where it is the default, so that publications older than this field keep their digests."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _texts(cls, value: Any) -> Any:
-        if fault := not_kept(value):
-            raise ValueError(fault)
-        return {name: part for name, part in value.items() if name != EDITORS} if isinstance(value, dict) else value
+class JobSpec(JobFields):
+    """A training job. Workers see the model, and the data where it is not private."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobSpec":
         if self.min_tasks is not None and self.min_tasks > self.tasks_per_round:
             raise ValueError("min_tasks: more than tasks_per_round")
-        if why := self._not_grown():
+        if why := growth.fault(self.tasks_per_round, self.growth, self.rounds, self.min_tasks):
             raise ValueError(f"growth: {why}")
         if self.staleness and not self.leaves_tasks:
             raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
@@ -115,34 +40,58 @@ class JobSpec(Part):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
         if self.verifier.scored and (fault := self._not_scored()):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
+        if self.step.leaves and (why := task_windows.unrepeated(self.audited, self.verifier.name, self.replication)):
+            raise ValueError(f"step.window: {why}")
         if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
         return self
 
-    def _not_grown(self) -> str:
-        """Returns why this job's rounds cannot grow as it says; empty where they can."""
-        if self.growth and self.min_tasks is not None:
-            return "min_tasks is of every round: leave out one of the two"
-        return growth.fault(self.tasks_per_round, self.growth, self.rounds)
-
     def _not_sketched(self) -> str:
         """Returns why this job cannot compare answers by sketches; empty where it can."""
-        replicas, most = self.replication.replicas, self.replication.max_replicas
         if not self.audited:
             return 'takes its thresholds from audited tasks: set audit, {"probability": 0.1} say'
-        if not replicas == most >= 2:
-            alike = "set replication.replicas and max_replicas alike, to 2 or more"
-            return f"has one wave, for a later one would know its seed: {alike}"
-        return ""
+        once = self.replication.replicas == self.replication.max_replicas >= 2
+        return "" if once else "has one wave: set replication.replicas and max_replicas alike, to 2 or more"
 
     def _not_scored(self) -> str:
         """Returns why this job cannot judge answers by scores; empty where it can."""
         if not replication.policy(self.replication.name).ALONE:
             alone = [name for name in plugins.names(replication.__name__) if replication.policy(name).ALONE]
             return f"scores what one worker answers: set replication to {' or '.join(alone)}"
-        if self.stake is not None:
-            return "gives odds and no proof, and a stake is lost by proof only: leave out stake"
+        return "gives odds and no proof, and a stake is lost by proof only: leave out stake" if self.stake else ""
+
+    @model_validator(mode="after")
+    def _leaves_rows(self) -> "JobSpec":
+        if self.private and (why := self._not_private(self.private)):
+            raise ValueError(why)
+        if self.privacy and (why := self._not_noised()):
+            raise ValueError(why)
+        return self
+
+    def _not_noised(self) -> str:
+        """Returns why this job's merges cannot be noised; empty where they can."""
+        if self.private is None:
+            return "privacy: only rows that stay with their holders are kept so: name holders in data, or leave it out"
+        if self.aggregator.name != private_jobs.MEAN or self.private.rows_cap is not None:
+            return (
+                "privacy: one answer moves only a plain mean by a known bound: leave out aggregator and data.rows_cap"
+            )
         return ""
+
+    def _not_private(self, data: PrivateData) -> str:
+        """Returns why this job cannot leave its rows with their holders; empty where it can."""
+        if self.step.rows > data.least_rows:
+            return f"data.least_rows: a step takes {self.step.rows} rows: name {self.step.rows} or more"
+        if self.evaluation and data.manifest is None:
+            return "evaluation: measured on rows of your own: upload them, and name their manifest in data.manifest"
+        weighted, aggregator = data.rows_cap is not None, self.aggregator.name
+        alone, judged = self.decided_alone, self.verifier.name
+        return private_jobs.fault(alone, self.audited, judged, self.by_epochs, weighted, aggregator)
+
+    @property
+    def private(self) -> PrivateData | None:
+        """What its rows are and who holds them, where they stay with their holders."""
+        return self.data if isinstance(self.data, PrivateData) else None
 
     def step_in(self, round_number: int) -> GradientStep | LocalStep:
         """Returns what a task of this round computes."""
@@ -203,6 +152,11 @@ class JobSpec(Part):
     def decided_alone(self) -> bool:
         """Whether each task has one answer, whichever worker is drawn, that is not compared under a later seed."""
         return self.plan().maximum == self.plan(BEST).maximum == 1 and not self.verifier.sketched
+
+    @property
+    def answered_at_once(self) -> bool:
+        """Whether a right payload is paid whenever it comes in its lease: nobody votes on it or goes on without it."""
+        return self.decided_alone and self.min_tasks is None
 
     @property
     def gain(self) -> float | None:

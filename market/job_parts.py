@@ -3,12 +3,23 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Union
 
-from pydantic import AfterValidator, Discriminator, Field, GetCoreSchemaHandler, Tag, TypeAdapter, create_model
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    TypeAdapter,
+    create_model,
+    model_validator,
+)
 
 from gradmarket.market import plugins
+from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.replication import ChosenPolicy
+from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import Digest
 
 
@@ -47,6 +58,30 @@ class LinkedData(Part):
     manifest: DigestField
 
 
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+class PrivateData(Part):
+    """Rows that stay with their holders: what a row is, and who computes on rows of its own (docs/private.md)."""
+
+    inputs: Inputs
+    holders: tuple[NamedAddress, ...] = Field(min_length=1, max_length=1000)
+    """The only workers that get its tasks, by their wallets' addresses: nobody can compute their answers again."""
+    least_rows: Count = 1
+    """The fewest rows that a holder takes part with."""
+    rows_cap: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=_is_none)
+    """Answers weigh as their holders' rows, each up to so many; alike where there is none."""
+    manifest: DigestField | None = None
+    """Partitions of the requester's own, which are measured on and never trained on; none without `evaluation`."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> "PrivateData":
+        if len(set(self.holders)) != len(self.holders):
+            raise ValueError("holders: an address stands there twice: leave it out once")
+        return self
+
+
 def _model(value: Any) -> str:
     asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
     return "document" if {"document", "parameters"} & asked.keys() else "ready"
@@ -54,13 +89,18 @@ def _model(value: Any) -> str:
 
 def _data(value: Any) -> str:
     asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
+    if {"holders", "inputs"} & asked.keys():
+        return "private"
     return "linked" if "manifest" in asked else "ready"
 
 
 JobModel = Annotated[
     Annotated[ReadyModel, Tag("ready")] | Annotated[DocumentModel, Tag("document")], Discriminator(_model)
 ]
-JobData = Annotated[Annotated[ReadyData, Tag("ready")] | Annotated[LinkedData, Tag("linked")], Discriminator(_data)]
+JobData = Annotated[
+    Annotated[ReadyData, Tag("ready")] | Annotated[LinkedData, Tag("linked")] | Annotated[PrivateData, Tag("private")],
+    Discriminator(_data),
+]
 """Told apart by a field, so that a mistake is told of the one that was meant."""
 
 
@@ -76,15 +116,6 @@ class Aggregator(Chosen):
     """`name` is a file of gradient/aggregators; the other fields are that aggregator's settings."""
 
     name: Name = "mean"
-
-
-class Link(Part):
-    codec: Name = "fp32"
-
-    @property
-    def small(self) -> bool:
-        """Whether values are rounded to fewer bytes than they have."""
-        return self.codec != "fp32"
 
 
 class _ReadAs:

@@ -11,6 +11,9 @@
     Ruling       validator   decides a contested accusation
     Consent      payout key  the worker is its operator's
     Withdrawal   payout key  it no longer is
+    HolderKeys   holder      its keys for one secure aggregation
+    MaskedVector holder      its masked vector there, and whose masks are in it
+    Survivors    holder      the one set of holders whose sum it helps to unmask
 
 The members of a struct are in the order of its TYPE. `instance` (the chain's history) comes first in every one and is
 taken from the domain. Money is in the job's units.
@@ -158,3 +161,36 @@ class Withdrawal:
     worker: Address
     payout: Address
     nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class HolderKeys:
+    """A holder's public keys for one aggregation. `keys` is their digest (secagg.signed)."""
+
+    TYPE: ClassVar[str] = "HolderKeys(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys)"
+    aggregation: Hash
+    holder: Address
+    keys: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedVector:
+    """A masked vector, by its digest. `sharers` is the set of those whose masks may be in it, by its digest."""
+
+    TYPE: ClassVar[str] = (
+        "MaskedVector(bytes32 instance,bytes32 aggregation,address holder,bytes32 sharers,bytes32 vector)"
+    )
+    aggregation: Hash
+    holder: Address
+    sharers: Hash
+    vector: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """The set of holders whose sum is to be unmasked, and the set of those that shared, by their digests."""
+
+    TYPE: ClassVar[str] = "Survivors(bytes32 instance,bytes32 aggregation,bytes32 sharers,bytes32 survivors)"
+    aggregation: Hash
+    sharers: Hash
+    survivors: Hash

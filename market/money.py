@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.terms import Amount
 from gradmarket.market.wire_sign_in import ChainFacts
 
@@ -15,6 +15,9 @@ WRITTEN: Final = r"([0-9]{1,78})(?:\.([0-9]{1,78}))?(?:e([0-9]{1,2}))?(?: (\S{1,
 """An amount: whole part, fraction, power of ten, unit."""
 PRICED: Final = ("price", "budget", "stake", "stop")
 """The fields of a job that are amounts, or have amounts in them."""
+
+DEEPEST: Final = 8
+"""Levels of a field in which amounts are looked for: what a stranger nests deeper is refused as it is."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,29 @@ class TokenUnit:
         fraction = str(rest).rjust(self.decimals, "0").rstrip("0") if rest else ""
         return f"{'-' if int(amount) < 0 else ''}{whole}{'.' + fraction if fraction else ''} {self.symbol}"
 
+    def about(self, amount: int) -> str:
+        """Returns a measured amount in tokens, cut after four places, or after two figures where it is small."""
+        shown = max(4, self.decimals - len(str(abs(amount))) + 2) if amount else 0
+        places = 10 ** max(0, self.decimals - shown)
+        return self.text(amount // places * places)
+
 
 def in_smallest(job: Mapping[str, Any], token: Callable[[], TokenUnit]) -> dict[str, Any]:
     """Returns a job with the amounts that people wrote, such as "0.01 GRAD", in the token's smallest unit, as JSON has
-    them. `token` is asked only where there are any. Raises Refused for one in another token."""
-    return {name: _whole(value, token) if name in PRICED else value for name, value in job.items()}
+    them. `token` is asked only where there are any. Raises JobRefused for one in another token."""
+    return {name: _whole(value, token, name) if name in PRICED else value for name, value in job.items()}
 
 
-def _whole(value: Any, token: Callable[[], TokenUnit]) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _whole(each, token) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_whole(each, token) for each in value]
-    written = isinstance(value, str) and not value.isdigit() and re.fullmatch(WRITTEN, value)
-    return str(token().parse(value)) if written else value
+def _whole(value: Any, token: Callable[[], TokenUnit], field: str) -> Any:
+    deeper = field.count(".") < DEEPEST
+    if deeper and isinstance(value, Mapping):
+        return {name: _whole(each, token, f"{field}.{name}") for name, each in value.items()}
+    if deeper and isinstance(value, list | tuple):
+        return [_whole(each, token, f"{field}.{place}") for place, each in enumerate(value)]
+    if not isinstance(value, str) or value.isdigit() or not re.fullmatch(WRITTEN, value):
+        return value
+    unit = token()
+    try:
+        return str(unit.parse(value))
+    except Refused as error:
+        raise JobRefused(field, error.detail) from error

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import pkgutil
+from difflib import get_close_matches
 from functools import cache
 from types import ModuleType
 
@@ -30,5 +31,7 @@ def load(package: str, name: str) -> ModuleType:
     """
     known = names(package)
     if name not in known:
-        raise Refused(f"no {name[:80]!r} here; there is {', '.join(known)}")
+        near = get_close_matches(name[:80], known, 1)
+        meant = f"did you mean {near[0]!r}? There" if near else "there"
+        raise Refused(f"no {name[:80]!r} here; {meant} is {', '.join(known)}", "name one of them")
     return importlib.import_module(f"{package}.{name}")

@@ -107,7 +107,12 @@ def _recovered(message: Hash, signature: bytes) -> bytes:
 
 def check(domain: Domain, struct: Struct, signature: bytes, signer: Address) -> None:
     """Raises SignatureRefused unless `signer` signed `struct` for this domain."""
-    recovered = _recovered(digest(domain, struct), signature)
+    check_digest(digest(domain, struct), signature, signer)
+
+
+def check_digest(message: Hash, signature: bytes, signer: Address) -> None:
+    """Raises SignatureRefused unless `signer` signed these 32 bytes."""
+    recovered = _recovered(message, signature)
     if recovered.hex() != signer[2:].lower():  # the checksum of an address costs as much as the rest of a digest
         raise SignatureRefused(f"signed by {to_checksum_address(recovered)} instead of {signer}")
 

@@ -19,8 +19,8 @@ def _is_constant(schedule: Schedule) -> bool:
     return schedule == Schedule()
 
 
-def _is_none(steps: int | None) -> bool:
-    return not steps
+def _is_none(value: float | None) -> bool:
+    return not value
 
 
 class InnerOptimizer(Chosen):
@@ -101,6 +101,9 @@ class LocalStep(Passes):
     """In the first inner steps of each task, so many, the rate grows linearly to its schedule's: the optimizer's memory
     is empty then. The service names `usual_rewarm` for a posted job that names none. Omitted where it is 0, as a
     `schedule` is where it is the default."""
+    proximal: float = Field(default=0.0, ge=0, le=1e6, exclude_if=_is_none)
+    """mu of FedProx (Li et al. 2020, equation 2): each inner gradient gets mu times the way from the round's
+    parameters, which keeps holders of unlike rows near each other. Omitted where it is 0."""
     window: int | None = Field(default=None, ge=1, le=10_000, exclude_if=_is_none)
     """Inner steps after which the answer commits to the task's state each time, so that an audit repeats two windows
     of the task and not all of it (rules.task_windows). Omitted where there is none."""
@@ -109,6 +112,8 @@ class LocalStep(Passes):
     def _windows_fit(self) -> "LocalStep":
         if self.window is not None and (why := task_windows.fault(self.steps, self.window)):
             raise ValueError(f"window: {why}")
+        if self.window is not None and self.proximal:
+            raise ValueError("proximal: a window starts from its own state and not the round's: leave out window")
         return self
 
     @property

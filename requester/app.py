@@ -22,6 +22,7 @@ from gradmarket.requester.api import (
     event_tail,
     fund_routes,
     health_routes,
+    holder_routes,
     hot_route,
     job_routes,
     ledger_cache,
@@ -47,6 +48,7 @@ from gradmarket.requester.edge.body import BodyLimit
 from gradmarket.requester.edge.rate_limit import RateLimit
 from gradmarket.requester.edge.request_log import RequestLog
 from gradmarket.requester.edge.token_first import TokenFirst
+from gradmarket.requester.page import live_parts
 from gradmarket.requester.page import routes as page_routes
 from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.progress import Standing
@@ -55,7 +57,7 @@ DOORS: Final = (
     *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
     *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
     *(token_routes, consent_routes, calibration_routes, coverage_routes, chain_routes, metric_routes),
-    *(state_routes, page_routes),
+    *(state_routes, holder_routes, page_routes),
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""
 
@@ -120,4 +122,5 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.coverage = response_cache.Recent[coverage_routes.Books](share)
     app.state.rendered = response_cache.Recent[str](response_cache.Share(pause=PAGES))
     app.state.pays = response_cache.Recent[str](response_cache.Share())
+    app.state.live = live_parts.LiveParts(context)
     app.state.probe = health_routes.Probe(context)

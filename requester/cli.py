@@ -44,6 +44,8 @@ def serve(
             _announce(settings, url, context)
             gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time
             Server(config(app, settings), context.notifier).run([socket])
+        if settings.rpc is None:
+            typer.echo(f"Stopped. The local chain goes on: `gradmarket chain down --data {settings.data}` stops it.")
 
 
 class Server(uvicorn.Server):

@@ -7,10 +7,11 @@ import httpx
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, training
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import LinkedData
+from gradmarket.market.job_parts import PrivateData, ReadyData
 from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.rules.loss_change_test import OTHERS
+from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.ready_data import digits
@@ -25,9 +26,11 @@ def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
 
     A link to one of its blobs is a path, however it was spelt: what is stored here is checked here.
     """
-    if not isinstance(spec.data, LinkedData):
+    if isinstance(spec.data, ReadyData):
         return digits.manifest(blobs)
-    digest = spec.data.manifest
+    if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
+        return Manifest(inputs=spec.data.inputs, partitions=())
+    digest = spec.data.manifest or Digest("")
     if not blobs.has(digest):
         raise JobRefused("data.manifest", f"upload it first: PUT {OURS}{digest}")
     if blobs.length(digest) > MANIFEST_BYTES:
@@ -55,7 +58,9 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
     """Checks that every partition has rows enough for a task, and that the held-out one is there. Raises JobRefused."""
     partitions = training(manifest, spec)
-    if not partitions:
+    if spec.private and manifest.inputs != spec.private.inputs:
+        raise JobRefused("data.inputs", "the manifest in data.manifest has other inputs: pack your own rows alike")
+    if not partitions and not spec.private:
         raise JobRefused("data.manifest.partitions", "no partition is left to train on besides the held-out one")
     for partition in partitions:
         if spec.step.rows > partition.rows:
@@ -99,7 +104,7 @@ def check_rows(
     elsewhere, or do not fit, are checked by the workers that read them (market.rules.faults). The ready dataset needs
     no check. Raises JobRefused.
     """
-    if not isinstance(spec.data, LinkedData):
+    if isinstance(spec.data, ReadyData):
         return
     for partition in manifest.partitions:
         if partition.link.startswith(OURS) and modelling.reads(manifest, partition):

@@ -27,11 +27,24 @@ from gradmarket.requester.broker import PromptAMQP
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import ready_rows, run_once
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.stages import aggregate, assign, audit, close, expire, judge, plan, publish, rollback, settle
+from gradmarket.requester.stages import (
+    aggregate,
+    assign,
+    audit,
+    close,
+    expire,
+    judge,
+    parts,
+    plan,
+    publish,
+    rollback,
+    settle,
+)
 from gradmarket.requester.wiring import wired
 
 STAGES: Final[dict[str, ModuleType]] = {
-    stage.TOPIC: stage for stage in (publish, plan, assign, close, judge, expire, aggregate, audit, rollback, settle)
+    stage.TOPIC: stage
+    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, settle)
 }
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"

@@ -149,6 +149,13 @@ class RequesterSettings(BaseSettings):
     merges and, between merges, of others. A job that takes more is worked on in files in the data folder, a shard at a
     time: twice its parameters and its optimizer's state. Celery has as many such processes as its concurrency."""
 
+    merge_spread: int = Field(default=1 << 30, ge=0)
+    """Bytes of a model's parameters from which on several processes merge a round, where Celery runs the stages: they
+    read and write the optimizer's state at every round, which takes longer than merging a smaller model in memory."""
+    merge_part: int = Field(default=32 << 20, ge=4 << 20)
+    """Bytes of parameters in each message of such a merge: what a process that is killed loses. It takes about ten
+    times as much memory; the largest tensor, where that is more and the optimizer needs whole ones."""
+
     @classmethod
     def settings_customise_sources(
         cls,

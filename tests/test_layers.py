@@ -37,7 +37,6 @@ REQUESTER: Final = {
             "event_logging",
             "tallies",
             "tracing",
-            "unfinished",
         ),
         0,
     ),
@@ -95,7 +94,13 @@ PLUGINS: Final = (
 )
 """A file's name is the plug-in's, and `Settings` is looked up in it by that name: both recur from folder to folder."""
 
-TORCH: Final = ("gradmarket.market.model", "gradmarket.runner", "gradmarket.sdk")
+TORCH: Final = (
+    "gradmarket.market.model",
+    "gradmarket.runner",
+    "gradmarket.sdk",
+    "gradmarket.callbacks.tensorboard",
+    "gradmarket.starters",
+)
 NO_TORCH: Final = (
     "gradmarket",
     "gradmarket.requester.cli",
@@ -115,13 +120,23 @@ BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket"}
 
 PURE_OTHERS: Final = {
     "numba", "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
-    "pydantic_core", "coincurve", "difflib",
+    "pydantic_core", "coincurve", "cryptography", "difflib",
     "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "enum", "fnmatch", "fractions",
     "functools", "hashlib", "importlib", "io", "itertools", "json", "math", "mmap", "operator", "pkgutil", "re",
     "statistics", "struct", "types", "typing", "weakref", "zipfile", "zlib",
 }  # fmt: skip
 """What the market may use of others: none of them reaches a socket, a database, a clock or chance."""
-IMPURE_CALLS: Final = {"open", "print", "input", "datetime.now", "datetime.utcnow", "date.today", "np.random.seed"}
+IMPURE_CALLS: Final = {
+    "open",
+    "print",
+    "input",
+    "datetime.now",
+    "datetime.utcnow",
+    "date.today",
+    "np.random.seed",
+    "X25519PrivateKey.generate",
+    "ChaCha20Poly1305.generate_key",
+}
 
 FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
 FORBIDDEN_CALLS: Final = {

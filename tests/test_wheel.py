@@ -1,13 +1,12 @@
 """The wheel has all that a checkout has: what is installed from it is the same programs with the same data."""
 
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.source_tree import ROOMS, ROOT
+from benchmarks.rig.wheel import built, tracked
+from tests.source_tree import ROOMS
 
 NOT_IN_IT = ("contracts/src/", "contracts/test/", "contracts/snapshots/", "contracts/solcjs/", "build/")
 DATA = (".py", ".json", ".mako", ".html", ".css", ".js")
@@ -16,20 +15,7 @@ DATA = (".py", ".json", ".mako", ".html", ".css", ".js")
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of the wheel's files."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for path in _tracked():
-        (source / path).parent.mkdir(parents=True, exist_ok=True)
-        (source / path).write_bytes((ROOT / path).read_bytes())
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*command, "--wheel-dir", str(folder), str(source)], check=True, capture_output=True)
-    (wheel,) = folder.glob("gradmarket-*.whl")
-    return set(zipfile.ZipFile(wheel).namelist())
-
-
-def _tracked() -> list[str]:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [path for path in listed.splitlines() if (ROOT / path).is_file()]
+    return set(zipfile.ZipFile(built(tmp_path_factory.mktemp("wheel"))).namelist())
 
 
 def _installed(path: str) -> str | None:
@@ -41,7 +27,7 @@ def _installed(path: str) -> str | None:
 
 
 def test_every_program_and_its_data_is_in_the_wheel(packed: set[str]) -> None:
-    wanted = {installed for path in _tracked() if (installed := _installed(path))}
+    wanted = {installed for path in tracked() if (installed := _installed(path))}
     assert "gradmarket/contracts/artifacts/GradMarket.json" in wanted
     assert wanted - packed == set()
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from gradmarket.market.errors import Conflict
+from gradmarket.market.gradient.arrays import Bytes
 
 LOCK: Final = "lock"
 PAUSES_S: Final = (0.01, 0.05, 0.0)
 """Seconds after each failed try to lock a folder: `in_use` has the lock for a moment, a worker while it runs."""
 
 
-def write(path: Path, data: bytes, synced: bool = True) -> None:
+def write(path: Path, data: Bytes, synced: bool = True) -> None:
     """Replaces `path` by `data` atomically: after a crash it holds either the old bytes or the new ones.
 
     Only the owner may read it. Without `synced`, this holds for a crash of the process only; syncing takes some

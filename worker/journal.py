@@ -1,21 +1,28 @@
-"""The worker's log for its owner: sentences, or one JSON object per line."""
+"""The worker's log for its owner: sentences, or one JSON object per line, with the time where it is a log of work."""
 
 import json
 import sys
+import time
 from typing import Any, TextIO
 
 
 class Journal:
-    """Writes log entries; with `as_json` each is `{"event": …, "text": …, …}`."""
+    """Writes log entries; with `as_json` each is `{"event": …, "text": …, …}`.
 
-    def __init__(self, as_json: bool = False, stream: TextIO | None = None) -> None:
+    `timed`: with the time of day before each sentence, or Unix seconds as `at`.
+    """
+
+    def __init__(self, as_json: bool = False, stream: TextIO | None = None, timed: bool = False) -> None:
         self._as_json = as_json
+        self._timed = timed
         self._stream = stream or sys.stdout
         self._last = ""
 
     def say(self, event: str, text: str, **facts: Any) -> None:
         line = self._line(event, text, facts)
-        self._stream.write(f"{line}\n")  # one write: a container's log collector takes each write for a line
+        self._stream.write(
+            f"{self._dated(line)}\n"
+        )  # one write: a container's log collector takes each write for a line
         self._stream.flush()
         self._last = line
 
@@ -23,6 +30,11 @@ class Journal:
         """Logs the entry unless it equals the last one."""
         if self._line(event, text, facts) != self._last:
             self.say(event, text, **facts)
+
+    def _dated(self, line: str) -> str:
+        if not self._timed:
+            return line
+        return f'{line[:-1]}, "at": {time.time():.3f}}}' if self._as_json else f"{time.strftime('%H:%M:%S')} {line}"
 
     def _line(self, event: str, text: str, facts: dict[str, Any]) -> str:
         """Returns one line. Replaces unprintable characters: a stranger's text must not control the terminal.

@@ -4,12 +4,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Final
 
 from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.compute.own_machine import computing
+from gradmarket.compute.own_rows import OwnRows
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
-from gradmarket.runner import Runner
 from gradmarket.worker import durable, wallet
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.market_session import Shared, Wrap
@@ -17,6 +19,7 @@ from gradmarket.worker.markets.scheduler import Scheduler
 from gradmarket.worker.money import ownership
 from gradmarket.worker.money.accusation_watch import AccusationWatch
 from gradmarket.worker.money.session_summary import Summary, report, summary, totals
+from gradmarket.worker.money.so_far import SoFar
 from gradmarket.worker.owner import local_page
 from gradmarket.worker.owner.elsewhere import Outlook
 from gradmarket.worker.owner.own_facts import OwnFolder
@@ -25,6 +28,8 @@ from gradmarket.worker.protocol.own_limits import runner_settings
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
 from gradmarket.worker.wallet import Wallet
+
+_CHOOSE: Final = "Change it with --device and --threads; take --threads 1 where several workers share a machine."
 
 
 def run(
@@ -54,19 +59,20 @@ def run(
 def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Shared]:
     if settings.discover and settings.node is None:
         raise Refused("to discover markets, name a node of your own (--rpc)")
+    own = None if settings.dataset is None else OwnRows.opened(settings.dataset)
     with ExitStack() as stack:
         stack.enter_context(durable.lock(settings.data))
         key = _key(settings, journal)
         account_store = ownership.opened(settings.data, key.address)
         account_store.keep()
-        runner = stack.enter_context(Runner(runner_settings(settings)))
-        if settings.device != "cpu":
-            runner.start()  # a card that is not there is said now, not when the first market answers
+        mine = stack.enter_context(computing(runner_settings(settings), settings.device, settings.threads))
+        settings = settings.model_copy(update={"device": mine.device, "threads": mine.threads})
+        journal.say("machine", f"{mine.text} {_CHOOSE}", device=mine.device, threads=mine.threads, cores=mine.cores)
         if settings.page is not None:
             outlook = Outlook(settings, OwnFolder(settings.data))
             url = stack.enter_context(local_page.served(outlook, settings.page))
             journal.say("page", f"What this worker earns and does: {url}", url=url)
-        yield Shared(settings, key, account_store, runner, journal, signals, stack, wrapper)
+        yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own)
 
 
 def _key(settings: WorkerSettings, journal: Journal) -> Wallet:
@@ -110,8 +116,11 @@ def _work(shared: Shared, watch: AccusationWatch) -> Summary:
 def _until_asked_to_leave(shared: Shared, round_: Scheduler) -> None:
     try:
         round_.start()
+        so_far = SoFar(shared.account_store, shared.journal)
         while not shared.signals.leaving:
             round_.turn()
+            if round_.sessions:
+                so_far.turn(round_.sessions[0].context.money)
     except (LeaveSoon, ServiceUnreachable):
         return
     except Untrusted:

@@ -1,20 +1,29 @@
 """The worker's settings, from GRADMARKET_WORKER_… in the environment or the command line; read once, frozen."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, HttpUrl, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, HttpUrl, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.contracts import keystore
 from gradmarket.market.money import WRITTEN
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId
 from gradmarket.market.wire import MAX_WAIT_S
-from gradmarket.runner.settings import DEVICE
 
 GIB = 2**30
-PayText = Annotated[str, BeforeValidator(str), Field(pattern=f"^{WRITTEN}$")]
+
+
+def _amount(text: str) -> str:
+    if not re.fullmatch(WRITTEN, text):
+        raise ValueError(f"{text[:80]!r} is no amount: write it like '0.01 GRAD', '1e18 units' or '1000'")
+    return text
+
+
+PayText = Annotated[str, BeforeValidator(str), AfterValidator(_amount)]
 """An amount as people write it; what it is in a token is known once a market says which (market.money)."""
 
 
@@ -52,6 +61,10 @@ class WorkerSettings(BaseSettings):
     """Origins of stores in the worker's own network that the market may send payloads and downloads to."""
     jobs: frozenset[JobId] = Field(default=frozenset(), max_length=64)
     """Works for these jobs only; for any where empty."""
+    dataset: Path | None = None
+    """Folder of rows of its own (`gradmarket data pack`), for the one private job in `jobs`. They never leave it."""
+    tell_rows: bool = True
+    """Tell that job how many rows these are; it weighs an answer by them where it says so."""
     min_price: PayText = "1"
     """Least pay for a gradient, like "0.01 GRAD", or in the token's smallest unit."""
     min_per_tflop: PayText = "0"
@@ -70,10 +83,11 @@ class WorkerSettings(BaseSettings):
     """Floating-point operations that a step may take."""
     step_s: float = Field(default=3600.0, gt=0)
     """Seconds that a step may take."""
-    device: str = Field(default="cpu", pattern=DEVICE)
-    """What computes: cpu, or cuda:0 and the like."""
-    threads: int = Field(default=1, ge=1, le=256)
-    """Threads of a step; part of the determinism class."""
+    device: Annotated[str, AfterValidator(device_name)] = AUTO
+    """What computes: cpu, or cuda:0 and the like; auto: the card that torch finds, else the CPU."""
+    threads: int | None = Field(default=None, ge=1, le=256)
+    """Threads of a step; part of the determinism class. Where none is given: OMP_NUM_THREADS where that is set, else
+    the greatest power of two that this process has cores for, 16 at most; on a card 1."""
     leases: int = Field(default=1, ge=1, le=16)
     """Replicas in flight at once."""
     unpaid: int = Field(default=1, ge=1, le=64)
@@ -102,6 +116,13 @@ class WorkerSettings(BaseSettings):
     """Port of this machine on which a page shows what the worker earns and does (0: a free one); none without."""
     wait_s: float = Field(default=MAX_WAIT_S, ge=0, le=MAX_WAIT_S)
     """How long one poll may wait: as long again as in vain so far; 20 s while anything is in flight or owed."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _for_one_job(cls, folder: Path | None, given: ValidationInfo) -> Path | None:
+        if folder is not None and len(given.data.get("jobs", ())) != 1:
+            raise ValueError("rows of your own are for one job: name it with --for")
+        return folder
 
     @property
     def alone(self) -> bool:

@@ -1,18 +1,27 @@
 """A small character model trained by the market's own rules, on one machine in place of all workers."""
 
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from examples.character import sources, windows
+from examples.character import LENGTH, sources, windows
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.codecs import Codec, codec
+from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, apply, begin
+from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import gpt
 from gradmarket.market.model.compute import compute, evaluate
@@ -22,59 +31,116 @@ from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.secrets import task_seed
-from gradmarket.market.step import Step
+from gradmarket.market.step import Schedule, Step
 
 HELD_OUT = 128
-"""Rows."""
+"""Rows: the first ones of a text."""
+CONSTANT = Schedule()
+
+
+def library() -> str:
+    """The ASCII characters of the modules at the top of Python's library: 4.7 MB."""
+    files = sorted(Path(os.__file__).parent.glob("*.py"))
+    return (
+        "".join(path.read_text(encoding="utf-8", errors="ignore") for path in files).encode("ascii", "ignore").decode()
+    )
 
 
 @dataclass(frozen=True)
 class Case:
+    """`tasks`: of a round. `downlink`: the codec of published updates; "" where parameters are published whole.
+
+    `schedule`: of `lr`, over the rounds. `first`: as in a job's downlink.
+    """
+
     name: str
     step: Step
     rounds: int
     optimizer: str
     lr: float
-    settings: dict[str, float]
+    settings: dict[str, Any]
     tasks: int = 2
-    """Tasks of a round."""
+    uplink: str = "fp32"
+    downlink: str = ""
+    schedule: Schedule = CONSTANT
+    first: FirstUpdates | None = None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A model of `blocks`, and its text in rows of `length`; `held_out` are the rows that it is measured on."""
+
+    blocks: dict[str, int]
+    text: Callable[[], str]
+    held_out: slice
+    length: int = LENGTH
+
+
+def narrow(depth: int) -> dict[str, int]:
+    return {"depth": depth, "width": 64, "heads": 4}
+
+
+SMALL = Scene(narrow(2), sources, slice(HELD_OUT))
+"""110,000 parameters on 44 kB, the text of examples/character.py."""
 
 
 class Training:
-    """Computes what honest workers would; merges are the service's. The text is the one of examples/character.py."""
+    """Computes what honest workers would; merges are the service's."""
 
-    def __init__(self, case: Case, seed: int) -> None:
+    def __init__(self, case: Case, seed: int, scene: Scene = SMALL) -> None:
         torch.manual_seed(seed)
-        x, y, self.characters = windows(sources())
-        module = gpt.build({"depth": 2, "width": 64, "heads": 4}, x.shape[1:], self.characters)
+        x, y, self.characters = windows(scene.text(), scene.length)
+        module = gpt.build(scene.blocks, x.shape[1:], self.characters)
         published = publish(module, gpt.OBJECTIVE, (torch.from_numpy(x[:2]), torch.from_numpy(y[:2])))
         self._case, self._seed = case, seed
         self._program, self._evaluation = Program(load(published.document)), Program(load(published.evaluation))
         self._first = published.parameters
-        self._train, self._held_out = (
-            {"x": x[part], "y": y[part]} for part in (slice(HELD_OUT, None), slice(HELD_OUT))
-        )
+        self._held_out = {"x": x[scene.held_out], "y": y[scene.held_out]}
+        self._train = {name: np.delete(rows, np.r_[scene.held_out], axis=0) for name, rows in (("x", x), ("y", y))}
         rule, settings = configured("mean", {}, case.tasks, case.tasks)
-        self._recipe = Recipe(layout(self._program.document), codec("fp32"), rule, settings, 1e3, case.tasks)
+        self._recipe = Recipe(layout(self._program.document), codec(case.uplink), rule, settings, 1e3, case.tasks)
 
     @property
     def guess(self) -> float:
         """The loss of a guess, in nats."""
         return float(np.log(self.characters))
 
-    def loss(self, delay: int = 0, downlink: Codec | None = None) -> float:
+    @property
+    def layout(self) -> Layout:
+        return self._recipe.layout
+
+    def loss(self, delay: int = 0) -> float:
         """Returns the published parameters' held-out loss after all rounds, in nats; `delay` is the job's overlap."""
-        rule = optimizer(self._case.optimizer)
-        move = OptimizerStep(rule, rule.Settings(**self._case.settings), downlink=downlink)
-        states = [begin(self._recipe.layout, self._first, move)]
-        for number in range(self._case.rounds):
+        return deque(self.losses(self._case.rounds, delay), 1)[0][1]
+
+    def losses(self, every: int, delay: int = 0) -> Iterator[tuple[int, float]]:
+        """Yields how many rounds are done, and that loss: after each `every` rounds, and after the last."""
+        for done, state in self.states(delay):
+            if done % every == 0 or done == self._case.rounds:
+                yield done, self.measured(state)
+
+    def measured(self, state: ModelState) -> float:
+        """Returns the held-out loss, in nats."""
+        return evaluate(self._evaluation, state.tensors, self._held_out).loss
+
+    def states(
+        self, delay: int = 0, done: int = 0, state: ModelState | None = None
+    ) -> Iterator[tuple[int, ModelState]]:
+        """Yields how many rounds are done, and the model after them: from a `state` after `done` of them on."""
+        case, rule = self._case, optimizer(self._case.optimizer)
+        downlink = Downlink(codec=case.downlink, first=case.first) if case.downlink else None
+        settings = rule.Settings(**case.settings)
+        moves = [
+            OptimizerStep(rule, settings, downlink=codec(downlink.codec_of(number)) if downlink else None)
+            for number in range(case.rounds)
+        ]
+        states = [state or begin(self.layout, self._first, moves[0])]
+        for number, move in islice(enumerate(moves), done, None):
             start = states[overlap.starts_after(number, delay) - number].tensors
-            merged = merge(self._recipe, [self._answer(start, number, task) for task in range(self._case.tasks)])
-            states = [
-                *states[-delay or len(states) :],
-                apply(self._recipe.layout, states[-1], merged, move, self._case.lr),
-            ]
-        return evaluate(self._evaluation, states[-1].tensors, self._held_out).loss
+            merged = merge(self._recipe, [self._answer(start, number, task) for task in range(case.tasks)])
+            lr = rate(case.schedule.name, case.lr, number, case.rounds, case.schedule.warmup)
+            states = [*states[-delay or len(states) :], apply(self.layout, states[-1], merged, move, lr)]
+            yield number + 1, states[-1]
 
     def _answer(self, start: Arrays, number: int, task: int) -> MergedAnswer:
         step, seed = self._case.step.in_round(number, self._case.rounds), task_seed(self._seed, number, task)

@@ -31,8 +31,12 @@ class Peer:
 
     def seconds(self, elements: int, count: int) -> list[float]:
         """Returns what each of `count` rounds of two workers took, in order of size. Raises RuntimeError."""
+        return self.told(elements, min(count, self.most))
+
+    def told(self, *arguments: int) -> list[float]:
+        """Returns the seconds that the file prints when it is run with these arguments, in order of size."""
         file = Path(benchmarks.peers.__path__[0]) / self.file
-        command = [str(self._python), str(file), str(elements), str(min(count, self.most))]
+        command = [str(self._python), str(file), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LATEST_S, check=False)
         if done.returncode or not done.stdout.strip():
             raise RuntimeError(f"{self.name} failed: {done.stderr[-500:]}")
@@ -44,6 +48,7 @@ PEERS = (
     Peer("flower_deployed", "flower_deployed.py", "flower", most=5),
     Peer("hivemind", "hivemind_average.py", "hivemind"),
 )
+SECURE_SUM = Peer("Flower's SecAgg+", "flower_secagg.py", "flower")
 
 
 def installed() -> Iterator[Peer]:

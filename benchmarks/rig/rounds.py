@@ -23,8 +23,6 @@ from gradmarket.market.data.formats import format_of
 from gradmarket.market.digests import blob_digest
 
 ROWS = 64
-WARM = 3
-"""Rounds that are not counted."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +66,14 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Pace:
-    """`seconds`: of a step. `leases`: of a worker at once. `job`: further fields of the job."""
+    """`seconds`: of a step. `leases`: of a worker at once. `warm`: rounds that are not counted.
+
+    `job`: further fields of the job.
+    """
 
     seconds: float = 0.0
     leases: int = 1
+    warm: int = 3
     job: dict[str, Any] = field(default_factory=dict)
 
 
@@ -81,18 +83,19 @@ def measured(here: Service, model: Model, replicas: int, count: int, pace: Pace 
         model={"architecture": model.architecture, "arguments": model.arguments},
         data={"manifest": packed(here, model)},
         optimizer=model.optimizer,
-        rounds=WARM + count + 2,
+        rounds=pace.warm + count + 2,
         tasks_per_round=2,
         replication={"name": "fixed", "replicas": replicas, "max_replicas": replicas},
         **pace.job,
     )
     with _workers(here, 2 * replicas, pace) as workers:
-        _wait(here, job, WARM)
+        latest_s = 600 + 3 * pace.seconds * (pace.warm + count)
+        _wait(here, job, pace.warm, latest_s)
         before, others = here.cpu_s(), sum(map(_cpu_s, workers))
-        ended = _wait(here, job, WARM + count)
+        ended = _wait(here, job, pace.warm + count, latest_s)
         own, theirs = here.cpu_s() - before, sum(map(_cpu_s, workers)) - others
-    counted = ended[WARM - 1 : WARM + count]
-    done = len(ended) - WARM
+    counted = ended[pace.warm - 1 : pace.warm + count]
+    done = len(ended) - pace.warm
     return Rounds([after - before for before, after in pairwise(counted)], own / done, theirs / done)
 
 
@@ -138,10 +141,10 @@ def _cpu_s(process: psutil.Process) -> float:
     return sum(sum(one.cpu_times()[:2]) for one in (process, *process.children(recursive=True)))
 
 
-def _wait(here: Service, job: str, count: int) -> list[float]:
+def _wait(here: Service, job: str, count: int, latest_s: float) -> list[float]:
     """Returns when each round ended, once `count` have."""
     path = Path(here.address.removeprefix("sqlite:///"))
-    until = time.monotonic() + 600
+    until = time.monotonic() + latest_s
     while time.monotonic() < until:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as rows:
             asked = "SELECT closed_at FROM rounds WHERE job_id = ? AND state = 'closed' ORDER BY number"

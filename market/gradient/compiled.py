@@ -13,6 +13,6 @@ from numba import njit
 def compiled(loop: Any) -> Any:
     """Returns the loop as machine code, kept on disk where the package or a cache folder can be written."""
     try:
-        return njit(cache=True, nogil=True)(loop)
+        return njit(cache=True, nogil=True, error_model="numpy")(loop)
     except RuntimeError:  # numba's answer where it finds no folder for its cache
-        return njit(nogil=True)(loop)
+        return njit(nogil=True, error_model="numpy")(loop)

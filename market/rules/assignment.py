@@ -27,8 +27,10 @@ class.
 class Reason(StrEnum):
     """Why a worker gets no replica of a task. The docstring of each member names the attack that it stops."""
 
-    ALREADY_TRIED = "it had a replica of this attempt"
-    """Voting twice on one task."""
+    NO_HOLDER = "it has told of no rows of its own, and the job's rows stay with its holders"
+    """Answers without data, under any number of identities."""
+    ALREADY_TRIED = "it had a replica of this attempt, or of another task of the round where a holder has one"
+    """Voting twice on one task; one holder's rows counted twice in a round."""
     NOT_SEPARATED = "another replica is of the same party"
     """Sybils on one task, as far as the job's separation detects them."""
     OTHER_CLASS = "its determinism class is not the job's, nor calibrated with those at work"
@@ -82,6 +84,8 @@ class Candidate:
     """It left its last place unanswered (rules.newcomers)."""
     known: bool = False
     """Its own work was accepted before."""
+    takes_part: bool = True
+    """It has rows of its own for the job, where these stay with their holders (rules.private_jobs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +135,8 @@ def _alike(one: Party, other: Party, kind: str) -> bool:
 
 def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
     """Returns the first reason why the candidate may not take the task, or None."""
-    if candidate.suspended:
-        return Reason.SUSPENDED
-    if candidate.barred:
-        return Reason.BARRED
+    if (reason := _of_itself(candidate)) is not None:
+        return reason
     classes = (opening.determinism_class, *opening.at_work)
     if not all(mixes(candidate.determinism_class, name, opening.mixable) for name in classes):
         return Reason.OTHER_CLASS
@@ -151,6 +153,14 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
     if candidate.capacity < 1:
         return Reason.AT_CAPACITY
     return None
+
+
+def _of_itself(candidate: Candidate) -> Reason | None:
+    if not candidate.takes_part:
+        return Reason.NO_HOLDER
+    if candidate.suspended:
+        return Reason.SUSPENDED
+    return Reason.BARRED if candidate.barred else None
 
 
 def window_s(live_workers: int) -> float:

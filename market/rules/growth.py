@@ -71,8 +71,10 @@ def sizes(tasks: int, growth: Sequence[Grown], rounds: int) -> RoundSizes:
     return RoundSizes(tuple(stages))
 
 
-def fault(tasks: int, growth: Sequence[Grown], rounds: int) -> str:
-    """Returns why a job cannot grow so; empty where it can."""
+def fault(tasks: int, growth: Sequence[Grown], rounds: int, least: int | None) -> str:
+    """Returns why a job whose rounds close with `least` tasks (None: with all) cannot grow so; empty where it can."""
+    if growth and least is not None:
+        return "min_tasks is of every round: leave out one of the two"
     for (earlier, fewer), (later, more) in pairwise([(0, tasks), *((grown.round, grown.tasks) for grown in growth)]):
         if later <= earlier:
             return "name rounds in ascending order, the first one above 0"

@@ -25,6 +25,9 @@ def reached(spec: JobSpec, round_number: int, metrics: Mapping[str, float], spen
             return f"{rule.metric} reached {metrics[rule.metric]:.6g}"
         if isinstance(rule, StopAtSpent) and spent >= rule.spent:
             return f"{spent} were spent"
+    if spec.privacy is not None and spec.rounds > round_number + 1 >= spec.privacy.rounds:
+        done = spec.privacy.after(round_number + 1)
+        return f"{done:.4g} of epsilon {spec.privacy.epsilon:g} is spent, and another round would pass it"
     return "all rounds are done" if round_number + 1 >= spec.rounds else ""
 
 

@@ -16,6 +16,8 @@ single window as well as an audit of the whole task does; a smaller W does.
 
 from typing import Final
 
+from gradmarket.market.rules import verifiers
+from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash
 
@@ -37,6 +39,17 @@ def fault(steps: int, window: int) -> str:
         return f"{number} of {window} steps each make a task of {steps}, and an audit repeats two: make it smaller"
     if number > MOST:
         return f"a task has at most {MOST}, not {number}: make it larger"
+    return ""
+
+
+def unrepeated(audited: bool, verifier: str, policy: ChosenPolicy) -> str:
+    """Returns why audits of a job cannot repeat two windows of a task; empty where they can."""
+    if not audited:
+        return 'only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
+    if verifier != verifiers.DEFAULT:
+        return f"a state is compared by bits: set verifier to {verifiers.DEFAULT}, or leave it out"
+    if policy.gain is not None:
+        return f"{policy.name} counts audits of whole tasks: set another replication, or leave it out"
     return ""
 
 

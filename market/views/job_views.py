@@ -12,6 +12,7 @@ from pydantic import (
     field_validator,
 )
 
+from gradmarket.market.fields import AmountField
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.rules.faults import StepFault
@@ -66,6 +67,19 @@ class FaultView(BaseModel):
     parties: int
 
 
+class PrivacyView(BaseModel):
+    """What the rounds so far may tell of one holder (rules.privacy)."""
+
+    epsilon: float
+    """The job ends before it is passed."""
+    delta: float
+    """The probability that epsilon does not bound."""
+    spent: float
+    """The epsilon of the rounds that are merged."""
+    rounds: int
+    """The most rounds that epsilon allows."""
+
+
 class JobView(BaseModel):
     id: str
     name: str
@@ -94,6 +108,8 @@ class JobView(BaseModel):
     """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
     coverage: CoverageCounts | None = None
     """Of a job whose rows are taken by epochs; None of others, and from older services."""
+    privacy: PrivacyView | None = None
+    """Of a private job that names its privacy; None of others, and from older services."""
     task_flops: int | None
     task_peak_bytes: int | None
     expiry: str | None
@@ -179,4 +195,14 @@ class Stats(BaseModel):
     between take of it is not known here. None before the job is published."""
     compute_seconds: float
     first_accepted_seconds: float | None
+    expected_hourly: str | None = None
+    """What one more worker would earn an hour, waiting included, by the job's newest rounds; in the token's smallest
+    unit. None where nobody was paid in the last hour, and from older services."""
     settlements: list[SettlementView]
+
+
+class JobPay(BaseModel):
+    """What a worker reads of a job's Stats."""
+
+    model_config = ConfigDict(frozen=True)
+    expected_hourly: AmountField | None = None

@@ -57,10 +57,12 @@ def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath
 
 
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
-    """Raises 401, 403 or NotFound unless the caller may read the blob; API tokens may read every blob."""
-    if who is not None and who.role != WORKER:
-        return
+    """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers."""
     with context.reading() as reader:
+        if who is not None and visibility.is_holders(reader, digest):
+            raise NotFound(f"no blob {digest}")
+        if who is not None and who.role != WORKER:
+            return
         if who is None and not visibility.to_anybody(reader, digest):
             raise token_needed()
         if who is not None and visibility.is_answer(reader, digest):

@@ -1,16 +1,18 @@
 """The route to raise a job's budget; it also returns the transactions to sign if the funds' owner signs elsewhere."""
 
+from typing import Annotated
+
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.fields import AmountField
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Units
 from gradmarket.market.views.job_views import Funded, JobView
 from gradmarket.requester.api.auth_routes import Submitter
 from gradmarket.requester.api.idempotency import Key, done
 from gradmarket.requester.api.job_routes import STEER, JobPath, held, job_or_404, view
+from gradmarket.requester.api.posted_job import amount_of
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.payment_views import to_sign_view
 from gradmarket.requester.context import Context
@@ -22,11 +24,11 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 class Deposit(BaseModel):
-    """More money for a job, in the token's smallest unit; none only asks what is to be signed."""
+    """More money for a job, as in "0.5 GRAD" or in the token's smallest unit; none only asks what is to be signed."""
 
     model_config = ConfigDict(extra="forbid")
 
-    amount: AmountField | None = None
+    amount: Annotated[str, Field(max_length=200)] | None = None
 
 
 @router.post(
@@ -36,16 +38,17 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
     """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
     with context.reading() as reader:
         row = job_or_404(reader, job_id)
-        added = _units(row, deposit)
+        amount = Amount(0 if deposit.amount is None else amount_of(context, deposit.amount))
+        added = _units(row, amount)
     to_sign = context.chain_worker.to_sign(row, added)  # before anything is changed: the chain may not answer
 
     def act(work: Work) -> tuple[int, JobView, None]:
         job = held(work, job_id, identity)
-        if deposit.amount:
-            _raise(context, work, job, deposit)
+        if amount:
+            _raise(context, work, job, amount)
         return 200, view(context, work, job), None
 
-    answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
+    answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(amount)}, act)
     if answer.again:
         with context.reading() as reader:
             row = job_or_404(reader, job_id)
@@ -53,14 +56,14 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
     return Funded(**answer.body, to_sign=[to_sign_view(transaction) for transaction in to_sign])
 
 
-def _units(job: Job, deposit: Deposit) -> Units:
+def _units(job: Job, amount: Amount) -> Units:
     most = payment.MAX_UNITS - job.budget
-    return payment.in_units("amount", deposit.amount or Amount(0), Amount(int(job.unit)), most)
+    return payment.in_units("amount", amount, Amount(int(job.unit)), most)
 
 
-def _raise(context: Context, work: Work, job: Job, deposit: Deposit) -> None:
+def _raise(context: Context, work: Work, job: Job, amount: Amount) -> None:
     if job.ended_at is not None:
         raise Conflict(f"the job is {job.state}")
-    job.budget += _units(job, deposit)
-    tell(work, job.id, "budget_raised", context.clock(), amount=str(deposit.amount))
+    job.budget += _units(job, amount)
+    tell(work, job.id, "budget_raised", context.clock(), amount=str(amount))
     work.notify("settle")

@@ -9,7 +9,6 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import JobView
 from gradmarket.market.views.page_view import Page
@@ -17,6 +16,7 @@ from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, I
 from gradmarket.requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
 from gradmarket.requester.api.pages import MOST, CostliestLimit, Cursor, turned
+from gradmarket.requester.api.posted_job import SCHEMA, PostedJob
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.response_cache import Recent, Source
 from gradmarket.requester.api.state import Here
@@ -95,8 +95,9 @@ def standing_of(
     response_model=JobView,
     responses={**ROLE, **answers(409)},
     summary="Post a job; workers will see its model and data",
+    openapi_extra={"requestBody": SCHEMA},
 )
-def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -> JSONResponse:
+def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None) -> JSONResponse:
     admitted = admit(context, spec)
     whole = completed(spec, randbits(63))
 

@@ -1,8 +1,8 @@
 """Receives the payloads that follow a poll's request, each checked against what is wanted before a byte is read."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,11 @@ from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
 MOST_HEAD: Final = 1 << 16
 """Bytes of the JSON before payloads: it costs as much as any request that is counted once. Sketches go by a poll."""
 LARGE: Final = framing.PIECE
-"""Bytes of a payload that takes so long to come that its answer is taken before, in a transaction of its own."""
+"""Bytes of a payload that may take long to come, so that its answer is taken before, in a transaction of its own."""
+SLOW_S: Final = 1.0
+SLOW_PART: Final = 8
+"""Where a payload is paid for whenever it comes in its lease, its answer is taken before it once it has been coming for
+so many seconds, or so small a part of the time that it may take: a lease ends sooner than a promise."""
 
 
 class FramedBody:
@@ -75,33 +79,50 @@ class PayloadReceiver:
         parts = list(zip(said.payloads, await asyncio.gather(*map(self.crowd.want.ask, claims)), strict=True))
         refused = [refusal(part.replica, error) for part, error in parts if isinstance(error, MarketError)]
         wants = [(part, want) for part, want in parts if isinstance(want, UploadGrant)]
-        refused = refused or await self._answered_first(worker, said, [want for _, want in wants])
+        large = [want for _, want in wants if want.answer is not None and want.length > LARGE]
+        risky = [want for want in large if not want.spec.answered_at_once]
+        refused = refused or await self._answered(worker, said, risky)
         if refused:
             return Poll(worker, said, (), tuple(refused))
         if body is not None:
             body.check(sum(framing.sent_bytes(want.length, part.start) for part, want in wants if not part.put))
         deliveries: list[Delivery] = []
-        for part, want in wants:
-            try:
-                delivery = await self._taken(part, want, body)
-            except MarketError as error:
-                refused.append(refusal(part.replica, error))
-            else:
-                deliveries += [] if delivery is None else [delivery]
+        async with self._answered_if_slow(worker, said, large):
+            for part, want in wants:
+                try:
+                    delivery = await self._taken(part, want, body)
+                except MarketError as error:
+                    refused.append(refusal(part.replica, error))
+                else:
+                    deliveries += [] if delivery is None else [delivery]
         if body is not None:
             await body.parts.end()
         return Poll(worker, said, tuple(deliveries), tuple(refused))
 
-    async def _answered_first(
-        self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
-    ) -> list[RefusedItem]:
-        """Takes the answers before large payloads: what ends a lease meanwhile does not cost the worker its upload."""
-        large = [want.replica for want in wants if want.answer is not None and want.length > LARGE]
-        if not large:
+    async def _answered(self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]) -> list[RefusedItem]:
+        """Takes the answers before these payloads: what ends a lease meanwhile does not cost the worker its upload."""
+        if not wants:
             return []
         first = PollRequest(determinism_class=said.determinism_class, answers=said.answers, wait_s=0.0)
         answer = await self.crowd.hear.ask(Poll(worker, first))
-        return [item for item in answer.refusals if item.replica in large]
+        return [item for item in answer.refusals if item.replica in {want.replica for want in wants}]
+
+    @asynccontextmanager
+    async def _answered_if_slow(
+        self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
+    ) -> AsyncIterator[None]:
+        """Takes the answers beside the block, if that takes long. One that is refused then is so at the end too."""
+
+        async def late() -> None:
+            await asyncio.sleep(min(SLOW_S, *(want.upload_s / SLOW_PART for want in wants)))
+            await self._answered(worker, said, wants)
+
+        beside = asyncio.create_task(late()) if wants else None
+        try:
+            yield
+        finally:
+            if beside is not None:
+                beside.cancel()
 
     async def _taken(self, part: PayloadPart, want: UploadGrant, body: FramedBody | None) -> Delivery | None:
         """Takes one payload; None if it was paid before. Raises NotFound, or Conflict for other bytes."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Annotated, Final
 
+import structlog
 from fastapi import APIRouter, HTTPException, Path
 from starlette.concurrency import run_in_threadpool
 
@@ -14,7 +15,7 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import PayloadPart
 from gradmarket.market.wire_fields import ReplicaField
-from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
+from gradmarket.market.wire_uploads import MissingParts, ReceivedBytes
 from gradmarket.requester.api.auth_routes import ROLE, Worker
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
@@ -27,6 +28,7 @@ from gradmarket.requester.exchange.payload_upload import Delivery, arriving, loo
 from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
 from gradmarket.requester.exchange.upload_pace import UploadPace
 
+log = structlog.get_logger("gradmarket.uploads")
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
 TRIES: Final = 20
@@ -51,19 +53,16 @@ def received(
 
 
 @router.post(
-    "/payloads/{replica}/{fence}/doors",
+    "/payloads/{replica}/{fence}/parts",
     operation_id="list_missing_parts",
     responses={**ROLE, **answers(404, 409, 410)},
     summary="Where to put parts of a payload that have not come, directly in the object store",
 )
-def doors(
+def missing_parts(
     context: Here, worker: Worker, replica: ReplicaField, fence: Annotated[int, Path(ge=0, lt=2**63)]
 ) -> MissingParts:
     """Only for who is asked for that payload: the first call begins an upload in the store."""
-    missing = direct_upload.part_doors(context, UploadClaim(worker, replica, fence))
-    return MissingParts(
-        parts=tuple(PartAddress(start=part.start, length=part.length, address=part.address) for part in missing)
-    )
+    return MissingParts(parts=tuple(direct_upload.missing_parts(context, UploadClaim(worker, replica, fence))))
 
 
 class PieceReaders:
@@ -134,7 +133,10 @@ async def _opened(context: Context, files: ExitStack, owner: Address, name: str,
 async def tidy(context: Context) -> None:
     """Deletes from time to time what nobody continues."""
     while not context.notifier.closing:
-        await run_in_threadpool(context.blobs.unfinished.tidy)
+        try:
+            await run_in_threadpool(context.blobs.unfinished.tidy)
+        except OSError as error:  # the disk's: tried again with the next turn
+            log.error("unfinished uploads were not tidied", exc_info=error)
         await asyncio.sleep(TIDY_S)
 
 

@@ -29,6 +29,7 @@ from gradmarket.requester.store import (
     job_counts,
     jobs,
     listings,
+    overview,
     progress,
     reputations,
     strikes,
@@ -73,7 +74,7 @@ def _stats(context: Context, job_id: str) -> Stats:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
         states, counted = progress.counts(reader, job_id), job_counts.of_job(reader, job_id)
-        first = counted.first_earned_at
+        first, pay = counted.first_earned_at, overview.expected_hourly(reader, job_id, context.clock())
         return Stats(
             rounds=counted.rounds,
             tasks=counted.tasks,
@@ -85,6 +86,7 @@ def _stats(context: Context, job_id: str) -> Stats:
             download_bytes=traffic_of(context, reader, job, jobs.latest_closed(reader, job_id), states).down,
             compute_seconds=counted.compute_seconds,
             first_accepted_seconds=None if first is None else first - job.created_at,
+            expected_hourly=None if pay is None else str(int(pay * int(job.unit))),
             settlements=[settlement_view(batch, sent, job.unit) for batch, sent in counted.settlements],
         )
 

@@ -81,8 +81,8 @@ async def _complete(
 ) -> PollAnswer:
     """Waits a moment for the payment that follows a promise, and for the lease that follows a payment.
 
-    So no request of a task says nothing. Who revealed in it asks for its next lease once all of it is over; to repeat
-    what was said changes nothing else.
+    So a worker sends no request only to hear of them. A worker that revealed asks for its next lease once everything
+    it has heard of is over: it does so by the same request again, which changes nothing else.
     """
     asks, refusals, end = not polled.said.reveals, answer.refusals, context.clock() + NEXT_S
     while polled.said.capacity and outbox.only_verdicts(answer) and not (wait.gone or context.notifier.closing):

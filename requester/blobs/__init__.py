@@ -12,10 +12,10 @@ from typing import Protocol
 from gradmarket.market import plugins
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
-from gradmarket.requester.blobs._part_doors import PartDoor as PartDoor
+from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.requester.blobs._unfinished import UnfinishedUploads
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.unfinished import UnfinishedUploads
 
 
 class Blobs(Protocol):
@@ -59,10 +59,10 @@ class Blobs(Protocol):
     def door(self, name: str, length: int, seconds: float) -> str | None:
         """Returns an address that takes a PUT of `length` bytes for `seconds`.
 
-        None: upload to the service itself or, where clients reach the store directly, by `part_doors`.
+        None: upload to the service itself or, where clients reach the store directly, by `missing_parts`.
         """
 
-    def part_doors(self, name: str, length: int) -> list[PartDoor]:
+    def missing_parts(self, name: str, length: int) -> list[PartAddress]:
         """Returns the addresses of the parts that have not come of a longer upload `name`; begins it at the first call.
 
         Raises NotFound where uploads come through the service.

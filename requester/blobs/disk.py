@@ -17,9 +17,9 @@ from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
-from gradmarket.requester.blobs._part_doors import PartDoor
+from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.requester.blobs._unfinished import UnfinishedUploads
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.unfinished import UnfinishedUploads
 
 STRIDE: Final = 1 << 20
 """Bytes after which the kernel is told to begin writing them to the disk; chunks of so many are hashed by a thread."""
@@ -173,7 +173,7 @@ class DiskBlobs:
     def door(self, name: str, length: int, seconds: float) -> None:
         """Returns None: uploads come through the service."""
 
-    def part_doors(self, name: str, length: int) -> list[PartDoor]:
+    def missing_parts(self, name: str, length: int) -> list[PartAddress]:
         """Raises NotFound: uploads come through the service."""
         raise NotFound(
             f"{length} bytes of {name[:80]!r} have no address of their own: uploads come through the service"

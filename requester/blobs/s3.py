@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
-from gradmarket.requester.blobs._part_doors import PartDoor
+from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester.blobs._s3_parts import PART, PartUploads
 from gradmarket.requester.blobs.disk import DiskBlobs, Incoming
 from gradmarket.requester.settings import RequesterSettings
@@ -126,12 +126,15 @@ class S3Blobs:
             return None
         return self._address("put_object", max(1, int(seconds)), Key=_door(name), ContentLength=length)
 
-    def part_doors(self, name: str, length: int) -> list[PartDoor]:
+    def missing_parts(self, name: str, length: int) -> list[PartAddress]:
         """Signs each part's length with its address."""
         key = _door(name)
         with _answering():
             upload, missing = self._parts.missing(key, length)
-        return [PartDoor(*span, self._part_address(key, upload, n, span[1])) for n, span in missing.items()]
+        return [
+            PartAddress(start=start, length=size, address=self._part_address(key, upload, n, size))
+            for n, (start, size) in missing.items()
+        ]
 
     def _part_address(self, key: str, upload: str, number: int, size: int) -> str:
         about = {"Key": key, "UploadId": upload, "PartNumber": number, "ContentLength": size}

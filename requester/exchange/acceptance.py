@@ -5,7 +5,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Final
 
-from gradmarket.market.errors import NotFound, PayloadRefused
+from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
 from gradmarket.market.gradient.inspection import Diverged
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
@@ -57,8 +57,8 @@ def book(
     own: Mapping[str, ReplicaInHand],
     accounts: Accounts,
     deliveries: Sequence[Delivery],
-) -> dict[str, NotFound]:
-    """Accepts or rejects the payloads. Returns an error for each replica that is no longer asked.
+) -> dict[str, MarketError]:
+    """Accepts or rejects the payloads. Returns an error for each that is not asked, or not the one that was revealed.
 
     A malformed payload is rejected for its whole quorum.
     """
@@ -87,7 +87,7 @@ def _is_used(task: Task | None, digest: Digest) -> bool:
 
 def _book_one(
     context: Context, work: Work, own: Mapping[str, ReplicaInHand], accounts: Accounts, delivery: Delivery
-) -> NotFound | None:
+) -> MarketError | None:
     known, finding, now = own.get(delivery.want.replica), delivery.found, context.clock()
     if known is None:
         return NotFound("the replica is no longer asked")
@@ -96,6 +96,8 @@ def _book_one(
         return None
     if replica.state != ReplicaState.AGREE:
         return NotFound("the replica is no longer asked")
+    if replica.root != delivery.want.root:  # granted for an answer that came with it, and another one stands
+        return Conflict(f"another root than the payload's was revealed: {replica.root}")
     if isinstance(finding, PayloadRefused):
         _reject(context, work, hand, str(finding), now)
     elif isinstance(finding, Unlike):

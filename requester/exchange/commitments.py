@@ -154,11 +154,12 @@ def give_up(context: Context, work: Work, own: ReplicaInHand, said: LeaseReturn)
     replica, task = own.replica, own.hand.task
     if replica.state != ReplicaState.LEASED:
         return False
-    if said.failed and said.fault is not None:
+    alone = jobs.spec(own.hand.job).private is not None  # one holder's word must not stop the job
+    if said.failed and said.fault is not None and not alone:
         work.move(replica, ReplicaState.ERROR, reason=faults.described(said.fault))
         claimed(context, work, own.hand, replica, said.fault)
         return True
     work.move(replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
     strike(context, work, task, [replica])
-    reopen(work, task)
+    reopen(context, work, own.hand)
     return True

@@ -6,7 +6,7 @@ from typing import Final
 from gradmarket.market.errors import MarketError
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
-from gradmarket.requester.blobs import PartDoor
+from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import upload_grant
 from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
@@ -17,7 +17,7 @@ from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Replica, Task
 from gradmarket.requester.store.work import RowReader
 
-DOORS: Final = 4
+ADDRESSES: Final = 4
 """Addresses of parts that are given out at a time: whoever sends slowly asks again before its deadline is over."""
 
 
@@ -31,11 +31,11 @@ def door(context: Context, reader: RowReader, replica: Replica, task: Task, seco
 
 
 def in_parts(context: Context) -> bool:
-    """Returns whether a payload without a door of its own has one for each part."""
+    """Returns whether a payload without an address of its own has one for each part."""
     return context.blobs.reached_past_us
 
 
-def part_doors(context: Context, claim: UploadClaim) -> list[PartDoor]:
+def missing_parts(context: Context, claim: UploadClaim) -> list[PartAddress]:
     """Returns the addresses of parts that have not come, and puts off the deadline where they come steadily.
 
     Raises NotFound, TooLate or Conflict where the payload is not wanted, or where uploads come through the service.
@@ -43,9 +43,9 @@ def part_doors(context: Context, claim: UploadClaim) -> list[PartDoor]:
     (want,) = upload_grant.find(context, [claim])
     if isinstance(want, MarketError):
         raise want
-    doors = context.blobs.part_doors(_name(claim.replica, claim.fence), want.length)
-    put_off(context, want, sum(part.length for part in doors))
-    return doors[:DOORS]
+    missing = context.blobs.missing_parts(_name(claim.replica, claim.fence), want.length)
+    put_off(context, want, sum(part.length for part in missing))
+    return missing[:ADDRESSES]
 
 
 def fetch(context: Context, want: UploadGrant, fence: int, files: ExitStack) -> Delivery | None:

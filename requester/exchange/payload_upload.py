@@ -66,6 +66,8 @@ def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delive
 
 def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:
     finding = arrival.found()
+    if want.spec.private and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
+        return PayloadRefused(f"it is not within the job's bounds: {finding}")
     if want.sketch is None:
         return finding
     if isinstance(finding, PayloadRefused):  # a malformed payload has no sketch

@@ -1,7 +1,7 @@
 """Handles polls: takes what workers send, and answers what they do not know yet. The route is in api.worker_routes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -110,7 +110,7 @@ def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll, now:
     address, said, work = poll.worker, poll.said, intake.work
     held[address], lost = _with_forgotten(work, poll, held[address])
     _write_down(intake.workers[address], said, now)
-    checked = {delivery.want.replica for delivery in poll.deliveries if delivery.want.answer in said.answers}
+    checked = {delivery.want.replica: delivery.want.answer for delivery in poll.deliveries}
     answered = partial(_answered, checked)
     refusals = [
         *poll.refused,
@@ -126,8 +126,10 @@ def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll, now:
     return refusals
 
 
-def _answered(checked: Collection[str], context: Context, work: Work, own: ReplicaInHand, said: Answer) -> bool:
-    return commitments.answer(context, work, own, said, signature_checked=said.replica in checked)
+def _answered(
+    checked: Mapping[str, Answer | None], context: Context, work: Work, own: ReplicaInHand, said: Answer
+) -> bool:
+    return commitments.answer(context, work, own, said, signature_checked=checked.get(said.replica) == said)
 
 
 def _ask(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
@@ -140,9 +142,10 @@ def _ask(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
     worker.capacity = 0 if said.leaving else max(0, said.capacity - unpaid - unjudged - _unheard_leases(held, said))
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
-        until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
-        worker.asking_until = max(worker.asking_until, until)  # another poll of it may wait beside a short one
         intake.asking.append(poll.worker)
+    if worker.capacity or held:  # who waits with work in hand may ask beside that by a poll that does not wait
+        until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
+        worker.asking_until = max(worker.asking_until, until)
 
 
 def _write_down(worker: Worker, said: PollRequest, now: float) -> None:

@@ -9,7 +9,7 @@ from gradmarket.market.gradient.published_update import worth
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import blob_needs, jobs, published_updates, unneeded, window_states
+from gradmarket.requester.store import blob_needs, jobs, merge_part_rows, published_updates, unneeded, window_states
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Round, UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
@@ -19,7 +19,10 @@ SNAPSHOT: Final = "snapshot"
 PARAMETERS: Final = "parameters"
 UPDATE: Final = "update"
 STATE: Final = "state"
+PART: Final = "part"
 """What a blob was to the job that let it go, and by which rule it is dropped: see `_needed`."""
+AT_ONCE: Final = 16
+"""Blobs dropped in one transaction: a commit takes longer than to drop a file."""
 KEPT_NEWEST = 3
 """How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
 
@@ -65,13 +68,9 @@ def _needs_state(digest: str, reader: RowReader) -> bool:
 def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
     """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
     with context.begin() as work:
-        _drop(context, work, digest, needed)
-
-
-def _drop(context: Context, work: Work, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
-    work.one_at_a_time(_name(digest))
-    if not needed(work):
-        context.blobs.drop(digest)
+        work.one_at_a_time(_name(digest))
+        if not needed(work):
+            context.blobs.drop(digest)
 
 
 def drop_unneeded(context: Context, job_id: str) -> None:
@@ -81,10 +80,14 @@ def drop_unneeded(context: Context, job_id: str) -> None:
     """
     with context.reading() as reader:
         rows = unneeded.of_job(reader, job_id)
-    for row in rows:
+    for start in range(0, len(rows), AT_ONCE):
         with context.begin() as work:
-            _drop(context, work, row.digest, partial(_needed, context, row))
-            unneeded.forget(work, row)
+            some = rows[start : start + AT_ONCE]
+            work.one_at_a_time(*(_name(row.digest) for row in some))
+            for row in some:
+                if not _needed(context, row, work):
+                    context.blobs.drop(row.digest)
+                unneeded.forget(work, row)
 
 
 def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
@@ -94,6 +97,8 @@ def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
         return blob_needs.names_blob(reader, row.digest)
     if row.kind == STATE:
         return _needs_state(row.digest, reader)
+    if row.kind == PART:
+        return merge_part_rows.names(reader, row.digest)
     if row.kind == UPDATE:
         return blob_needs.needs_update(reader, row.digest, row.job_id, row.after)
     every = context.settings.keep_parameters_every

@@ -63,7 +63,7 @@ class CandidatePool:
         if not all(candidate.known for candidate in asking):
             self._known = newcomers.present(reader, job, mixable, now)
             self._trials = rules.at_once(newcomers.tried(reader, job, now)) - newcomers.in_flight(reader, job)
-        self._gain = jobs.spec(job).gain
+        self._gain, self._once = jobs.spec(job).gain, jobs.spec(job).private is not None
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:
             self._leads = lead_candidates.leads(reader, job, asking, self._gain, now)
@@ -88,7 +88,8 @@ class CandidatePool:
         self._trials -= not candidate.known
         left = Units(candidate.uncommitted - task.offer.price)
         worker = candidate.party.worker
-        self.candidates[worker] = replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
+        room = 0 if self._once else candidate.capacity - 1  # a holder answers once in a round
+        self.candidates[worker] = replace(candidate, capacity=room, uncommitted=left)
         if self._gain is not None:
             self._leads[worker] = lead_candidates.after(self.lead(candidate), self._gain)
 

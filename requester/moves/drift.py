@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.gradient.payload import decode
-from gradmarket.market.gradient.round_merge import Recipe
 from gradmarket.market.rules import drift, secrets
 from gradmarket.market.rules.drift import Contribution
-from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.terms import Hash
 from gradmarket.requester.context import Context
+from gradmarket.requester.moves.replay import MergeInputs
 from gradmarket.requester.store import drift_sums, jobs
 from gradmarket.requester.store.audits import BEHIND
 from gradmarket.requester.store.event_log import tell
@@ -37,17 +37,16 @@ def operators(reader: RowReader, tasks: Sequence[Task]) -> tuple[frozenset[str],
 
 
 def contributions(
-    context: Context,
-    recipe: Recipe,
-    answers: Sequence[tuple[Digest, bytes]],
-    groups: Sequence[frozenset[str]],
-    seed: Hash,
+    context: Context, inputs: MergeInputs, groups: Sequence[frozenset[str]], seed: Hash
 ) -> list[Contribution]:
-    """Returns the answers' sketches, each read shard by shard; an empty list if nothing could be compared."""
-    if not drift.comparable(groups):
+    """Returns the answers' sketches, each read shard by shard; an empty list if nothing could be compared.
+
+    So it is in a private job, where each holder's honest answers lean as its rows do.
+    """
+    if inputs.spec.private or not drift.comparable(groups):
         return []
-    sketched = []
-    for (blob, task_seed), group in zip(answers, groups, strict=True):
+    recipe, sketched = inputs.recipe, []
+    for (blob, task_seed), group in zip(inputs.answers, groups, strict=True):
         with context.blobs.mapped(blob) as data:
             shards = decode(recipe.layout, data, recipe.codec, task_seed)
             sketched.append(Contribution(group, drift.line(recipe.layout, shards, seed)))

@@ -1,4 +1,7 @@
-"""Ends jobs and leases: tasks without commitments are cancelled; those with commitments are still judged and paid."""
+"""Ends jobs and leases: tasks without commitments are cancelled; those with commitments are still judged and paid.
+
+Where payloads come with their commitments, one may be under way in any lease: such a lease stands until it ends.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,8 +11,10 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import verdicts
 from gradmarket.requester.notifier import ended_topic, worker_topic
-from gradmarket.requester.store import accounts, earned_rows, in_hand, strikes, tasks
+from gradmarket.requester.store import accounts, earned_rows, in_hand, jobs, strikes, tasks
 from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.ready_rows import BUSY
 from gradmarket.requester.store.strikes import StrikeChange
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.work import Work
@@ -34,12 +39,22 @@ def end(context: Context, work: Work, job: Job, state: JobState, reason: str) ->
 def call_off(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
     """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have."""
     for hand in in_hand.of_tasks(work, tasks.gathering(work, job_id, round_number)).values():
-        dismiss(work, hand.replicas)
+        if not jobs.spec(hand.job).answered_at_once:
+            dismiss(work, hand.replicas)
         hand.task.wave_size = len(hand.in_state(ReplicaState.COMMITTED))
-        if hand.task.wave_size == 0:
-            verdicts.inconclusive(context, work, hand, "no longer needed")
-            work.move(hand.task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
+        cancel_if_idle(context, work, hand)
     work.notify("close")
+
+
+def cancel_if_idle(context: Context, work: Work, hand: TaskInHand) -> bool:
+    """Cancels a task that is called off once nobody has a lease of it or committed to it.
+
+    Returns whether it is called off: its wave needs no further commitment.
+    """
+    if hand.task.wave_size == 0 and not hand.in_state(*BUSY):
+        verdicts.inconclusive(context, work, hand, "no longer needed")
+        work.move(hand.task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
+    return hand.task.wave_size == 0
 
 
 def dismiss(

@@ -11,11 +11,11 @@ from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left, StepFault
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import judging
-from gradmarket.requester.moves.ending import strike, work_off
+from gradmarket.requester.moves.ending import cancel_if_idle, strike, work_off
 from gradmarket.requester.store import ballots, fault_claims, jobs, progress, workers
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.store.tables import Replica
 from gradmarket.requester.store.work import RowReader, Work
 
 SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
@@ -29,7 +29,7 @@ def claimed(context: Context, work: Work, hand: TaskInHand, replica: Replica, fa
     if known is None or StepFault(**known["fault"]).place != fault.place:
         strike(context, work, hand.task, [replica])
     if not settled(context, work, hand):
-        reopen(work, hand.task)
+        reopen(context, work, hand)
 
 
 def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> bool:
@@ -63,8 +63,14 @@ def settled(context: Context, work: Work, hand: TaskInHand, in_vain: bool = Fals
     return True
 
 
-def reopen(work: Work, task: Task) -> None:
-    """Opens the task again, since a place in its wave is free; its backup, where it has one, takes that place."""
+def reopen(context: Context, work: Work, hand: TaskInHand) -> None:
+    """Opens the task again, since a place in its wave is free; its backup, where it has one, takes that place.
+
+    One that was called off ends instead.
+    """
+    task = hand.task
+    if cancel_if_idle(context, work, hand):
+        return
     task.backups = max(0, task.backups - 1)
     if task.state == TaskState.COMMITTING:
         work.move(task, TaskState.OPEN)

@@ -8,30 +8,32 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from mmap import MADV_DONTNEED, mmap
 from typing import Final
 
 from blake3 import blake3
 
+from gradmarket.market.admissible import move_of
 from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import OptimizerStep, advance
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import Image, LiveState, Version, load
-from gradmarket.requester.moves.admission import move_of
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import holders, jobs
 from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.work import RowReader
@@ -42,17 +44,23 @@ LANES: Final = min(4, os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class MergeInputs:
-    """The inputs of one merge. `answers` are pairs (payload blob, task seed)."""
+    """The inputs of one merge. `answers` are pairs (payload blob, task seed); `scales` as MergedAnswer has them."""
 
     before: Version
     spec: JobSpec
     recipe: Recipe
     counters: tuple[str, ...]
     answers: tuple[tuple[Digest, bytes], ...]
+    scales: tuple[float, ...]
 
     @property
     def number(self) -> int:
         return self.before.round
+
+    def opened(self, blobs: Blobs, stack: ExitStack) -> list[MergedAnswer]:
+        """Maps the answers into memory until `stack` ends."""
+        pairs = zip(self.answers, self.scales, strict=True)
+        return [MergedAnswer(stack.enter_context(blobs.mapped(blob)), seed, scale) for (blob, seed), scale in pairs]
 
 
 def recipe(spec: JobSpec, job: Job) -> Recipe:
@@ -66,10 +74,19 @@ def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:
     return MergeInputs(
         before=_version(reader, row),
         spec=spec,
-        recipe=recipe(spec, job),
+        recipe=replace(recipe(spec, job), noise=_noise(spec, job, row.number)),
         counters=facts_of(job).counters,
         answers=tuple((task.payload or Digest(""), task.offer.seed) for task in tasks),
+        scales=holders.scales(reader, job, tasks),
     )
+
+
+def _noise(spec: JobSpec, job: Job, number: int) -> Noise | None:
+    """Returns the noise of a round, by a seed that never leaves the service: who knew it would take the noise off."""
+    if spec.privacy is None:
+        return None
+    seed = secrets.tagged("noise", job.secret, number.to_bytes(8, "big"))
+    return Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)
 
 
 def _version(reader: RowReader, row: Round) -> Version:
@@ -122,18 +139,22 @@ def merge(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
 
     `state.update` then has what the round publishes, where the job has a downlink.
     """
-    schedule = inputs.spec.optimizer.schedule
-    lr = rate(schedule.name, inputs.spec.optimizer.lr, inputs.number, inputs.spec.rounds, schedule.warmup)
+    lr = rate_of(inputs)
     with ExitStack() as stack:
-        answers = [MergedAnswer(stack.enter_context(blobs.mapped(blob)), seed) for blob, seed in inputs.answers]
+        answers = inputs.opened(blobs, stack)
         shards = _releasing(state, answers, merged_shards(inputs.recipe, answers))
         before, after, memory = state.parameters.arrays, state.spare.arrays, state.memory.arrays
-        layout, move = inputs.recipe.layout, move_of(inputs.spec)
+        layout, move = inputs.recipe.layout, move_of(inputs.spec, inputs.number)
         lanes = Lanes(LANES, stack.enter_context(ThreadPoolExecutor(LANES)).map)
         draft = _draft(inputs, state, move)
         loss = advance(layout, before, after, memory, shards, move, lr, inputs.counters, lanes, draft)
     state.swap()
     return loss
+
+
+def rate_of(inputs: MergeInputs) -> float:
+    chosen = inputs.spec.optimizer
+    return rate(chosen.schedule.name, chosen.lr, inputs.number, inputs.spec.rounds, chosen.schedule.warmup)
 
 
 def _draft(inputs: MergeInputs, state: LiveState, move: OptimizerStep) -> UpdateDraft | None:

@@ -1,14 +1,14 @@
 """Snapshots of optimizer states, taken beside the rounds; what lies before the oldest one needed is collected."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from gradmarket.market.terms import Digest, RoundState
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import LiveState
-from gradmarket.requester.moves import blob_cleanup, replay
+from gradmarket.requester.moves import blob_cleanup, part_merge, replay
 from gradmarket.requester.store import audits, jobs, unneeded
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job, Round
@@ -21,30 +21,46 @@ SMALL: Final = 2**16
 def due(context: Context, state: LiveState) -> bool:
     """Returns whether the state, as it is after the newest merge, should be stored now."""
     rounds, seconds = state.version.round - 1 - state.snapshot, time.monotonic() - state.snapshot_at
-    settings = context.settings
-    return state.memory.length <= SMALL or rounds >= settings.snapshot_rounds or seconds >= settings.snapshot_s
+    return state.memory.length <= SMALL or _old(context, rounds, seconds)
+
+
+def _old(context: Context, rounds: int, seconds: float) -> bool:
+    return rounds >= context.settings.snapshot_rounds or seconds >= context.settings.snapshot_s
+
+
+def due_of_parts(context: Context, job_id: str, number: int) -> bool:
+    """Returns whether the memory should be stored now that several processes have merged round `number`."""
+    with context.reading() as reader:
+        newest, job = jobs.newest_snapshot(reader, job_id, number), reader.get_one(Job, job_id)
+        last, at = (newest.number, newest.closed_at) if newest else (-1, None)
+        return _old(context, number - last, context.clock() - (at or job.created_at))
 
 
 def take(context: Context, job_id: str, state: LiveState) -> None:
-    """Stores the optimizer's state after the round before the state's.
+    """Stores the optimizer's state after the round before the state's, as `keep` does."""
+    number = state.version.round - 1
+    if keep(context, job_id, number, state.version.closed_at, partial(replay.store, context.blobs, state.memory)):
+        state.snapshot, state.snapshot_at = number, time.monotonic()
+
+
+def keep(context: Context, job_id: str, number: int, closed_at: float | None, store: Callable[[], Digest]) -> bool:
+    """Stores the optimizer's state after a round, and collects what no replay needs then.
 
     Does not where that round was taken back meanwhile, or the job has ended.
     """
-    number, digest = state.version.round - 1, replay.store(context.blobs, state.memory)
+    digest = store()
     with context.begin() as work:
         job = locked(work, Job, job_id)
         row = work.get_one(Round, (job_id, number))
-        stands = row.state == RoundState.CLOSED and row.closed_at == state.version.closed_at
+        stands = row.state == RoundState.CLOSED and row.closed_at == closed_at
         stands = stands and job.ended_at is None
         if stands:
-            again = partial(replay.store, context.blobs, state.memory)
-            blob_cleanup.keep_still(context, work, {digest: again})
+            blob_cleanup.keep_still(context, work, {digest: store})
             row.optimizer_state = digest
         else:
             unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [digest], context.clock())
-    if stands:
-        state.snapshot, state.snapshot_at = number, time.monotonic()
     collect(context, job_id)
+    return stands
 
 
 def collect(context: Context, job_id: str) -> None:
@@ -56,6 +72,7 @@ def collect(context: Context, job_id: str) -> None:
         oldest = newest.number - blob_cleanup.kept_newest(jobs.spec(job)) if newest else -1
         if job.ended_at is not None:
             blob_cleanup.updates_over(work, job, now)
+            part_merge.let_go(context, work, job_id, 0)
         unneeded.add(work, job_id, blob_cleanup.PAYLOAD, payloads, now)
         unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [row.optimizer_state for row in old], now)
         unneeded.add(work, job_id, blob_cleanup.PARAMETERS, [row.updated for row in old], now, oldest)

@@ -52,7 +52,8 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
 def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
-    Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job. A task of an earlier
+    Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job; nor do those of a
+    private job, whose holders are refused once each (store.holders). A task of an earlier
     round begins anew from the parameters of the round that merges it, with which it opens if it is not open yet.
     """
     job, failed = hand.job, hand.task
@@ -64,7 +65,8 @@ def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     attempt = failed.attempt + 1
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
-    failures = failed.failures + (not hand.in_state(*lifecycle.SILENT))
+    alone = jobs.spec(job).private is not None  # who is refused there is drawn no more, so others come to an end
+    failures = failed.failures + (not alone and not hand.in_state(*lifecycle.SILENT))
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         work.move_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
         tell(work, job.id, "paused", now, reason=job.reason)

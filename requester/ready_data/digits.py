@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.data.inputs import Column
+from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import NotFound
 from gradmarket.market.model import tensors
 from gradmarket.requester.blobs import Blobs

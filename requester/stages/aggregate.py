@@ -1,22 +1,31 @@
 """Merges the accepted gradients of a round, applies the update, evaluates the new parameters, and closes the round."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from sqlalchemy import select
 
-from gradmarket.market.data.manifest import parsed
-from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
-from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import LiveState, Version
-from gradmarket.requester.moves import blob_cleanup, drift, left_tasks, replay, snapshots
+from gradmarket.requester.moves import (
+    blob_cleanup,
+    drawing,
+    drift,
+    evaluation,
+    left_tasks,
+    next_round,
+    part_merge,
+    replay,
+    snapshots,
+)
+from gradmarket.requester.moves.part_merge import Progress
 from gradmarket.requester.moves.replay import MergeInputs
 from gradmarket.requester.store import grace, jobs, trusted_runs
 from gradmarket.requester.store.event_log import tell
@@ -58,11 +67,10 @@ def run(context: Context, job_id: str) -> float | None:
         if not mine:
             return context.settings.sweep_s
         try:
-            _run(context, job_id)
+            return _run(context, job_id)
         except Exception as error:
             _say_why(context, job_id, f"the newest round cannot be merged: {_told(error)}")
             raise
-    return None
 
 
 def _told(error: Exception) -> str:
@@ -81,10 +89,49 @@ def _say_why(context: Context, job_id: str, reason: str) -> None:
             tell(work, job_id, "merge_failed", context.clock(), reason=shortened)
 
 
-def _run(context: Context, job_id: str) -> None:
+def _run(context: Context, job_id: str) -> float | None:
     closing = _close_for_merging(context, job_id)
     if closing is None:
+        return None
+    progress = part_merge.progress(context, job_id, closing.inputs)
+    if progress is Progress.WAITING:
+        return context.settings.sweep_s
+    if progress is Progress.DONE:
+        _join(context, job_id, closing)
+    else:
+        _merge(context, job_id, closing)
+    return None
+
+
+@dataclass(frozen=True)
+class ClosingRound:
+    """A merge read in one transaction. `operators` has for each answer the operators that agreed on it."""
+
+    inputs: MergeInputs
+    publication: Publication
+    operators: tuple[frozenset[str], ...]
+    drift_seed: Hash
+
+
+def _join(context: Context, job_id: str, closing: ClosingRound) -> None:
+    """Closes a round whose merge several processes have done."""
+    inputs = closing.inputs
+    with span("join"):
+        updated, loss = part_merge.joined_parameters(context, job_id, inputs)
+    again = {updated: partial(part_merge.joined_parameters, context, job_id, inputs)}
+    merged = _Merged(updated, None, loss, again, partial(evaluation.loaded, context, updated), in_parts=True)
+    closed = _closed(context, job_id, closing, merged)
+    if closed is None:
         return
+    blob_cleanup.drop_unneeded(context, job_id)
+    if snapshots.due_of_parts(context, job_id, inputs.number):
+        with span("snapshot"):
+            memory = partial(part_merge.joined_memory, context, job_id, inputs.number)
+            snapshots.keep(context, job_id, inputs.number, closed, memory)
+
+
+def _merge(context: Context, job_id: str, closing: ClosingRound) -> None:
+    """Merges a round in this process, and closes it."""
     inputs = closing.inputs
     with span("state before"):
         state = replay.state_before(context, job_id, inputs.before)
@@ -92,14 +139,16 @@ def _run(context: Context, job_id: str) -> None:
         loss = replay.merge(context.blobs, inputs, state)
     with span("store parameters"):
         updated, published = replay.store(context.blobs, state.parameters), _published(context, state)
-    contributions = drift.contributions(context, inputs.recipe, inputs.answers, closing.operators, closing.drift_seed)
-    metrics, unfit = _evaluated(context, closing, state)
-    closed = _closed(context, job_id, closing, contributions, _Merged(state, updated, published, loss, metrics, unfit))
+    again = {updated: partial(replay.store, context.blobs, state.parameters)}
+    if published is not None:
+        again[published] = partial(replay.store, context.blobs, state.update)
+    merged = _Merged(updated, published, loss, again, lambda: state.parameters.arrays)
+    closed = _closed(context, job_id, closing, merged)
     if closed is None:
         return
     state.version = Version(inputs.number + 1, updated, closed)
     blob_cleanup.drop_unneeded(context, job_id)
-    if snapshots.due(context, state):
+    if snapshots.due(context, state) or part_merge.spread(context, inputs):
         with span("snapshot"):
             snapshots.take(context, job_id, state)
     context.states.keep(job_id, state, context.settings.merge_memory)
@@ -119,44 +168,34 @@ def _published(context: Context, state: LiveState) -> Digest | None:
 
 
 @dataclass(frozen=True)
-class ClosingRound:
-    """A merge read in one transaction. `operators` has for each answer the operators that agreed on it."""
-
-    inputs: MergeInputs
-    publication: Publication
-    operators: tuple[frozenset[str], ...]
-    drift_seed: Hash
-
-
-@dataclass(frozen=True)
 class _Merged:
-    """What a merge gave; `unfit` says why its parameters could not be evaluated, if they were to be."""
+    """What a merge gave, how to store it again, and the parameters to evaluate."""
 
-    state: LiveState
     updated: Digest
     published: Digest | None
     loss: float
-    metrics: dict[str, float]
-    unfit: str
+    again: Mapping[Digest, Callable[[], object]]
+    parameters: Callable[[], Arrays]
+    in_parts: bool = False
 
 
-def _closed(
-    context: Context, job_id: str, closing: ClosingRound, contributions: list[Contribution], merged: _Merged
-) -> float | None:
+def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merged) -> float | None:
     """Publishes the update and closes the round; returns when, or None where it is not being merged any more."""
+    inputs = closing.inputs
+    metrics, unfit = evaluation.evaluated(context, inputs.spec, inputs.number, closing.publication, merged.parameters)
+    contributions = drift.contributions(context, inputs, closing.operators, closing.drift_seed)
     now, spec, number = context.clock(), closing.inputs.spec, closing.inputs.number
     with context.begin() as work:
+        work.one_at_a_time(drawing.DRAW)
         job = locked(work, Job, job_id)
         row = work.get_one(Round, (job_id, number))
         if row.state != RoundState.MERGING:
             return None
         job.reason = ""
         drift.keep(work, job, row, contributions, now)
-        again = {merged.updated: partial(replay.store, context.blobs, merged.state.parameters)}
-        if merged.published is not None:
-            again[merged.published] = partial(replay.store, context.blobs, merged.state.update)
-        blob_cleanup.keep_still(context, work, again)
-        figures = {"loss": merged.loss, "metrics": merged.metrics}
+        blob_cleanup.keep_still(context, work, merged.again)
+        part_merge.closed(context, work, job_id, number, merged.in_parts)
+        figures = {"loss": None if spec.privacy else merged.loss, "metrics": metrics}  # that mean has no noise
         kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
         work.move_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
         for task in jobs.used_tasks(work, job_id, number) if not spec.audited else ():
@@ -167,10 +206,11 @@ def _closed(
             trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(spec, number))
         blob_cleanup.merged(work, job, number, now)
         tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **figures)
-        if merged.unfit and job.state == JobState.RUNNING:
-            work.move_now(job, JobState.PAUSED, reason=merged.unfit)
-            tell(work, job_id, "paused", now, reason=merged.unfit)
-        work.notify("plan", "audit", "aftermath", *([TOPIC] if spec.overlap else []))
+        if unfit and job.state == JobState.RUNNING:
+            work.move_now(job, JobState.PAUSED, reason=unfit)
+            tell(work, job_id, "paused", now, reason=unfit)
+        next_round.after(context, work, job, now)
+        work.notify("audit", "aftermath", *([TOPIC] if spec.overlap else []))
     return now
 
 
@@ -201,18 +241,3 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
             operators=drift.operators(work, used),
             drift_seed=drift.seed_of(job),
         )
-
-
-def _evaluated(context: Context, closing: ClosingRound, state: LiveState) -> tuple[dict[str, float], str]:
-    """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it."""
-    number, spec = closing.inputs.number, closing.inputs.spec
-    wanted = spec.evaluation
-    due = wanted is not None and ((number + 1) % wanted.every == 0 or number + 1 == spec.rounds)
-    if wanted is None or not due:
-        return {}, ""
-    manifest = parsed(context.blobs.read(closing.publication.manifest))
-    partition, parameters = manifest.named(wanted.partition), state.parameters.arrays
-    try:
-        return context.modelling.evaluate(context.blobs, closing.publication, parameters, manifest, partition), ""
-    except (Refused, OutOfMemory, RunnerTimeout) as error:
-        return {}, f"round {number} cannot be evaluated: {error}"[:1000]

@@ -1,31 +1,19 @@
 """Assigns open tasks to workers that ask for work, by a replayable random draw among the eligible ones.
 
-It is never first come, first served.
+It is never first come, first served. The draw is in moves.drawing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
 
-from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, stragglers
-from gradmarket.market.rules.assignment import Candidate, Opening
-from gradmarket.market.rules.replication import Plan
-from gradmarket.market.rules.secrets import tagged
-from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
+from gradmarket.market.terms import JobState
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves.candidates import CandidatePool, asks, settle_class
-from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import ballots, jobs, newcomers, paces, progress, ready_rows, tasks, workers
-from gradmarket.requester.store.locks import locked, locked_workers
-from gradmarket.requester.store.tables import Job, Replica, Task, Worker
-from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.moves import drawing
+from gradmarket.requester.store import ready_rows
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader
 
 TOPIC = "assign"
-TASKS_AT_ONCE = 64
-DRAW = "draw"
-"""The lock that all draws take, since all jobs draw from the same workers."""
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
@@ -35,192 +23,6 @@ def ready(reader: RowReader, now: float) -> Sequence[str]:
 def run(context: Context, job_id: str) -> float | None:
     now = context.clock()
     with context.begin() as work:
-        work.one_at_a_time(DRAW)
+        work.one_at_a_time(drawing.DRAW)
         job = locked(work, Job, job_id)
-        if job.state != JobState.RUNNING:
-            return None
-        mixable = ballots.mixable(work, job)
-        if not settle_class(work, job, mixable, now):
-            return context.settings.sweep_s
-        asking = workers.asking(work, job, now)
-        if not asking:
-            return _short_of_money(context, work, job, now)
-        pool = CandidatePool(work, job, workers.candidates(work, job, asking, now), mixable, now)
-        others = workers.idle_elsewhere(work, job, mixable, now)
-        free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
-        for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
-            deals, wait = _deal(context, work, job, tasks.open_ones(work, job_id, most), pool, others, now)
-            if deals:
-                _hand_out(work, job, deals, now)
-                return None
-            if wait < context.settings.sweep_s:
-                return wait
-        return _short_of_money(context, work, job, now)
-
-
-def _short_of_money(context: Context, work: Work, job: Job, now: float) -> float:
-    """Notifies the `settle` stage if some worker is due for a reservation; returns the seconds until the next try.
-
-    Called when no worker with a reservation in the job can fill its open places.
-    """
-    if newcomers.next_covered(work, job, now):
-        work.notify("settle")
-    return context.settings.sweep_s
-
-
-@dataclass(frozen=True)
-class Deal:
-    """The workers drawn for the open places of a task. `plan` is set if the worker drawn first decided it."""
-
-    task: Task
-    places: int
-    drawn: list[Candidate]
-    plan: Plan | None = None
-
-
-def _deal(
-    context: Context,
-    reader: RowReader,
-    job: Job,
-    tasks: Sequence[Task],
-    pool: CandidatePool,
-    others: int,
-    now: float,
-) -> tuple[list[Deal], float]:
-    """Draws workers for one task after the other; returns the deals and the seconds that the other tasks wait."""
-    deals, wait = [], context.settings.sweep_s
-    tried = replicas_of(reader, tasks)
-    for task in tasks:
-        free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())
-        if not free:
-            break
-        result = _draw(context, job, task, tried[task.id], pool, free + others, now)
-        if isinstance(result, Deal):
-            deals.append(result)
-            for candidate in result.drawn:
-                pool.lease(candidate, task)
-        else:
-            wait = min(wait, result)
-    return deals, wait
-
-
-def _draw(
-    context: Context,
-    job: Job,
-    task: Task,
-    replicas: Sequence[Replica],
-    pool: CandidatePool,
-    idle: int,
-    now: float,
-) -> Deal | float:
-    """Draws workers for the task's open places, or returns in how many seconds to try again."""
-    places = progress.missing(task, replicas)
-    opening = progress.opening_for(job, task, replicas, pool.mixable)
-    seed = tagged("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
-    able = pool.able(seed, opening, places)
-    if places > 0 and not able:
-        return context.settings.sweep_s
-    if places > 0 and (wait := _window(task, len(able), idle, now)) > 0:
-        return wait
-    spec = jobs.spec(job)
-    if spec.gain is not None and task.wave == 0 and not any(r.state in progress.HOLDS_A_PLACE for r in replicas):
-        return _begin(spec, task, seed, able, opening, pool) or context.settings.sweep_s
-    drawn = assignment.draw(seed, able, opening, places)
-    if not replicas and len(drawn) < places:
-        # A task starts with a full wave: a worker waiting in a partial one is missing for another task's further wave.
-        return context.settings.sweep_s
-    return Deal(task, places, drawn)
-
-
-def _begin(
-    spec: JobSpec, task: Task, seed: Hash, able: Sequence[Candidate], opening: Opening, pool: CandidatePool
-) -> Deal | None:
-    """Draws a task's first wave: the first worker in the draw's order is the lead, whose record decides the plan.
-
-    Takes the next worker as lead if too few workers are there for the plan. If a worker gives its lease back, its plan
-    is dropped too, so that the next lead is not checked by another worker's record.
-    """
-    too_many = len(able) + 1
-    for worker in assignment.draw_order(seed, [candidate.party.worker for candidate in able]):
-        lead = pool.candidates[worker]
-        plan = spec.plan(pool.lead(lead))
-        if plan.first_wave >= too_many:
-            continue
-        at_work = (*opening.at_work, lead.determinism_class)
-        beside = replace(opening, parties=(*opening.parties, lead.party), at_work=at_work)
-        others = assignment.draw(seed, able, beside, plan.first_wave - 1)
-        if len(others) == plan.first_wave - 1:
-            return Deal(task, plan.first_wave, [lead, *others], plan)
-        too_many = plan.first_wave
-    return None
-
-
-def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> None:
-    """Gives leases to the drawn workers that still ask, after locking their rows."""
-    expected = _Expected(work, job)
-    addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}
-    workers_by_address = {worker.address: worker for worker in locked_workers(work, addresses)}
-    for deal in deals:
-        task, lease_s = deal.task, jobs.spec(job).deadlines.lease_s
-        drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
-        takers = [worker for worker, name in drawn if asks(worker, now) and worker.determinism_class == name]
-        for worker in takers:
-            _lease(work, task, worker, lease_s, expected.within_s(worker), now)
-        changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
-        if takers and task.determinism_class is None:
-            changes["determinism_class"] = takers[0].determinism_class
-        if takers and deal.plan is not None:
-            changes |= {"plan": deal.plan, "wave_size": deal.plan.first_wave}
-        if len(takers) >= deal.places:
-            work.move(task, TaskState.COMMITTING, window_opened=None, **changes)
-        else:
-            for name, value in changes.items():
-                setattr(task, name, value)
-
-
-def _window(task: Task, able: int, idle: int, now: float) -> float:
-    """Returns the seconds that the draw still waits: none once every live idle worker asks or the window is over."""
-    if able >= idle:
-        return 0.0
-    if task.window_opened is None:
-        task.window_opened = now
-    return max(0.0, task.window_opened + assignment.window_s(idle) - now)
-
-
-class _Expected:
-    """Within how many seconds workers are expected to commit, in a job whose rounds do not wait for all of them."""
-
-    def __init__(self, reader: RowReader, job: Job) -> None:
-        self._most = jobs.spec(job).deadlines.lease_s
-        row = jobs.latest_round(reader, job.id) if jobs.spec(job).leaves_tasks else None
-        self._paces = None if row is None else paces.of_job(reader, job.id, row.number)
-
-    def within_s(self, worker: Worker) -> float | None:
-        if self._paces is None:
-            return None
-        own, others = self._paces.of_worker(worker.address), self._paces.of_class(worker.determinism_class)
-        return stragglers.expected_s(own, others, self._most)
-
-
-def _lease(work: Work, task: Task, worker: Worker, seconds: int, expected: float | None, now: float) -> None:
-    worker.capacity -= 1
-    worker.fence += 1
-    work.add(
-        Replica(
-            id=f"{task.id}-{worker.fence}-{worker.address[2:10].lower()}",
-            task_id=task.id,
-            job_id=task.job_id,
-            worker=worker.address,
-            payout=worker.payout,
-            operator=worker.operator,
-            network=worker.network,
-            state=ReplicaState.LEASED,
-            wave=task.wave,
-            fence=worker.fence,
-            leased_at=now,
-            lease_until=now + seconds,
-            expected_at=None if expected is None else now + expected,
-            determinism_class=worker.determinism_class,
-        )
-    )
-    work.notify(worker_topic(worker.address))
+        return drawing.draw(context, work, job, now) if job.state == JobState.RUNNING else None

@@ -45,10 +45,10 @@ def _expire(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     task, silent = hand.task, [row for row in hand.in_state(ReplicaState.LEASED) if row.lease_until < now]
     for replica in silent:
         work.move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
-        reopen(work, task)
+        reopen(context, work, hand)
         work.notify(worker_topic(replica.worker))
     strike(context, work, task, silent)
-    if silent:
+    if silent and task.state != TaskState.CANCELLED:
         faults.settled(context, work, hand)
     if _in_vain(hand, now) and faults.somebody_comes(context, work, hand):
         task.patience_until = now + task.offer.lease_seconds + task.offer.wave_seconds

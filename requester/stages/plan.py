@@ -1,130 +1,42 @@
-"""Opens the next round of running jobs once it may open, or ends the job. A round is a pure function of its job.
-
-The rule is market.rules.overlap: without an overlap a round opens when the one before it is merged.
-"""
+"""Opens the next round of running jobs once it may open, or ends the job (moves.next_round)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from gradmarket.market.job import Publication
-from gradmarket.market.rules import overlap, stopping
-from gradmarket.market.terms import Digest, JobState, RoundState, Units
+from gradmarket.market.rules import stopping
+from gradmarket.market.terms import JobState
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import left_tasks
+from gradmarket.requester.moves import drawing, next_round
 from gradmarket.requester.moves.ending import end
-from gradmarket.requester.moves.task_attempts import task
-from gradmarket.requester.store import audits, jobs, progress
-from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store import jobs, progress
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.prices import price_of
-from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader
 
-TOPIC = "plan"
+TOPIC = next_round.PLAN
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
     return [
-        job.id for job in progress.running(reader) if _due(reader, job) or stopping.overdue(jobs.spec(job), _time(now))
+        job.id
+        for job in progress.running(reader)
+        if next_round.due(reader, job) or stopping.overdue(jobs.spec(job), _time(now))
     ]
-
-
-def _due(reader: RowReader, job: Job) -> bool:
-    """Returns whether no round is under way, or the next may open before its predecessor is merged, or the job ends."""
-    if not jobs.has_open_round(reader, job.id):
-        return True
-    return jobs.spec(job).overlap > 0 and (_opens(reader, job) or bool(jobs.stop_reason(reader, job)))
-
-
-def _opens(reader: RowReader, job: Job) -> bool:
-    spec, closed = jobs.spec(job), jobs.latest_closed(reader, job.id)
-    newest = overlap.BEFORE if closed is None else closed.number
-    return overlap.may_open(_next(reader, job), newest, spec.overlap, spec.rounds)
-
-
-def _next(reader: RowReader, job: Job) -> int:
-    latest = jobs.latest_round(reader, job.id)
-    return 0 if latest is None else latest.number + 1
 
 
 def run(context: Context, job_id: str) -> float | None:
     now = context.clock()
     with context.begin() as work:
+        work.one_at_a_time(drawing.DRAW)
         job = locked(work, Job, job_id)
         if job.state != JobState.RUNNING:
             return None
         if stopping.overdue(jobs.spec(job), _time(now)):
             end(context, work, job, JobState.FINISHED, "its date has come")
             return None
-        if not _due(work, job):
+        if not next_round.due(work, job):
             return None
-        return _go_on(context, work, job, now)
-
-
-def _go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
-    """Opens the next round, ends the job or pauses it for lack of money.
-
-    Waits for open audits whose failure could take back the rounds that this decision is based on.
-    """
-    closed, number = jobs.latest_closed(work, job.id), _next(work, job)
-    reason = jobs.stop_reason(work, job)
-    behind = audits.BEHIND + jobs.spec(job).overlap
-    if _not_yet(work, job, closed.number if closed and reason else number - behind):
-        return context.settings.sweep_s
-    if reason:
-        end(context, work, job, JobState.FINISHED, reason)
-    elif _affordable(work, job, number, price := price_of(work, job, closed)):
-        _open(context, work, job, number, price, now)
-    elif jobs.has_open_round(work, job.id):
-        return context.settings.sweep_s  # its work may cost less than is set aside for it
-    else:
-        work.move_now(job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
-        tell(work, job.id, "paused", now, reason=job.reason)
-    return None
-
-
-def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
-    """Returns whether a round is to be taken back or an audit of a round up to `through` is not over."""
-    first = audits.earliest(reader, job.id)
-    return job.rewind_to is not None or (first is not None and first <= through)
-
-
-def _affordable(reader: RowReader, job: Job, number: int, price: Units) -> bool:
-    """Returns whether the deposit less the earnings pays for a round in which each task takes only its quorum.
-
-    What the rounds under way lack for the same is set aside first.
-    """
-    spec, open_round = jobs.spec(job), jobs.first_under_way(reader, job.id)
-    owed = spec.needed_in(number) * price
-    if open_round is not None:
-        under_way = open_round.number
-        owed += jobs.lacks(reader, job, under_way, spec.needed_in(under_way)) * open_round.price
-    return job.deposited - jobs.earned(reader, job.id) >= spec.plan().quorum * owed
-
-
-def _open(context: Context, work: Work, job: Job, number: int, price: Units, now: float) -> None:
-    publication = Publication.model_validate(job.publication)
-    parameters = _start(work, job, number) or publication.parameters
-    values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
-    row = work.get(Round, (job.id, number))
-    if row is None:
-        row = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values)
-        work.add(row)
-    else:
-        work.move_now(row, RoundState.OPEN, **values)
-    job.price = price
-    work.flush()
-    attempts = jobs.first_attempts(work, job.id, number)
-    for index in left_tasks.next_tasks(work, job, number):
-        work.add(task(context, job, row, index, attempts.get(index, 0), now))
-    tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=str(price * int(job.unit)))
-    work.notify("assign", *([TOPIC] if publication.spec.overlap else []))
-
-
-def _start(reader: RowReader, job: Job, number: int) -> Digest | None:
-    """Returns the parameters that the round's tasks start from; None for the published ones."""
-    row = reader.get(Round, (job.id, overlap.starts_after(number, jobs.spec(job).overlap)))
-    return None if row is None else Digest(row.updated or "")
+        return next_round.go_on(context, work, job, now)
 
 
 def _time(now: float) -> datetime:

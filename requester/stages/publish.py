@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from gradmarket.market.admissible import move_of
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import begin
@@ -16,7 +17,6 @@ from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
 from gradmarket.requester.model_runner import PublishedModel
 from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.moves.admission import move_of
 from gradmarket.requester.store import jobs, ready_rows
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
@@ -90,6 +90,8 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     if spec.evaluation is not None:
         context.modelling.check_evaluation(context.blobs, model, manifest.named(spec.evaluation.partition).rows)
     dataset.check_rows(context.blobs, context.modelling, spec, manifest, model.ranges)
+    if spec.privacy and any(model.layout.of("buffer")):
+        raise JobRefused("privacy", "the model has running statistics, which get no noise: normalize by layer or group")
     if spec.verifier.sketched:
         sketch_packing.check(model.layout)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory

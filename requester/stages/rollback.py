@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup, snapshots, task_attempts
+from gradmarket.requester.moves import blob_cleanup, part_merge, snapshots, task_attempts
 from gradmarket.requester.store import audits, in_hand, jobs, trusted_runs, unneeded
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
@@ -88,6 +88,7 @@ def _rewind(context: Context, work: Work, job: Job) -> dict[str, list[str | None
     for row in again:
         work.move_now(row, RoundState.OPEN, **NOT_MERGED)
     job.rewind_to = None
+    part_merge.let_go(context, work, job.id, number)
     if jobs.spec(job).verifier.sketched:
         trusted_runs.let_go(work, job.id, TrustedRun.round > _unharmed(job, number))
     _undo(work, job, number)

@@ -27,12 +27,12 @@ _OF_JOB: Final = (
 
 def leave(work: Work, worker: Address) -> None:
     """Marks the worker as leaving in all jobs: nothing more is reserved for it."""
-    work.session.execute(_LEAVE, {"of": worker})
+    work.connection().execute(_LEAVE, {"of": worker})
 
 
 def stay(work: Work, workers: Sequence[Address]) -> None:
     """Marks workers that ask for work again as not leaving."""
-    work.session.execute(_STAY, {"workers": workers})
+    work.connection().execute(_STAY, {"workers": workers})
 
 
 def any_covered(reader: RowReader, workers: Sequence[Address]) -> bool:
@@ -41,16 +41,8 @@ def any_covered(reader: RowReader, workers: Sequence[Address]) -> bool:
 
 
 _COVERED: Final = select(exists().where(among(Account.worker, "workers"), Account.reserved > Account.earned))
-_UNSEEN: Final = {"synchronize_session": False}
-_LEAVE: Final = (
-    update(Account).where(Account.worker == bindparam("of")).values(leaving=True).execution_options(**_UNSEEN)
-)
-_STAY: Final = (
-    update(Account)
-    .where(among(Account.worker, "workers"), Account.leaving.is_(True))
-    .values(leaving=False)
-    .execution_options(**_UNSEEN)
-)
+_LEAVE: Final = update(Account).where(Account.worker == bindparam("of")).values(leaving=True)
+_STAY: Final = update(Account).where(among(Account.worker, "workers"), Account.leaving.is_(True)).values(leaving=False)
 
 
 def stakes_of(reader: RowReader, worker: str) -> Sequence[tuple[str, int | None, int, str]]:

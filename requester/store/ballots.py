@@ -100,7 +100,7 @@ def mixable(reader: RowReader, job: Job) -> Mixable:
 
     Any two may where it compares nothing: a class is only a name there, and anybody can invent many.
     """
-    if jobs.spec(job).verifier.scored:
+    if jobs.spec(job).verifier.scored or jobs.spec(job).private:
         return ALL
     if not jobs.spec(job).verifier.sketched:
         return frozenset()

@@ -41,6 +41,8 @@ _USED: Final = select(func.count(), func.sum(case((Task.merge_round > Task.round
 
 def by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int, int]:
     """Returns how many tasks in updates had their rows of each training partition, by its number."""
+    if not partitions:  # a private job's rows are its holders'
+        return {}
     number = (_place(jobs.spec(job)) % partitions).label("number")
     rows = select(number, func.count()).where(Task.job_id == job.id, Task.used).group_by(number)
     return {int(index): count for index, count in reader.session.execute(rows)}

@@ -6,7 +6,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, select
 from sqlalchemy.orm import aliased
 
-from gradmarket.market.job import STALEST, JobSpec, Publication
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules import overlap, stopping, stragglers
 from gradmarket.market.terms import RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of

@@ -10,12 +10,25 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Final, TypeVar
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    bindparam,
+    cast,
+    column,
+    exists,
+    func,
+    literal_column,
+    select,
+    table,
+    true,
+)
 
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.session import Sessions, is_shared
 from gradmarket.requester.store.tables import Base, Job, Task, Worker
-from gradmarket.requester.store.work import Work
+from gradmarket.requester.store.work import RowReader, Work
 
 Row = TypeVar("Row", bound=Base)
 
@@ -117,5 +130,19 @@ def alone(sessions: Sessions, what: str) -> Iterator[bool]:
                 connection.execute(select(func.pg_advisory_unlock(_number(what))))
 
 
-def _number(what: str) -> ColumnElement[int]:
+def _number(what: str | ColumnElement[str]) -> ColumnElement[int]:
     return func.hashtextextended(what, 0)
+
+
+_LOCKS: Final = table("pg_locks", *map(column, ("locktype", "granted", "database", "classid", "objid")))
+_DATABASES: Final = table("pg_database", column("oid"), column("datname"))
+
+
+def unattended(reader: RowReader, what: ColumnElement[str]) -> ColumnElement[bool]:
+    """Selects rows with which nobody is `alone` just now; all of them where SQLite is the database."""
+    if not is_shared(reader.session.get_bind()):
+        return true()
+    here = select(_DATABASES.c.oid).where(_DATABASES.c.datname == func.current_database()).scalar_subquery()
+    mine = (_LOCKS.c.locktype == "advisory", _LOCKS.c.granted, _LOCKS.c.database == here)
+    high, low = (cast(_LOCKS.c[half], BigInteger) for half in ("classid", "objid"))
+    return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == _number(what))

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import Row, bindparam, func, select
 
-from gradmarket.market.rules.expected_pay import Spell
+from gradmarket.market.rules import expected_pay
+from gradmarket.market.rules.expected_pay import PaidAnswer
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
 from gradmarket.requester.store.tables import (
     Account,
@@ -80,17 +81,28 @@ _CLASSES: Final = (
 )
 
 
-def spells(reader: RowReader, job_id: str, since: float) -> list[Spell]:
-    """Returns the job's paid work after `since`, one spell a worker."""
-    rows = reader.session.execute(_SPELLS, {"job": job_id, "since": since})
-    return [Spell(units, began, ended) for units, began, ended in rows]
+def expected_hourly(reader: RowReader, job_id: str, now: float) -> float | None:
+    """Returns the units an hour that one more worker of the job would earn, by its newest rounds; None if not known."""
+    closed = reader.session.execute(_CLOSED, {"job": job_id, "since": now - expected_pay.WINDOW_S}).all()
+    if not closed:
+        return None
+    paid = reader.session.execute(_PAID_LATELY, {"job": job_id, "first": closed[-1].number, "last": closed[0].number})
+    lasted = [row.closed_at - row.opened_at for row in closed]
+    return expected_pay.hourly(lasted, [PaidAnswer(*row) for row in paid])
 
 
-_SPELLS: Final = (
-    select(func.sum(Earned.units), func.min(Replica.leased_at), func.max(Earned.at))
+_CLOSED: Final = (
+    select(Round.number, Round.opened_at, Round.closed_at)
+    .where(Round.job_id == bindparam("job"), Round.closed_at >= bindparam("since"))
+    .order_by(Round.number.desc())
+    .limit(expected_pay.ROUNDS)
+)
+_PAID_LATELY: Final = (
+    select(Earned.worker, Earned.units, Earned.at - Replica.leased_at)
     .join(Replica, Replica.id == Earned.replica_id)
-    .where(Earned.job_id == bindparam("job"), Earned.at >= bindparam("since"), Earned.revoked.is_(False))
-    .group_by(Earned.worker)
+    .join(Task, Task.id == Replica.task_id)
+    .where(Task.job_id == bindparam("job"), Task.round.between(bindparam("first"), bindparam("last")))
+    .where(Earned.revoked.is_(False))
 )
 
 

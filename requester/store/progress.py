@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, func, select
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
-from gradmarket.market.terms import JobId, JobState, ReplicaState, TaskState, Units
-from gradmarket.requester.store import audits, ballots, coverage, jobs, strikes, tasks, workers
+from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
+from gradmarket.requester.store import audits, ballots, coverage, holders, jobs, strikes, tasks, workers
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.coverage import Covered
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
@@ -106,11 +106,17 @@ def candidates_of(reader: RowReader, job: Job, live: Sequence[Worker], now: floa
     return workers.candidates(reader, job, live, now, barred, suspended)
 
 
-def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assignment.Mixable) -> Opening:
-    """Returns what a candidate for the task's open places is compared with."""
+def opening_for(
+    job: Job,
+    task: Task,
+    replicas: Sequence[Replica],
+    mixable: assignment.Mixable,
+    busy: frozenset[Address] = frozenset(),
+) -> Opening:
+    """Returns what a candidate for the task's open places is compared with; `busy` as store.holders."""
     return Opening(
         job=JobId(job.id),
-        tried=frozenset(workers.party(replica).worker for replica in replicas),
+        tried=busy.union(workers.party(replica).worker for replica in replicas),
         parties=tuple(workers.party(replica) for replica in replicas),
         determinism_class=task.determinism_class or job.determinism_class or "",
         price=task.offer.price,
@@ -139,7 +145,8 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
             return f"{jobs.spec(job).name}: {stuck}"
         (candidate,) = candidates_of(reader, job, [worker], now)
         replicas = tasks.replicas_of(reader, [task])[task.id]
-        opening = opening_for(job, task, replicas, ballots.mixable(reader, job))
+        busy = holders.busy(reader, job, [task.round])[task.round]
+        opening = opening_for(job, task, replicas, ballots.mixable(reader, job), busy)
         reason = assignment.why_not(candidate, opening)
         if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
             return trouble

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, Select, bindparam, exists, func, select, update
 
-from gradmarket.market.job import STALEST
+from gradmarket.market.job_fields import STALEST
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.jobs import UNACCEPTED, merged_in

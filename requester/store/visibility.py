@@ -7,6 +7,7 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
+from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task, WindowState
 from gradmarket.requester.store.work import RowReader
 
@@ -26,10 +27,17 @@ def to_anybody(reader: RowReader, digest: Digest) -> bool:
 def is_answer(reader: RowReader, digest: Digest) -> bool:
     """Whether the blob is an accepted payload, or a state that an audit has of a worker: no worker reads it.
 
-    The digest of a payload, the task's root, is published.
+    The digest of a payload, the task's root, is published. A worker may commit to any digest as a state's, that of a
+    blob that others need too: what it has not brought, it hides from nobody.
     """
-    kept = or_(exists().where(Task.payload == digest), exists().where(WindowState.digest == digest))
-    return bool(reader.session.scalar(select(kept)))
+    brought = exists().where(WindowState.digest == digest, WindowState.brought.is_(True))
+    return bool(reader.session.scalar(select(or_(exists().where(Task.payload == digest), brought))))
+
+
+def is_holders(reader: RowReader, digest: Digest) -> bool:
+    """Whether the blob is a private job's answer, which its holder computed on rows of its own: no route serves it."""
+    of = select(Job).where(exists().where(Task.payload == digest, Task.job_id == Job.id))
+    return any(jobs.spec(job).private for job in reader.session.scalars(of))
 
 
 def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:

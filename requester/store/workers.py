@@ -11,9 +11,9 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, ReplicaState, Units
-from gradmarket.requester.store import reputations, strikes
+from gradmarket.requester.store import holders, jobs, reputations, strikes
 from gradmarket.requester.store.among import NOW, among
-from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
+from gradmarket.requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
 from gradmarket.requester.store.work import RowReader
 
 LIVE_S: Final = 45.0
@@ -56,12 +56,14 @@ def earners(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
 _NAMED_JOBS: Final = cast(Worker.jobs, String)
 PRICE: Final = bindparam("price", type_=BigInteger)
 _ITS_LEAST: Final = Worker.least_prices[bindparam("job_key", type_=JSON.JSONStrIndexType())].as_float()
+_TAKES_PART: Final = exists().where(Holder.job_id == bindparam("job"), Holder.worker == Worker.address)
 CONTENT: Final = (
+    or_(bindparam("anybody", type_=Boolean), _TAKES_PART),
     or_(_NAMED_JOBS == "[]", _NAMED_JOBS.contains(bindparam("job"))),
     Worker.least_price <= PRICE,
     func.coalesce(_ITS_LEAST, 0.0) <= PRICE,
 )
-"""Conditions: the worker serves the job, and for its price."""
+"""Conditions: the worker serves the job, for its price, and with rows of its own where the job is private."""
 LIVE: Final = Worker.seen_at > NOW - LIVE_S
 RESTS: Final = exists().where(
     Account.job_id == bindparam("job"), Account.worker == Worker.address, Account.rests_until > NOW
@@ -94,6 +96,7 @@ Who names other jobs, or wants more than it pays, is not there for it: it keeps 
 def asked_of(job: Job, now: float, classes: Collection[str] | None = None) -> dict[str, Any]:
     """Returns the parameters of all these conditions; `classes` None: workers of any class count."""
     about = {"job": job.id, "job_key": job.id, "price": job.price, "now": now}
+    about |= {"anybody": jobs.spec(job).private is None}
     return about | {"any_class": classes is None, "classes": classes or ()}
 
 
@@ -215,7 +218,7 @@ def candidates(
     """Returns the workers as the job's draw sees them; `barred` (as above) and `suspended` mark some of them."""
     named = [worker.address for worker in workers]
     money, resting = standings(reader, job, named), _resting(reader, job, named, now)
-    nothing = AccountStanding(Units(0), Units(0), Units(0))
+    nothing, taking_part = AccountStanding(Units(0), Units(0), Units(0)), holders.among_workers(reader, job, named)
     return [
         Candidate(
             party(worker),
@@ -228,6 +231,7 @@ def candidates(
             worker.address in suspended,
             worker.address in resting,
             worker.accepted_at is not None,
+            taking_part is None or worker.address in taking_part,
         )
         for worker in workers
     ]

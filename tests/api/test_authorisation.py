@@ -67,9 +67,10 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("POST", "/v1/work/answers"): (401, 403, 200, 200),
     ("GET", "/v1/work/payloads/{replica}/{fence}"): (401, 403, 200, 200),  # of another's it tells nothing
-    ("POST", "/v1/work/payloads/{replica}/{fence}/doors"): (401, 403, 404, 404),  # blobs are on disk
+    ("POST", "/v1/work/payloads/{replica}/{fence}/parts"): (401, 403, 404, 404),  # blobs are on disk
     ("GET", "/v1/work/states"): (401, 403, 200, 200),
     ("PUT", "/v1/work/states/{digest}"): (401, 403, 404, 404),  # no audit asks for it
+    ("PUT", "/v1/work/holdings/{job_id}"): (401, 403, 404, 404),  # the job is not private
     ("GET", "/v1/workers/{address}"): EVERYBODY,
     ("POST", "/v1/workers/{address}/withdrawal"): (401, 422, 422, 422),  # the payout key did not sign it
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
@@ -81,6 +82,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
 }
 PAGES: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/"): EVERYBODY,
+    ("GET", "/errors"): EVERYBODY,
     ("GET", "/page/market"): EVERYBODY,
     ("GET", "/jobs/{job_id}"): EVERYBODY,
     ("GET", "/page/jobs/{job_id}"): EVERYBODY,
@@ -115,6 +117,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/workers/{address}/withdrawal"): {
         "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}
     },
+    ("PUT", "/v1/work/holdings/{job_id}"): {"json": {"rows": 10}},
     ("POST", "/v1/work/answers"): {"content": framed(PollRequest(wait_s=0))},
 }
 DESCRIBED = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}

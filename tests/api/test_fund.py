@@ -1,5 +1,6 @@
 """More money for a job: what is refused by name, and what its owner, whose key is elsewhere, is told to sign."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,33 @@ def test_a_budget_that_the_books_cannot_hold_is_refused_by_name(
     assert answer.status_code == 422, answer.text
     assert [each["field"] for each in answer.json()["errors"]] == ["amount"]
     assert service.anyone.get(f"/v1/jobs/{job['id']}").json()["costs"] == job["costs"]
+
+
+def test_amounts_are_posted_as_people_write_them(service: Service, posted: Callable[..., dict[str, str]]) -> None:
+    job = posted(price="0.5 GRAD", budget="1e20 units")
+    assert (job["costs"]["price"], job["costs"]["budget"]) == (str(5 * 10**17), str(10**20))  # type: ignore[index]
+    funded = service.requester.post(f"/v1/jobs/{job['id']}/fund", json={"amount": "2 GRAD"}).json()
+    assert funded["costs"]["budget"] == str(10**20 + 2 * 10**18)
+
+
+@pytest.mark.parametrize("deep", [600, 900])
+def test_an_amount_that_is_nested_without_end_is_refused(service: Service, deep: int) -> None:
+    """And is no error of the service."""
+    body = json.dumps(JOB | {"price": "@"}).replace('"@"', "[" * deep + "1" + "]" * deep)
+    answer = service.requester.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+
+
+@pytest.mark.parametrize("written", ["0.5 DARG", "-1 GRAD", "GRAD", "1e99 GRAD", "0.5", "²", "1" * 200])
+def test_what_is_no_amount_of_the_token_is_refused_by_name(
+    service: Service, posted: Callable[..., dict[str, str]], written: str
+) -> None:
+    job = posted()
+    funded = service.requester.post(f"/v1/jobs/{job['id']}/fund", json={"amount": written})
+    assert (funded.status_code, [each["field"] for each in funded.json()["errors"]]) == (422, ["amount"])
+    again = service.requester.post("/v1/jobs", json=JOB | {"price": written})
+    assert again.status_code == 422
+    assert "price" in again.text or "is no amount" in again.text
 
 
 @pytest.fixture

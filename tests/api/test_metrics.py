@@ -2,15 +2,21 @@
 
 import json
 import re
+import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import httpx
+import pytest
+import yaml
 from blake3 import blake3
 from prometheus_client.parser import text_string_to_metric_families
 
-DASHBOARD = Path(__file__).parents[2] / "ops" / "grafana" / "gradmarket.json"
+OPS = Path(__file__).parents[2] / "ops"
+DASHBOARD, PROMETHEUS = OPS / "grafana" / "gradmarket.json", OPS / "prometheus"
+PROMTOOL = shutil.which("promtool")
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 
 
@@ -84,6 +90,23 @@ def test_the_dashboard_asks_for_metrics_that_exist(service) -> None:  # type: ig
             assert names <= known.keys(), (panel["title"], names - known.keys())
             asked |= {known[name].name for name in names}
     assert asked == {family.name for family in known.values()}, "all of them are shown"
+
+
+def test_alarms_ask_for_metrics_that_exist(service) -> None:  # type: ignore[no-untyped-def]
+    text = service.anyone.get("/metrics").text
+    known = {family.name + suffix for family in text_string_to_metric_families(text) for suffix in ("", "_total")}
+    rules = yaml.safe_load((PROMETHEUS / "alarms.yml").read_text())["groups"][0]["rules"]
+    asked = {name for rule in rules for name in re.findall(r"gradmarket_\w+", rule["expr"])}
+    assert len(rules) >= 5
+    assert asked <= known
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_alarms_rise_on_what_they_are_for_and_not_before() -> None:
+    done = subprocess.run(
+        [str(PROMTOOL), "test", "rules", str(PROMETHEUS / "alarms_test.yml")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _digest(data: bytes) -> str:

@@ -81,6 +81,35 @@ def test_a_bad_job_is_refused_by_the_name_of_its_field(service, changed: dict, f
     assert len(service.anyone.get("/v1/jobs?limit=500").json()["items"]) == before, "nothing was changed"
 
 
+@pytest.mark.parametrize(
+    ("changed", "field", "said"),
+    [
+        ({"step": WINDOWED | {"window": 4}, "audit": {"probability": 0.5}}, "step.window", "2 of 4 steps each make"),
+        ({"step": WINDOWED}, "step.window", "only audits use windows"),
+        ({"overlap": 1, "sampling": "epochs", "min_tasks": 1, "tasks_per_round": 2}, "overlap", "no round leaves"),
+        ({"verifier": {"name": "tolerance"}}, "verifier", "tolerance takes its thresholds"),
+        ({"price": "0.5 EUR"}, "price", "'0.5 EUR' is no amount"),
+        ({"price": {"name": "fixed", "amount": "0.1 units"}}, "price.amount", "'0.1 units' is no amount"),
+        ({"step": {"rows": 4, "window": 2}}, "step.window", "no such field; there is rows, microbatch, kind"),
+        ({"name": "a\0b"}, "", "a text has a NUL character"),
+    ],
+)
+def test_a_rule_of_several_fields_names_the_one_to_change(service, changed: dict, field: str, said: str) -> None:  # type: ignore
+    body = problem(service.requester.post("/v1/jobs", json={**JOB, **changed}), 422)
+    assert body["errors"][0]["field"] == field
+    assert said in body["errors"][0]["detail"]
+    assert "Value error" not in str(body)
+    assert not body["detail"].startswith(":")
+
+
+@pytest.mark.parametrize("broken", [b'{ // mine\n"name": "a"}', b'{"name": "a",}', b"nonsense"])
+def test_what_is_no_json_is_told_so(service, broken: bytes) -> None:  # type: ignore[no-untyped-def]
+    headers = {"Content-Type": "application/json"}
+    body = problem(service.requester.post("/v1/jobs", content=broken, headers=headers), 422)
+    assert body["detail"].startswith("the body is not JSON: ")
+    assert " at character " in body["detail"]
+
+
 def test_a_job_whose_audits_repeat_windows_is_taken(service) -> None:  # type: ignore[no-untyped-def]
     assert service.requester.post("/v1/jobs", json=JOB | AUDITED).status_code == 201
 

@@ -37,7 +37,7 @@ def body(worker: ScriptedWorker, held: Held, start: int, payload: bytes, pieces:
         if pieces == 0:
             raise Cut
         piece, pieces, start = payload[start : start + size], pieces - 1, start + size
-        yield framing.sealed_piece(piece) + piece
+        yield framing.piece_digest(piece) + piece
 
 
 def sent(worker: ScriptedWorker, held: Held, start: int, payload: bytes, pieces: int = 9) -> str:
@@ -65,7 +65,7 @@ def two_halves_that_are_no_whole(scene: Scene) -> str:
     cheat, other = job.team(HONEST, HONEST)
     lease = cheat.lease()
     payload = os.urandom(LENGTH)
-    held = replace(lease, payload=payload, salt=framing.sealed_piece(payload))
+    held = replace(lease, payload=payload, salt=framing.piece_digest(payload))
     cheat.held[lease.lease.replica] = held
     until(lambda: sent(cheat, held, 0, payload, 1) and there(cheat, held) == framing.PIECE, 20, "half of it is there")
     offsets = {sent(cheat, held, start, payload) for start in (1, framing.PIECE + 1, 2 * framing.PIECE, 2**62)}

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.data.inputs import Column
+from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.job import canonical
 from gradmarket.market.model import tensors
 from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault

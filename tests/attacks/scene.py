@@ -22,7 +22,8 @@ from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain, fund_gas
 from gradmarket.contracts.transactions import mined
-from gradmarket.market.data.manifest import Column, Manifest, Partition, parsed
+from gradmarket.market.data.inputs import Column
+from gradmarket.market.data.manifest import Manifest, Partition, parsed
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.job import JobSpec, canonical
@@ -209,7 +210,7 @@ class Posted:
         if takes == "flipped labels":
             batch["y"] = -batch["y"]
         answer = compute(scene.program, tensors.unpack(self._blob(digest)), batch, offer.seed, step)
-        return payload.encode(self.layout, spoil(answer, address), codec(spec.uplink.codec), offer.seed)
+        return bytes(payload.encode(self.layout, spoil(answer, address), codec(spec.uplink.codec), offer.seed))
 
     def _blob(self, digest: Digest) -> bytes:
         if digest not in self._blobs:

@@ -87,7 +87,8 @@ def answered(
 ) -> bytes:
     task = task_of(job, offer, skips)
     answer, leaves = run(task)
-    return payload.encode(task.layout, dict(answer), codec(job.spec.uplink.codec), offer.seed, leaves)  # type: ignore[arg-type]
+    packed = codec(job.spec.uplink.codec)
+    return bytes(payload.encode(task.layout, dict(answer), packed, offer.seed, leaves))  # type: ignore[arg-type]
 
 
 def task_of(job: Posted, offer: OfferFields, skips: Skips = nothing) -> TaskRun:

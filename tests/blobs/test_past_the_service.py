@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester import blobs as stores
-from gradmarket.requester.blobs._part_doors import PartDoor
 from gradmarket.requester.blobs._s3_parts import PART
 from gradmarket.requester.blobs.s3 import S3Blobs, StoreDown
 from gradmarket.requester.settings import RequesterSettings
@@ -113,13 +113,13 @@ LONG = random.Random(0).randbytes(2 * PART + 1000)
 """Three parts."""
 
 
-def put_part(part: PartDoor, data: bytes = LONG) -> httpx.Response:
+def put_part(part: PartAddress, data: bytes = LONG) -> httpx.Response:
     return httpx.put(part.address, content=data[part.start : part.start + part.length])
 
 
 def test_what_is_long_has_an_address_for_each_part_and_none_for_all(store: S3Blobs) -> None:
     assert store.door("replica", len(LONG), 60) is None
-    parts = store.part_doors("replica", len(LONG))
+    parts = store.missing_parts("replica", len(LONG))
     assert [(part.start, part.length) for part in parts] == [(0, PART), (PART, PART), (2 * PART, 1000)]
     signed = httpx.URL(parts[0].address).params["X-Amz-SignedHeaders"].split(";")
     assert "content-length" in signed
@@ -127,37 +127,37 @@ def test_what_is_long_has_an_address_for_each_part_and_none_for_all(store: S3Blo
 
 def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: str, tmp_path: Path) -> None:
     """Asked of another process, too."""
-    first, second, third = store.part_doors("replica", len(LONG))
+    first, second, third = store.missing_parts("replica", len(LONG))
     assert put_part(second).is_success
     settings = RequesterSettings(data=tmp_path / "b", blobs="s3", s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
-    left = stores.opened(settings).part_doors("replica", len(LONG))
+    left = stores.opened(settings).missing_parts("replica", len(LONG))
     assert [part.start for part in left] == [first.start, third.start]
     for part in left:
         assert put_part(part).is_success
-    assert store.part_doors("replica", len(LONG)) == []
+    assert store.missing_parts("replica", len(LONG)) == []
     with store.left("replica", len(LONG)) as incoming:
         assert store.keep(incoming, named(LONG)) == named(LONG)
     assert store.read(named(LONG)) == LONG
 
 
 def test_what_lacks_a_part_is_not_there_and_loses_nothing(store: S3Blobs) -> None:
-    first, *others = store.part_doors("replica", len(LONG))
+    first, *others = store.missing_parts("replica", len(LONG))
     put_part(first)
     with pytest.raises(NotFound, match="1 came"), store.left("replica", len(LONG)):
         pass
-    assert [part.start for part in store.part_doors("replica", len(LONG))] == [part.start for part in others]
+    assert [part.start for part in store.missing_parts("replica", len(LONG))] == [part.start for part in others]
 
 
 def test_parts_of_one_replica_are_not_anothers(store: S3Blobs) -> None:
-    for part in store.part_doors("replica", len(LONG)):
+    for part in store.missing_parts("replica", len(LONG)):
         put_part(part)
-    assert len(store.part_doors("another", len(LONG))) == 3
+    assert len(store.missing_parts("another", len(LONG))) == 3
     with pytest.raises(NotFound), store.left("another", len(LONG)):
         pass
 
 
 def test_a_part_that_is_changed_after_the_look_changes_nothing(store: S3Blobs) -> None:
-    parts = store.part_doors("replica", len(LONG))
+    parts = store.missing_parts("replica", len(LONG))
     for part in parts:
         put_part(part)
     with store.left("replica", len(LONG)) as incoming:

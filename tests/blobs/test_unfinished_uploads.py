@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gradmarket.market.errors import Conflict
+from gradmarket.requester.blobs._unfinished import KEPT_S, UnfinishedUploads
 from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.unfinished import KEPT_S, UnfinishedUploads
 
 
 class Broken(Exception):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.commands.progress import follow
+from gradmarket.commands.following import follow
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
@@ -55,7 +55,7 @@ def test_a_job_ends_well_with_its_blobs_in_a_bucket(
     with served.place.market() as market:
         job = market.submit(JOB | {"model": {"architecture": "mlp", "arguments": {"hidden": [hidden]}}}).id
         worker = work(children, served, tmp_path / "worker", s3)
-        ended = follow(market, job, lambda _job: children.check())
+        ended = follow(market, job, lambda _job: children.check(), lambda *_away: children.check())
         assert ended.state == "finished", ended.reason
         assert ended.accepted == 4
         stats = market.stats(job)

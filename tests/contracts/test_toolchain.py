@@ -31,8 +31,17 @@ def test_each_program_is_found_off_the_path_and_runs(
 
 def test_a_missing_program_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(toolchain.ToolMissing, match=r"chisel.*make install"):
+    with pytest.raises(toolchain.ToolMissing, match="chisel is not on the PATH") as missing:
         toolchain.find("chisel")
+    assert "make install" in missing.value.remedy
+
+
+def test_who_has_a_wheel_alone_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(toolchain, "CHECKOUT", tmp_path / "Makefile")
+    with pytest.raises(toolchain.ToolMissing) as missing:
+        toolchain.find("chisel")
+    assert "make install" not in missing.value.remedy
+    assert "--rpc" in missing.value.remedy
 
 
 def test_the_environment_runs_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -302,3 +302,24 @@ REFUSED = [
 def test_other_steps_are_refused(step: Any) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Step).validate_python(step)
+
+
+def test_a_proximal_step_is_that_of_fedprox(program: Program, model: Published, batch: Arrays) -> None:
+    """The second of two plain steps by g + mu (p - p_0), where both g come from steps without the term."""
+    mu, lr = 0.5, 0.1
+    inner = {"name": "sgd", "lr": lr}
+
+    def answer(steps: int, **changes: Any) -> Arrays:
+        data = {name: rows[: 4 * steps] for name, rows in batch.items()}
+        return compute(program, model.parameters, data, SEED, asked("local", steps=steps, optimizer=inner, **changes))
+
+    once, twice, proximal = answer(1), answer(2), answer(2, proximal=mu)
+    assert bits(answer(1, proximal=mu)) == bits(once), "the first step starts from the round's parameters"
+    for entry in layout(program.document).of("gradient"):
+        first = once[entry.name]  # p_0 - p_1
+        np.testing.assert_allclose(proximal[entry.name], twice[entry.name] - lr * mu * first, rtol=1e-5, atol=1e-7)
+
+
+def test_a_proximal_step_has_no_windows() -> None:
+    with pytest.raises(ValidationError, match="leave out window"):
+        asked("local", steps=12, window=4, proximal=0.1)

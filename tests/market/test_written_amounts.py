@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.money import TokenUnit, in_smallest
 
 GRAD = TokenUnit("GRAD", 18)
@@ -75,5 +75,17 @@ def test_the_token_is_asked_only_where_an_amount_needs_it() -> None:
 
 
 def test_an_amount_in_another_token_is_refused() -> None:
-    with pytest.raises(Refused, match="is no amount"):
-        in_smallest({"price": "1 EUR"}, lambda: GRAD)
+    with pytest.raises(JobRefused, match="is no amount") as refused:
+        in_smallest({"price": {"floor": "7", "start": "1 EUR"}}, lambda: GRAD)
+    assert refused.value.field == "price.start"
+    with pytest.raises(JobRefused, match=r"stop\.1\.spent: '1 EUR' is no amount"):
+        in_smallest({"stop": [{"spent": "1"}, {"spent": "1 EUR"}]}, lambda: GRAD)
+
+
+def test_what_keeps_the_token_from_being_known_is_no_fault_of_the_amount() -> None:
+    def nowhere() -> TokenUnit:
+        raise Refused("not the address of a service")
+
+    with pytest.raises(Refused, match="not the address") as refused:
+        in_smallest({"price": "1 GRAD"}, nowhere)
+    assert type(refused.value) is Refused

@@ -18,6 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.admissible import move_of
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication
@@ -32,7 +33,6 @@ from gradmarket.requester.chain.chain_context import ChainContext
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.context import Context, begun
 from gradmarket.requester.model_runner import ModelRunner
-from gradmarket.requester.moves.admission import move_of
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.resume import resume_job
 from gradmarket.requester.notifier import Notifier, notifier_of

@@ -1,17 +1,21 @@
 """Commitment, reveal and payload in one request where one replica decides; where several vote, none comes early."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
+from gradmarket.market.model import tensors
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.market.wire import Answer
+from gradmarket.market.wire import Answer, digest_of
 from gradmarket.requester.exchange import payload_upload, poll
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Earned, Wave
 from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import SimWorker, part_of, wants
+from tests.requester.market_workers import SIGN_FLIP, SimWorker, honest_answer, part_of, wants
 
 pytestmark = BOTH
 
@@ -141,3 +145,40 @@ def test_an_answer_without_its_payload_is_asked_for_it(alone: MarketFixture) -> 
     worker.hear()
     worker.upload(worker.newest())
     assert alone.earned() == {worker.address: PRICE}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_no_other_payload_than_the_revealed_one_is_accepted(alone: MarketFixture, together: bool) -> None:
+    """Two answers for one replica: the first is what stands, the second is what the payload was granted for.
+
+    together: in one request; else the first comes by itself while the payload is under way.
+    """
+    (worker,) = alone.workers
+    honest = worker.computed(worker.newest())
+    said = said_by(worker)
+    poison = replace(honest, payload=worker.encode(poisoned(worker), honest.lease.offer.seed))
+    lie = Answer(commitment=worker.commitment(poison), salt=poison.salt, root=poison.root)
+    want = wants(alone, worker, honest.lease.replica, honest.lease.fence, lie)
+    if not together:
+        poll.hear(alone.context, [worker.poll(answers=(said,))])
+    with pytest.raises(Refused):
+        worker.bring(want, poison.payload, answers=(said, lie) if together else (lie,), payloads=(part_of(honest),))
+    assert alone.earned() == {}
+    assert all(task.payload is None for task in alone.tasks())
+    assert not alone.context.blobs.has(poison.root)
+
+
+def poisoned(worker: SimWorker) -> dict[str, np.ndarray]:
+    blob = worker.market.context.blobs.read(digest_of(worker.newest().lease.offer.parameters))
+    return SIGN_FLIP.spoil(honest_answer(tensors.unpack(blob), worker.newest().lease.offer.seed), worker.address)
+
+
+def test_the_signature_of_one_answer_does_not_stand_for_another(alone: MarketFixture) -> None:
+    """The first of the two would be a commitment that nobody can hold against its worker."""
+    (worker,) = alone.workers
+    held, said = worker.computed(worker.newest()), said_by(worker)
+    forged = said.model_copy(update={"commitment": said.commitment.model_copy(update={"signature": bytes(65)})})
+    want = wants(alone, worker, held.lease.replica, held.lease.fence, said)
+    with pytest.raises(Refused):
+        worker.bring(want, held.payload, answers=(forged, said), payloads=(part_of(held),))
+    assert [replica.signature for replica in alone.replicas()] == [said.commitment.signature]

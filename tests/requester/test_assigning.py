@@ -411,3 +411,19 @@ def test_who_says_something_shortly_beside_a_poll_that_waits_goes_on_asking(new_
     assert market.row(worker).asking_until == until > market.clock()
     worker.say(capacity=0, wait_s=0.0)
     assert market.row(worker).capacity == 0
+
+
+@BOTH
+def test_who_waits_with_work_in_hand_may_ask_beside_that_without_waiting(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Else a worker whose step took long gets its next lease only once its waiting poll ends."""
+    alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+    market = new_floor(rounds=1, tasks_per_round=1, replication=alone)
+    workers = [market.worker(), market.worker()]
+    market.gather()
+    busy, idle = sorted(workers, key=lambda worker: not worker.held)
+    market.lapse(5.0)
+    busy.say(capacity=0, wait_s=20.0)
+    idle.say(capacity=0, wait_s=20.0)
+    until = market.clock() + 20.0
+    busy.say(capacity=1, wait_s=0.0)
+    assert market.row(busy).asking_until == until > market.row(idle).asking_until

@@ -5,19 +5,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
+from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import JobRefused, PayloadRefused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.published_update import HEAD, follow
+from gradmarket.market.gradient.published_update import HEAD, follow, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge
 from gradmarket.market.gradient.round_update import ModelState, apply, begin
 from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.job_links import Downlink
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.moves import blob_cleanup, replay, snapshots
-from gradmarket.requester.moves.admission import admit, move_of
+from gradmarket.requester.moves.admission import admit
 from gradmarket.requester.store import jobs, published_updates
 from tests.databases import BOTH
 from tests.requester.books import check_books
@@ -28,6 +31,7 @@ from tests.requester.market_workers import SimWorker, honest_answer, scaled
 NewFloor = Callable[..., MarketFixture]
 ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}
 SPEC: dict[str, Any] = {"rounds": 7, "tasks_per_round": 2, "optimizer": ADAMW, "downlink": {"codec": "two_bit"}}
+FIRST: dict[str, Any] = {"downlink": {"codec": "two_bit", "first": {"codec": "int4", "rounds": 3}}}
 ALONE: dict[str, Any] = SPEC | {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 SELDOM = {"snapshot_rounds": 3, "snapshot_s": 1e9}
 
@@ -35,8 +39,8 @@ SELDOM = {"snapshot_rounds": 3, "snapshot_s": 1e9}
 def by_the_formula(market: MarketFixture, worker: SimWorker) -> list[ModelState]:
     """Before each round and after the last, computed round by round on one machine."""
     job = market.the_job()
-    spec, move = jobs.spec(job), move_of(jobs.spec(job))
-    states = [begin(LAYOUT, first_parameters(), move)]
+    spec = jobs.spec(job)
+    states = [begin(LAYOUT, first_parameters(), move_of(spec))]
     for number in range(spec.rounds):
         start = states[max(0, number - spec.overlap)].tensors
         seeds = [secrets.task_seed(spec.seed, number, index) for index in spec.tasks_of(number)]
@@ -44,6 +48,7 @@ def by_the_formula(market: MarketFixture, worker: SimWorker) -> list[ModelState]
         merged = merge(replay.recipe(spec, job), answers)
         lr = rate("constant", spec.optimizer.lr, number, spec.rounds, spec.optimizer.schedule.warmup)
         before = hash_of(market.context.blobs.put(tensors.pack(states[-1].tensors)))
+        move = move_of(spec, number)
         states.append(apply(LAYOUT, states[-1], merged, move, lr, (COUNTER,), before))
     return states
 
@@ -87,9 +92,34 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overl
     ends_as_the_formula_says(market)
 
 
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap: int) -> None:
+    market = staffed(new_floor, overlap=overlap, **FIRST)
+    market.play(passes=100)
+    ends_as_the_formula_says(market)
+    other = staffed(new_floor, overlap=overlap)
+    other.play(passes=100)
+    assert market.rounds()[0].published_update != other.rounds()[0].published_update
+    updates = [after.update for after in by_the_formula(market, market.workers[-1])[1:]]
+    early, late = (update_bytes(LAYOUT, codec(name)) for name in ("int4", "two_bit"))
+    assert early != late
+    assert list(map(len, updates)) == [early] * 3 + [late] * 4
+
+
+def test_the_first_rounds_are_replayed_with_their_codec(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "SMALL", 0)
+    market = new_floor(settings=SELDOM, **ALONE | FIRST)
+    market.worker()
+    for number in (2, 3, 5):
+        market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
+        market.crash()
+    market.play(passes=100)
+    ends_as_the_formula_says(market)
+
+
 def test_a_follower_has_what_every_round_starts_from(new_floor: NewFloor) -> None:
     market = staffed(new_floor)
-    held = tensors.unpack(tensors.pack(first_parameters()))
+    held = {name: array.copy() for name, array in first_parameters().items()}
 
     def through(number: int) -> Callable[[], bool]:
         return lambda: closed(market) > number
@@ -180,10 +210,27 @@ def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_floor: 
     assert market.context.blobs.has(Digest(market.final_parameters()))
 
 
-@pytest.mark.parametrize(("name", "reason"), [("bf16", "rounds buffers too"), ("none", "no codecs of this name|none")])
-def test_a_downlink_that_is_no_codec_for_gradients_is_refused(new_floor: NewFloor, name: str, reason: str) -> None:
+NO_CODEC = [("bf16", "rounds buffers too"), ("none", "no codecs of this name|none")]
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("name", "reason"), NO_CODEC)
+def test_a_downlink_that_is_no_codec_for_gradients_is_refused(
+    new_floor: NewFloor, name: str, reason: str, first: bool
+) -> None:
     market = new_floor(**ALONE)
-    spec = jobs.spec(market.the_job()).model_copy(update={"downlink": {"codec": name}})
+    downlink = {"codec": "int8", "first": {"codec": name, "rounds": 1}} if first else {"codec": name}
+    spec = jobs.spec(market.the_job()).model_copy(update={"downlink": downlink})
     with pytest.raises(JobRefused, match=reason) as refused:
         admit(market.context, type(spec).model_validate(spec.model_dump(mode="json")))
-    assert refused.value.field == "downlink.codec"
+    assert refused.value.field == ("downlink.first.codec" if first else "downlink.codec")
+
+
+@pytest.mark.parametrize(("codec_", "first"), [("fp32", "int4"), ("two_bit", "fp32")])
+def test_updates_are_small_in_all_rounds_or_in_none(codec_: str, first: str) -> None:
+    with pytest.raises(ValidationError, match="in all rounds, or in none"):
+        Downlink.model_validate({"codec": codec_, "first": {"codec": first, "rounds": 2}})
+
+
+def test_a_job_without_first_updates_is_published_as_before() -> None:
+    assert Downlink(codec="int8").model_dump(mode="json") == {"codec": "int8"}

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from gradmarket.market.audit_wire import AuditAnswer, LossFall
-from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.data.inputs import Column
+from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, LARGEST, RUNS, ChangeVerdict

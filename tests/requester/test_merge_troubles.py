@@ -41,7 +41,7 @@ def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> 
     assert len(market.events("merge_failed")) == 1, "told once"
     blobs.put(data)
     assert run_once(market.context, aggregate, market.job) is None
-    assert market.the_job().reason == ""
+    assert market.the_job().reason == "all rounds are done"
     assert market.rounds()[0].state == RoundState.CLOSED
 
 
@@ -57,7 +57,7 @@ def test_a_full_disk_is_said_on_the_job_and_the_round_is_merged_once_there_is_ro
         assert run_once(market.context, aggregate, market.job) == market.settings.sweep_s
     assert "is full: make room on it" in market.why_waiting()
     assert run_once(market.context, aggregate, market.job) is None
-    assert (market.the_job().reason, market.rounds()[0].state) == ("", RoundState.CLOSED)
+    assert (market.the_job().reason, market.rounds()[0].state) == ("all rounds are done", RoundState.CLOSED)
 
 
 @BOTH

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from gradmarket.market.admissible import move_of
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge
 from gradmarket.market.gradient.round_update import ModelState, apply, begin
 from gradmarket.market.gradient.schedules import rate
@@ -17,7 +18,6 @@ from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import OfferFields
 from gradmarket.requester.moves import replay, snapshots
-from gradmarket.requester.moves.admission import move_of
 from gradmarket.requester.stages import aggregate
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.disclosure import of_job

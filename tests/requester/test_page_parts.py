@@ -1,4 +1,4 @@
-"""The parts of the web page that need no browser: texts, the form, the plan, measured pay, vendored files."""
+"""The parts of the web page that need no browser: texts, the form, the plan, vendored files."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
-from gradmarket.market.rules.expected_pay import Spell, hourly
 from gradmarket.pages.rendering import ASSETS, moment, short, size, span
 from gradmarket.requester.page import job_form
 from gradmarket.requester.page.rendering import render
@@ -22,7 +21,7 @@ TOKEN = TokenUnit("GRAD", 18)
 
 def test_an_event_is_a_sentence_with_its_fields() -> None:
     assert sentence("round_closed", {"round": 3, "loss": 0.123456}).text == "Round 3 closed; loss 0.1235."
-    assert sentence("accepted", {"round": 1, "paid": ["0x1", "0x2"]}).text.endswith("2 workers are paid.")
+    assert sentence("accepted", {"round": 1, "paid": ["0x1", "0x2"]}).text.endswith("workers paid: 2.")
 
 
 def test_an_unknown_event_and_missing_fields_are_shown_all_the_same() -> None:
@@ -55,24 +54,6 @@ def test_ids_times_and_bytes_are_short() -> None:
     assert short("short") == "short"
     assert moment(0.0) == "1970-01-01T00:00:00Z"
     assert size(1_500_000) == "1.5 MB"
-
-
-def test_pay_an_hour_is_the_median_over_workers() -> None:
-    spells = [Spell(units=10, began=0.0, ended=3600.0), Spell(30, 0.0, 3600.0), Spell(500, 0.0, 1800.0)]
-    assert hourly(spells) == 30
-
-
-def test_who_worked_for_no_time_says_nothing_of_an_hour() -> None:
-    assert hourly([]) is None
-    assert hourly([Spell(10**9, 5.0, 5.0)]) is None
-
-
-@given(st.lists(st.tuples(st.integers(1, 10**9), st.floats(1.0, 3600.0)), min_size=1, max_size=20))
-def test_pay_an_hour_lies_between_the_least_and_the_most(spells: list[tuple[int, float]]) -> None:
-    rates = [units * 3600 / seconds for units, seconds in spells]
-    measured = hourly(Spell(units, 0.0, seconds) for units, seconds in spells)
-    assert measured is not None
-    assert min(rates) <= measured <= max(rates)
 
 
 def test_the_form_has_every_field_of_a_job() -> None:

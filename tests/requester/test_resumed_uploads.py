@@ -16,7 +16,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.framing import DIGEST, sent_bytes
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import PollAnswer
-from gradmarket.requester.blobs import PartDoor
+from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.exchange import direct_upload
 from gradmarket.requester.exchange.upload_grant import UploadClaim
@@ -192,18 +192,21 @@ def test_an_upload_goes_on_after_the_service_was_ended(door: Door) -> None:
 class Bucket(DiskBlobs):
     """A store that gives out addresses, and remembers for what."""
 
-    def part_doors(self, name: str, length: int) -> list[PartDoor]:
-        return [PartDoor(start, PIECE, f"https://store/{name}/{start}") for start in range(0, length, PIECE)]
+    def missing_parts(self, name: str, length: int) -> list[PartAddress]:
+        return [
+            PartAddress(start=start, length=PIECE, address=f"https://store/{name}/{start}")
+            for start in range(0, length, PIECE)
+        ]
 
 
 def test_addresses_in_a_store_are_for_who_is_asked(door: Door, tmp_path: Path) -> None:
     context = replace(door.market.context, blobs=Bucket(tmp_path))
     lease, other = door.asked.newest().lease, door.other.newest().lease
     claim = UploadClaim(door.asked.address, lease.replica, lease.fence)
-    assert [part.start for part in direct_upload.part_doors(context, claim)] == [0, 8, 16, 24]
+    assert [part.start for part in direct_upload.missing_parts(context, claim)] == [0, 8, 16, 24]
     for address, its in ((door.other.address, lease), (door.other.address, other)):
         with pytest.raises((NotFound, Conflict)):
-            direct_upload.part_doors(context, UploadClaim(address, its.replica, its.fence))
+            direct_upload.missing_parts(context, UploadClaim(address, its.replica, its.fence))
     accepted(door, door.send(0))
     assert door.market.replica(door.asked).state == ReplicaState.PAYABLE
 

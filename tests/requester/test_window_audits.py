@@ -20,6 +20,8 @@ from tests.requester.market_windows import LEAVES, LOCAL, Silent, WindowWorker, 
 
 NewFloor = Callable[..., MarketFixture]
 ALWAYS = {"probability": 1.0, "on_failure": "replay"}
+TASKS = 16
+"""So many that one of them has its first window drawn, and one another: else in one run of 650."""
 
 
 def windowed(new_floor: NewFloor, **spec: Any) -> MarketFixture:
@@ -99,24 +101,24 @@ def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_fl
 
 @BOTH
 def test_what_passed_by_windows_is_repeated_wholly_once_one_of_them_fails(new_floor: NewFloor) -> None:
-    """Six tasks without their first window: those for which another one was drawn passed, or are about to."""
-    market = windowed(new_floor, tasks_per_round=6)
+    """Tasks without their first window: those for which another one was drawn passed, or are about to."""
+    market = windowed(new_floor, tasks_per_round=TASKS)
     liars = team(market, skipping(0), skipping(0), WindowWorker)[:2]
-    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 6)
+    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == TASKS)
     drawn = {audit.task_id: audit.window for audit in audits_of(market)}
     assert {0} < set(drawn.values())
     auditor_of(market).work()
     audits = [audit for audit in audits_of(market) if audit.task_id in drawn]
-    assert [(audit.state, audit.window) for audit in audits] == [(AuditState.FAILED, None)] * 6
+    assert [(audit.state, audit.window) for audit in audits] == [(AuditState.FAILED, None)] * TASKS
     assert market.all(WindowState) == []
     assert all(market.row(liar).accepted_at is not None for liar in liars)
 
 
 def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_floor: NewFloor) -> None:
     """The auditor is at two windows of a task while another audit of its operator fails."""
-    market = windowed(new_floor, tasks_per_round=6)
+    market = windowed(new_floor, tasks_per_round=TASKS)
     team(market, skipping(0), skipping(0), WindowWorker)
-    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 6)
+    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == TASKS)
     slow = auditor_of(market)
     held = []
     while (claimed := slow.claim()) and claimed.window is not None:
@@ -135,11 +137,11 @@ def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_floor: NewFloor) 
 
 def test_an_audit_after_a_failed_one_is_of_the_whole(new_floor: NewFloor) -> None:
     """Where the draw passed over the operator's other tasks."""
-    market = windowed(new_floor, tasks_per_round=6, audit={"probability": 0.5, "on_failure": "replay"})
+    market = windowed(new_floor, tasks_per_round=TASKS, audit={"probability": 0.5, "on_failure": "replay"})
     team(market, skipping(LEAVES), skipping(LEAVES), WindowWorker)
-    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == 6)
+    market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == TASKS)
     before = {audit.task_id for audit in audits_of(market)}
-    assert 0 < len(before) < 6
+    assert 0 < len(before) < TASKS
     auditor_of(market).work()
     others = [audit for audit in audits_of(market) if audit.task_id not in before]
     assert {audit.state for audit in others} == {AuditState.FAILED}
@@ -235,6 +237,8 @@ def test_a_leaf_that_names_another_blob_does_it_no_harm(new_floor: NewFloor) -> 
     vandals = team(market, Vandal, Vandal, WindowWorker)
     accepted(market)
     parameters = market.rounds()[0].parameters
+    with market.reading() as reader:
+        assert not visibility.is_answer(reader, parameters), "no worker could read what it is to compute from"
     (asked, *_), _others = _split(market, vandals)
     with pytest.raises(Refused, match="no state"):
         asked.bring_state(parameters, market.context.blobs.read(parameters))

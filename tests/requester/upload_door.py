@@ -12,13 +12,13 @@ import httpx
 import uvicorn
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.framing import DIGEST, framed, sealed_piece, sent_bytes
+from gradmarket.market.framing import DIGEST, framed, piece_digest, sent_bytes
 from gradmarket.market.terms import TaskState
 from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
 from gradmarket.requester.app import create_app
+from gradmarket.requester.blobs._unfinished import BUSY
 from gradmarket.requester.edge.serving import config, listener
 from gradmarket.requester.store import identities
-from gradmarket.requester.unfinished import BUSY
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -60,7 +60,7 @@ class Door:
         lease = self.asked.newest().lease
         part = PayloadPart(replica=lease.replica, fence=lease.fence, start=start)
         pieces = [payload[begin : begin + PIECE] for begin in range(start, len(payload), PIECE)]
-        sealed = b"".join(sealed_piece(piece) + piece for piece in pieces)
+        sealed = b"".join(piece_digest(piece) + piece for piece in pieces)
         assert len(sealed) == sent_bytes(len(payload), start)
         return framed(PollRequest(payloads=(part,), wait_s=0)) + sealed
 
@@ -123,13 +123,20 @@ def opened(market: MarketFixture) -> Iterator[Door]:
     market.reveal()
     for worker in market.workers:
         worker.hear()
+    with served(market) as url:
+        yield Door(market, url)
+
+
+@contextmanager
+def served(market: MarketFixture) -> Iterator[str]:
+    """The address of the market's HTTP door."""
     with listener("127.0.0.1", 0) as listening:
         server = uvicorn.Server(config(create_app(market.context, nullcontext), market.settings))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         until(lambda: server.started)
         try:
-            yield Door(market, f"http://127.0.0.1:{listening.getsockname()[1]}")
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             market.context.notifier.close()
             server.should_exit = True

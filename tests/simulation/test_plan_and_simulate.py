@@ -119,3 +119,30 @@ def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
     assert "not a JSON object" in refused("simulate", str(file))
     assert "there is no file" in refused("simulate", str(tmp_path / "none.json"))
     assert "no 'none' here" in refused("simulate", "--policy", "none", "--workers", "2", "--tasks", "1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"audit": None}, "only audits use windows"),
+        ({"verifier": {"name": "tolerance"}, "replication": {"replicas": 3, "max_replicas": 3}}, "compared by bits"),
+        ({"replication": {"name": "adaptive"}}, "adaptive counts audits of whole tasks"),
+        ({"step": {"window": 16}}, "1 of 16 steps each make a task of 16"),
+    ],
+)
+def test_a_plan_refuses_windows_that_no_audit_repeats(changed: dict[str, Any], why: str, tmp_path: Path) -> None:
+    windowed = {"kind": "local", "steps": 16, "rows": 64, "optimizer": {"lr": 0.01}, "window": 4}
+    job = json.loads(Path(EXAMPLE).read_text()) | {"audit": {"probability": 0.1}, "step": windowed}
+    mine = tmp_path / "job.json"
+    mine.write_text(json.dumps(job))
+    assert said("job", "plan", str(mine), "--json")["tasks"] == 120
+    mine.write_text(json.dumps(job | changed | {"step": windowed | changed.get("step", {})}))
+    assert f"error: step.window: {why}" in refused("job", "plan", str(mine)).replace("a state is ", "")
+
+
+@pytest.mark.parametrize("option", ["--min-price", "--min-per-tflop", "--min-per-hour"])
+def test_a_worker_is_told_how_to_write_what_it_wants(option: str, tmp_path: Path) -> None:
+    told = refused("worker", "run", "--data", str(tmp_path), option, "lots")
+    assert f"error: {option}: 'lots' is no amount: write it like '0.01 GRAD'" in told
+    assert f"fix: name another value for {option}" in told
+    assert not list(tmp_path.iterdir()), "no wallet was made for nothing"

@@ -22,7 +22,11 @@ PlainOption = Annotated[bool, typer.Option("--plain-key", help="Let the key lie 
 
 def settings_of(**given: Any) -> WorkerSettings:
     """Builds the settings; options take precedence over the environment, which takes precedence over defaults."""
-    return settings_from(WorkerSettings, given, {"markets": "--market", "consents": "--consent", "jobs": "--job"})
+    return settings_from(
+        WorkerSettings,
+        given,
+        {"markets": "--market", "consents": "--consent", "jobs": "--job", "tell_rows": "--hide-rows"},
+    )
 
 
 def unlocked(settings: WorkerSettings) -> WorkerSettings:

@@ -33,7 +33,8 @@ PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnin
 ConsentOption = Annotated[
     list[Path] | None, typer.Option("--consent", help="File of the payout key's consent; may be repeated.")
 ]
-DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: cpu, or cuda.")]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: auto, cpu, or cuda.")]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Threads of a step; part of the class.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
 DiskOption = Annotated[int | None, typer.Option("--max-disk", help="Bytes that downloads may take.")]
 TflopOption = Annotated[str | None, typer.Option("--min-per-tflop", help="Least pay for 10^12 operations; 1 GRAD.")]
@@ -41,6 +42,13 @@ HourOption = Annotated[str | None, typer.Option("--min-per-hour", help="Least pa
 PriceOption = Annotated[str | None, typer.Option("--min-price", help="Least pay for a gradient, like 0.01 GRAD.")]
 PageOption = Annotated[int | None, typer.Option("--page", help="Port of a page about it, on this machine alone.")]
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for this job only; may be repeated.")]
+
+
+DatasetOption = Annotated[
+    Path | None, typer.Option("--dataset", help="Packed folder of your own rows, for a private job; never sent.")
+]
+ForOption = Annotated[str | None, typer.Option("--for", help="The private job that the dataset is for.")]
+HideOption = Annotated[bool, typer.Option("--hide-rows", help="Do not tell how many rows the dataset has.")]
 
 
 @app.command("run")
@@ -53,12 +61,16 @@ def run_command(
     consent: ConsentOption = None,
     data: DataOption = None,
     device: DeviceOption = None,
+    threads: ThreadsOption = None,
     max_memory: MemoryOption = None,
     max_disk: DiskOption = None,
     min_price: PriceOption = None,
     min_per_tflop: TflopOption = None,
     min_per_hour: HourOption = None,
     job: JobOption = None,
+    dataset: DatasetOption = None,
+    for_: ForOption = None,
+    hide_rows: HideOption = False,
     page: PageOption = None,
     passphrase_file: PassphraseOption = None,
     plain_key: PlainOption = False,
@@ -72,12 +84,14 @@ def run_command(
     places = {"market": markets[0] if markets else None, "markets": markets[1:] or None}
     options: dict[str, Any] = {**places, "discover": discover or None, "since": since}
     options |= {"rpc": rpc, "payout": payout, "consents": consent or None, "data": data}
-    options |= {"device": device, "min_price": min_price}
+    options |= {"device": device, "threads": threads, "min_price": min_price}
     options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
+    options |= {"dataset": dataset, "tell_rows": False if hide_rows else None}
+    jobs = [*(job or ()), *([for_] if for_ else ())] or None
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
-    settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None, page=page)
+    settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=jobs, page=page)
     try:
-        done = run(unlocked(settings), journal=Journal(as_json))
+        done = run(unlocked(settings), journal=Journal(as_json, timed=True))
     except LeaveNow as left:
         raise typer.Exit(1) from left
     raise typer.Exit(0 if done.finished else 1)

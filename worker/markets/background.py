@@ -6,11 +6,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.wire import PollAnswer, PollRequest
 from gradmarket.worker.protocol.in_flight import InFlight
 
 Result = TypeVar("Result")
-Computed = tuple[bytes, float]
+Computed = tuple[Bytes, float]
 """A payload, and the seconds that its step took."""
 
 
@@ -48,17 +49,18 @@ class WaitingPoll(UnderWay[PollAnswer]):
 
     def said(self, request: PollRequest) -> bool:
         """Returns whether this poll has told the market all that the other request would tell."""
-        return _told(request) <= _told(self.of) and self.of.leaving >= request.leaving
+        return told(request) <= told(self.of) and self.of.leaving >= request.leaving
 
 
-def _told(request: PollRequest) -> set[tuple[str, str]]:
+def told(request: PollRequest) -> set[tuple[str, str]]:
+    """Returns what the request says that the market has to take."""
     commitments = {("commit", made.replica) for made in request.commitments}
     commitments |= {("commit", made.replica) for made in request.answers}
     reveals = {("reveal", made.replica) for made in request.reveals}
     return commitments | reveals | {("return", made.replica) for made in request.given_up}
 
 
-def first_of(*under_way: "UnderWay[PollAnswer] | UnderWay[Computed] | None") -> None:
-    """Waits until one of them is done."""
+def first_of(*under_way: "UnderWay[PollAnswer] | UnderWay[Computed] | None", within: float | None = None) -> bool:
+    """Waits until one of them is done, `within` seconds at most; returns whether one is."""
     futures: list[Future[Any]] = [one.future for one in under_way if one is not None]
-    wait(futures, return_when=FIRST_COMPLETED)
+    return bool(wait(futures, within, return_when=FIRST_COMPLETED).done)

@@ -5,7 +5,7 @@ from typing import Final
 from gradmarket.market.errors import MarketError
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PricedWork
-from gradmarket.market.terms import Amount
+from gradmarket.market.terms import Amount, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol.worth import Prospect, best, hourly, least
@@ -24,7 +24,7 @@ def prospect(context: WorkerContext) -> Prospect | None:
             context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
     chosen = best(prospects, context.limits.minimum)
     if chosen is not None:
-        _say(context, chosen)
+        _say(context, chosen, _expected(context, JobId(chosen.job)))
         return chosen
     for one in prospects:
         lowest = context.money.text(least(context.limits.minimum, one.effort))
@@ -49,12 +49,23 @@ def _offered(context: WorkerContext) -> list[tuple[ListedJob, Publication]]:
     return [(job, public) for job, public in offered if public is not None and public.spec.price.most >= least_set]
 
 
-def _say(context: WorkerContext, chosen: Prospect) -> None:
+def _expected(context: WorkerContext, job: JobId) -> Amount | None:
+    """Returns what the market measured that one more worker earns an hour; None where it does not say."""
+    try:
+        return context.market.pay(job).expected_hourly
+    except MarketError:
+        return None
+
+
+def _say(context: WorkerContext, chosen: Prospect, expected: Amount | None) -> None:
     pay = hourly(chosen.price, chosen.effort)
     text = (
         f"{chosen.name}: {context.money.text(chosen.price)} a gradient of {chosen.effort.flops / 1e12:.3g} TFLOP, "
-        f"{chosen.effort.seconds * 1000:.1f} ms a step here: at most {context.money.text(pay)} an hour, "
+        f"{chosen.effort.seconds * 1000:.1f} ms a step here: at most {context.money.about(pay)} an hour, "
         "were there always a task for this worker and every gradient accepted."
     )
+    if expected is not None:
+        text += f" By the job's newest rounds, one more worker earns {context.money.about(expected)} an hour."
     facts = {"price": str(chosen.price), "flops": chosen.effort.flops, "step_seconds": chosen.effort.seconds}
+    facts["expected"] = None if expected is None else str(expected)
     context.journal.say("estimate", text, job=chosen.job, hourly=str(pay), **facts)

@@ -11,7 +11,7 @@ from gradmarket.market.rules.faults import StepFault, printed
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire import Lease, LeaseReturn
 from gradmarket.worker.markets.background import Computed, Step, in_thread
-from gradmarket.worker.markets.step_faults import fault_of
+from gradmarket.worker.markets.step_faults import fault_of, on_own_rows
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money.account_store import JobAccount
 from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder, prepare
@@ -20,6 +20,7 @@ from gradmarket.worker.protocol.policy import Guard
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
 """Seconds without asking for work after a lease was declined or failed: the next would probably fail too."""
+OWN_ROWS: Final = "not computed: a holder tells no more, since that might tell of its rows"
 UNFIT: Final = (MarketError, ValueError, TypeError, LookupError, ArithmeticError)
 """What a stranger's offer, document or data may raise; none of it may end the worker."""
 
@@ -177,7 +178,7 @@ class Leasing:
             self._replica_files.forget(held.replica)
 
     def give_up(self, lease: Lease, reason: str, failed: bool, fault: StepFault | None = None) -> None:
-        why = printed(reason, 500)
+        why = OWN_ROWS if on_own_rows(self._context, lease) else printed(reason, 500)
         returned = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
         self.given_up[lease.replica] = returned
 

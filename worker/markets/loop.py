@@ -16,7 +16,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal
-from gradmarket.worker.markets.background import WaitingPoll, first_of, in_thread
+from gradmarket.worker.markets.background import WaitingPoll, first_of, in_thread, told
 from gradmarket.worker.markets.leasing import FIRST_REST_S, Leasing
 from gradmarket.worker.markets.sending import Sending
 from gradmarket.worker.markets.verdict_log import VerdictLog
@@ -26,10 +26,12 @@ from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
 AT_ONCE: Final = 128
 """Items of each kind that are taken from one response; the market sends the others again."""
 BUSY_WAIT_S: Final = 20.0
-"""Seconds. Longest wait of a poll with work in flight, and of the first idle poll: its end says why no work comes."""
+"""Seconds. Longest wait of a poll with work in flight, and of the first idle one: its end says why no work comes."""
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
 """Seconds between polls that returned at once and brought nothing new."""
+SHORT_STEP_S: Final = 1.0
+"""Seconds for which a step is computed before a poll waits beside it: most tell and bring nothing."""
 
 
 class Loop:
@@ -85,7 +87,7 @@ class Loop:
     def _exchange(self, leaving: bool, wait_s: float, room: int | None) -> bool:
         """Polls, and acts on the answer. While a lease is computed, a poll waits for news in a thread.
 
-        What there is to say meanwhile goes into another poll, which does not wait.
+        What there is to say meanwhile goes into another poll, which does not wait. A short step needs no poll at all.
         """
         sending = self._sending.chosen()
         if sending or (self._leasing.step is None and self._waiting is None):
@@ -94,6 +96,8 @@ class Loop:
         waiting = self._waiting
         if waiting is None or not waiting.future.done():
             request = self._request(leaving, wait_s if waiting is None else 0.0, room)
+            if waiting is None and self._only_computes(request) and first_of(self._leasing.step, within=SHORT_STEP_S):
+                return False
             if waiting is None:
                 waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
                 self._waiting = waiting
@@ -105,6 +109,11 @@ class Loop:
             return False
         self._waiting = None
         return self._answered(waiting.of, waiting.future.result(), leaving)
+
+    def _only_computes(self, said: PollRequest) -> bool:
+        """Returns whether the worker has nothing to tell, and waits for nothing but its one step."""
+        speaks = said.capacity or said.leaving or said.vouchers_for or told(said)
+        return not speaks and len(self._replica_files.open()) == 1
 
     def _answered(self, request: PollRequest, answer: PollAnswer, leaving: bool) -> bool:
         changed = self._said(request, answer)
@@ -141,7 +150,7 @@ class Loop:
         reveals = _at_once([reveal for one in held if (reveal := one.reveal())])
         ending = len(sending) + len({reveal.replica for reveal in reveals} - {one.replica for one in sending})
         capacity = self._leasing.capacity(ending)
-        alone = [one for one in held if self._context.decided_alone(one.lease.job)]
+        alone = [one for one in held if (spec := self._context.spec(one.lease.job)) and spec.decided_alone]
         return PollRequest(
             determinism_class=self._context.determinism_class,
             capacity=capacity if room is None else min(room + ending, capacity),
@@ -160,11 +169,7 @@ class Loop:
         )
 
     def _at_most(self, wait_s: float, leaving: bool) -> float:
-        """Limits the wait while something is in flight or owed: claims end, and the owner may want to leave.
-
-        An idle worker waits longer only after it has waited that long in vain, so that its view is never older than
-        that.
-        """
+        """Limits the wait while something is in flight or owed, and to what was waited in vain before."""
         if self._leasing.resting:
             return min(wait_s, FIRST_REST_S)
         owed = any(account.redeemable or account.unpaid for account in self._context.accounts())

@@ -10,6 +10,7 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.task_run import Compute
 from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
@@ -20,6 +21,7 @@ from gradmarket.runner import Runner
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.expected_pay import prospect
 from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.taking_part import ASK_S, TakingPart
 from gradmarket.worker.markets.upkeep import Upkeep
 from gradmarket.worker.markets.window_states import WindowStates
 from gradmarket.worker.markets.worker_context import WorkerContext
@@ -55,6 +57,7 @@ class Shared:
     signals: Signals
     stack: ExitStack
     wrapper: Wrap | None = None
+    own: OwnRows | None = None
 
     @property
     def payout(self) -> Address:
@@ -76,7 +79,7 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
     _say_unconfined(shared)
     compute = shared.wrapper(shared.runner.compute) if shared.wrapper else None
     window_states = Cache(settings.data / "windows", settings.max_window_states)
-    bench = Executor(shared.runner, fetcher, limits, compute, window_states)
+    bench = Executor(shared.runner, fetcher, limits, compute, window_states, shared.own)
     context = WorkerContext(
         settings,
         limits,
@@ -96,6 +99,7 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
         Redeemer(chain_view, key.key, shared.account_store, shared.journal, context.money, shared.payout),
         shared.payout,
         settings.alone,
+        TakingPart(context, shared.own, shared.runner) if shared.own else None,
     )
 
 
@@ -122,10 +126,18 @@ class MarketSession:
     `alone`: there is no other market, so the runner is this one's, and computes while the market is polled.
     """
 
-    def __init__(self, context: WorkerContext, redeemer: Redeemer, payout: Address, alone: bool) -> None:
+    def __init__(
+        self,
+        context: WorkerContext,
+        redeemer: Redeemer,
+        payout: Address,
+        alone: bool,
+        taking_part: TakingPart | None = None,
+    ) -> None:
         self.context = context
         self._redeemer = redeemer
         self._payout = payout
+        self._taking_part = taking_part
         self._replica_files = InFlightFolder(
             context.settings.data / "held" / f"{context.domain.instance.hex()[:16]}-{context.signer[2:]}"
         )
@@ -155,6 +167,8 @@ class MarketSession:
         facts = {"address": context.address, "payout": self._payout, "market": context.market.origin}
         context.journal.say("joining", f"{with_name}.", **facts)
         self._window_states.start()
+        if self._taking_part is not None:
+            self._taking_part.turn()
         self.look()
 
     def look(self) -> None:
@@ -169,7 +183,9 @@ class MarketSession:
 
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
         """Does one poll and everything that follows from it. Raises MarketError."""
-        self._loop.turn(leaving, wait_s, room)
+        joined = self._taking_part is None or self._taking_part.done
+        most = self.context.settings.wait_s if wait_s is None else wait_s
+        self._loop.turn(leaving, most if joined else min(most, ASK_S), room)
 
     def turn_patiently(self, leaving: bool = False, wait_s: float | None = None) -> None:
         """Does one turn; logs a problem of market or chain and pauses. Raises ServiceUnreachable and Untrusted."""
@@ -183,6 +199,8 @@ class MarketSession:
 
     def upkeep(self) -> None:
         self._upkeep.turn()
+        if self._taking_part is not None:
+            self._taking_part.turn()
 
     def say_problem(self, error: MarketError) -> None:
         self.context.journal.once("problem", str(error))

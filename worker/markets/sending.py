@@ -41,12 +41,12 @@ class Sending:
     def chosen(self) -> list[InFlight]:
         """Returns the replicas whose payloads the next request brings, as far as that many may be unpaid at a time.
 
-        One without a promise takes no worker's last place: whom a backup overtakes has sent it in vain.
+        One without a promise takes a worker's last place only where the job pays for whatever comes in a lease.
         """
         asked = [self._replica_files.held[replica] for replica in self._asked if replica in self._replica_files.held]
         early = [one for one in self._replica_files.open() if self._comes_with_its_answer(one)]
         left, chosen = self._leasing.may_send(), list[InFlight]()
-        for one, spare in [*((one, 0) for one in asked), *((one, 1) for one in early)]:
+        for one, spare in [*((one, 0) for one in asked), *((one, self._spare(one)) for one in early)]:
             if one.sent or left > spare:
                 left -= not one.sent
                 chosen.append(one)
@@ -55,9 +55,16 @@ class Sending:
         self._asked = {}
         return [self._replica_files.held[one.replica] for one in chosen]
 
+    def _spare(self, held: InFlight) -> int:
+        """Returns how many other payloads may still leave beside one without a promise: it may be sent in vain."""
+        spec = self._context.spec(held.lease.job)
+        return 0 if spec is not None and spec.answered_at_once else 1
+
     def _comes_with_its_answer(self, held: InFlight) -> bool:
-        alone = held.answer() is not None and self._context.decided_alone(held.lease.job)
-        return alone and not held.uploaded and held.in_time(self._clock())
+        if held.answer() is None or held.uploaded or not held.in_time(self._clock()):
+            return False
+        spec = self._context.spec(held.lease.job)
+        return spec is not None and spec.decided_alone
 
     def _put_past_the_market(self, held: InFlight, wanted: UploadRequest | None) -> None:
         if wanted is None or held.replica in self._not_there:

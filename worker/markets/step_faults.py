@@ -29,11 +29,13 @@ NODE: Final = re.compile(r"^(node \d+ \([^)]{1,80}\)|backward): (.*)$", re.DOTAL
 """The interpreter's format for where a step failed."""
 
 
-def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFault:
-    """Returns the fault for an error of `context.compute`.
+def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFault | None:
+    """Returns the fault for an error of `context.compute`; None where it might tell of this machine's own rows.
 
     For a failed step it also checks whether the data are the cause.
     """
+    if on_own_rows(context, lease):
+        return None
     partition, cause = "", error
     if isinstance(error, PartitionUnfit):
         partition, cause = error.partition, error.cause
@@ -42,6 +44,12 @@ def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFaul
     node, text = (located[1], located[2]) if located else ("", str(cause))
     fault = StepFault(kind=kind, node=node, partition=printed(partition, 200), message=printed(text, 300))
     return _looked_into(context, lease, fault) if kind == FaultKind.STEP_FAILED else fault
+
+
+def on_own_rows(context: WorkerContext, lease: Lease) -> bool:
+    """Whether the task is computed on rows of this machine's own, of which the market hears nothing."""
+    spec = context.spec(lease.job)
+    return spec is not None and spec.private is not None
 
 
 def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> StepFault:

@@ -80,7 +80,7 @@ class WindowStates:
         if publication is None or offer is None:
             raise NotFound("this worker has no record of it")
         state = self._context.bench.window_state(publication, offer, request.digest)
-        self._context.market.bring_state(request.digest, state)
+        self._context.market.bring_state(request.digest, bytes(state))
         text = f"Brought the state before window {request.number} of {request.replica} to an audit."
         self._context.journal.say("window_state", text, replica=request.replica, bytes=len(state))
 

@@ -10,7 +10,8 @@ from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.job import Publication
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
@@ -172,7 +173,7 @@ class WorkerContext:
         earned = max(account.earned, account.vouchered) if account else 0
         return Units(earned + sum(held.units for held in in_flight if held.lease.offer.job == chain_job))
 
-    def compute(self, lease: Lease) -> tuple[bytes, float]:
+    def compute(self, lease: Lease) -> tuple[Bytes, float]:
         """Returns the payload and the step's seconds."""
         publication = self.view(lease.job).publication
         if publication is None:
@@ -199,10 +200,10 @@ class WorkerContext:
         if publication is not None:
             self.bench.expect(publication, lease.offer.struct())
 
-    def decided_alone(self, job: JobId) -> bool:
-        """Returns whether nobody else votes on a task of the job, as far as it was read."""
+    def spec(self, job: JobId) -> JobSpec | None:
+        """Returns the job's, as far as it was read."""
         publication = self._views[job].publication if job in self._views else None
-        return publication is not None and publication.spec.decided_alone
+        return None if publication is None else publication.spec
 
     def put(self, payload: Payload, door: str) -> bool:
         """Uploads to the object store; returns False if that does not work, so that the market gets the payload."""

@@ -101,8 +101,9 @@ class ChainView:
         return seen
 
     def look(self, chain_job: int) -> OnChain:
-        """Reads job and account from the chain and caches them."""
-        opened, job = self.opened(chain_job), self.ledger.job(chain_job)
+        """Reads account and, once, job from the chain and caches them: a job's unit and end of claims never change."""
+        opened, before = self.opened(chain_job), self._seen.get(chain_job)
+        job = self.ledger.job(chain_job) if before is None else before[1]
         account = self.ledger.account(chain_job, self._worker)
         now = max(self._clock(), float(self.ledger.block().time))
         signers = frozenset({opened.signer})

@@ -17,8 +17,8 @@ from gradmarket.worker.wallet import Wallet
 
 def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
     """Redeems every voucher in the folder's accounts; returns False if one failed. No worker may run in the folder."""
+    key = wallet.load(settings.data, settings.secret)  # first: the lock makes the folder
     with durable.lock(settings.data):
-        key = wallet.load(settings.data, settings.secret)
         account_store = opened(settings.data, key.address)
         instances = {account.instance for account in account_store.accounts if account.redeemable}
         if not instances:

@@ -20,11 +20,12 @@ from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.errors import Refused
 from gradmarket.market.framing import framed
 from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
-from gradmarket.market.views.job_views import ListedJob
+from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
+from gradmarket.market.wire_holders import HoldingReceipt
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
 from gradmarket.worker.journal import Journal
@@ -87,6 +88,10 @@ class MarketClient:
 
     def job(self, job: JobId) -> ListedJob:
         return self._transport.ask(ListedJob, "GET", _job(job))
+
+    def pay(self, job: JobId) -> JobPay:
+        """Returns what the market measured of the job's pay."""
+        return self._transport.ask(JobPay, "GET", f"{_job(job)}/stats")
 
     def worker(self, address: Address) -> WorkerView:
         """Returns what the market tells anybody of a worker."""
@@ -159,7 +164,7 @@ class MarketClient:
     def missing_parts(self, replica: ReplicaId, fence: int) -> Sequence[PartAddress]:
         """Returns where to put parts of the payload that the store does not have; none once it has all."""
         place = f"{quote(replica, safe='')}/{fence}"
-        return self.signed_in(MissingParts, "POST", f"/v1/work/payloads/{place}/doors").parts
+        return self.signed_in(MissingParts, "POST", f"/v1/work/payloads/{place}/parts").parts
 
     def _rest(self, payload: Payload) -> Payload:
         """Returns the payload from where the market has it; raises as `signed_in` does."""
@@ -168,6 +173,11 @@ class MarketClient:
         place = f"{quote(payload.part.replica, safe='')}/{payload.part.fence}"
         told = self.signed_in(ReceivedBytes, "GET", f"/v1/work/payloads/{place}")
         return payload.from_byte(told.received)
+
+    def hold(self, job: JobId, rows: int | None) -> HoldingReceipt:
+        """Takes part in a private job with so many rows of this machine's own; None tells no number."""
+        path = f"/v1/work/holdings/{quote(job, safe='')}"
+        return self.signed_in(HoldingReceipt, "PUT", path, json={"rows": rows})
 
     def states(self) -> StatesAsked:
         """Returns the states that audits ask of this worker."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import HashField, SignatureField
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
@@ -126,7 +127,7 @@ class InFlight(BaseModel):
 
 
 def prepare(
-    domain: Domain, held: InFlight, payload: bytes, worker: Address, signer: Signer, seconds: float
+    domain: Domain, held: InFlight, payload: Bytes, worker: Address, signer: Signer, seconds: float
 ) -> InFlight:
     """Seals a payload under a fresh salt and signs the commitment to it."""
     root = blob_digest(payload)
@@ -193,7 +194,7 @@ class InFlightFolder:
         """Returns the number of payloads that may have been sent and have no final verdict: they count as unpaid."""
         return sum(held.sent for held in self.open())
 
-    def save_payload(self, replica: ReplicaId, payload: bytes) -> None:
+    def save_payload(self, replica: ReplicaId, payload: Bytes) -> None:
         durable.write(self.payload(replica), payload, synced=False)
 
     def payload(self, replica: ReplicaId) -> Path:

@@ -10,6 +10,8 @@ from typing import BinaryIO, Final, cast
 from gradmarket.market import framing
 from gradmarket.market.wire import PayloadPart
 
+CHUNK: Final = 1 << 16
+
 
 class _Outgoing(FileIO):
     """A file that calls `leaves` before each read.
@@ -77,11 +79,8 @@ class Payload:
                 return
             file.seek(self.start)
             while piece := file.read(framing.PIECE):
-                yield framing.sealed_piece(piece)
+                yield framing.piece_digest(piece)
                 yield piece
-
-
-CHUNK: Final = 1 << 16
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from gradmarket.worker.settings import WorkerSettings
 
 def runner_settings(settings: WorkerSettings) -> RunnerSettings:
     return RunnerSettings(
-        threads=settings.threads,
-        device=settings.device,
         memory_bytes=settings.max_memory,
         seconds=settings.step_s,
         operations=int(settings.max_flops),

@@ -17,9 +17,9 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.encode import DTYPE_NAMES, Same, encoded
 from gradmarket.market.model.document.exported import (
-    _is_empty,
     ancestors,
     content_name,
+    is_empty,
     leave_out_empty,
     order_in_memory,
     tensor_of,
@@ -175,13 +175,13 @@ class _Emission:
         return len(self._inputs) - 1
 
     def _call(self, node: fx.Node, site: int) -> None:
-        if any(map(_is_empty, node.all_input_nodes)):
+        if any(map(is_empty, node.all_input_nodes)):
             leave_out_empty(node)
         if node.target is operator.getitem:
             source, index = node.args
             self._values[node] = {0: self._value(source, index)}
             return
-        if _is_empty(node):
+        if is_empty(node):
             return
         said = operation(node, site)
         if isinstance(said, Same):

@@ -23,7 +23,7 @@ def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     return constant
 
 
-def _is_empty(node: fx.Node) -> bool:
+def is_empty(node: fx.Node) -> bool:
     """Whether it gives a tensor without elements, whatever the batch."""
     value = node.meta.get("val")
     return isinstance(value, Tensor) and any(type(length) is int and length == 0 for length in value.shape)
@@ -31,12 +31,12 @@ def _is_empty(node: fx.Node) -> bool:
 
 def leave_out_empty(node: fx.Node) -> None:
     """What a cache is before its first word adds nothing to what it is joined with. Raises DocumentRefused."""
-    if _is_empty(node):
+    if is_empty(node):
         return
     if operator_name(node) != "cat.default":
         raise without_elements(node)
     parts, *others = node.args
-    node.args = ([part for part in parts if not _is_empty(part)], *others)  # type: ignore[union-attr, arg-type]
+    node.args = ([part for part in parts if not is_empty(part)], *others)  # type: ignore[union-attr, arg-type]
 
 
 def order_in_memory(tensor: Tensor) -> list[int] | None:

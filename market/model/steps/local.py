@@ -6,7 +6,12 @@ pseudo-gradient <- p_0 - p_H;  loss <- mean of the H losses
 
 The paper's workers keep their inner optimizer between rounds. Ours are strangers who come and go, so its memory
 starts fresh each round, and `rewarm` keeps the first steps short. It is the requester's own optimizer code, numpy on
-the CPU: its bits do not depend on the machine. On a GPU the parameters are therefore copied to the host and back in
+the CPU: its bits do not depend on the machine. With `proximal` mu the gradient is that of FedProx's local objective
+(Li et al. 2020, https://arxiv.org/abs/1812.06127, equation 2), the loss and mu / 2 |p - p_0|^2:
+
+    g <- g + mu (p_h-1 - p_0)
+
+before it is clipped. On a GPU the parameters are therefore copied to the host and back in
 each inner step.
 """
 
@@ -46,7 +51,9 @@ def _moved(
 ) -> Outcome:
     """Returns the state after these inner steps, whose rows are the batch, from the state `before` them."""
     names = [entry.name for entry in program.document.trainable]
-    inner = _Inner(step, {name: np.asarray(before[name], order="C") for name in names}, window_state.memory_of(before))
+    first = {name: np.asarray(state[name]) for name in names}
+    own = {name: np.asarray(before[name], order="C") for name in names}
+    inner = _Inner(step, first, own, window_state.memory_of(before))
     inputs, losses = tensors({name: state[name] for name in program.document.state}, device), []
     for place, number in enumerate(part):
         rows = slice(place * step.rows, (place + 1) * step.rows)
@@ -63,8 +70,10 @@ def _moved(
 class _Inner:
     """A task's own optimizer and the parameters that it updates."""
 
-    def __init__(self, step: LocalStep, parameters: dict[str, Any], memory: dict[str, Any]) -> None:
-        self.parameters, self.memory = parameters, memory
+    def __init__(
+        self, step: LocalStep, first: dict[str, Any], parameters: dict[str, Any], memory: dict[str, Any]
+    ) -> None:
+        self._first, self.parameters, self.memory = first, parameters, memory
         self._step, self._chosen = step, step.optimizer
         self._rule = optimizer(self._chosen.name)
         self._settings = self._rule.Settings(**self._chosen.settings)
@@ -72,6 +81,8 @@ class _Inner:
     def move(self, gradient: dict[str, Any], number: int) -> dict[str, Any]:
         """Returns the parameters after inner step `number` of the task, counted from 0."""
         limit, schedule = self._chosen.clip, self._chosen.schedule
+        if mu := np.float32(self._step.proximal):
+            gradient = {name: g + mu * (self.parameters[name] - self._first[name]) for name, g in gradient.items()}
         clipped = gradient if limit is None else clip(gradient, limit)
         first, total = self._step.place
         lr = rate(schedule.name, self._chosen.lr, first + number, total, schedule.warmup)

@@ -1,22 +1,27 @@
 """Views of a job, its rounds and its counts."""
 
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import private_jobs
+from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.coverage_views import CoverageCounts
-from gradmarket.market.views.job_views import Costs, DriftView, FaultView, JobView, RoundView
+from gradmarket.market.views.job_views import Costs, DriftView, FaultView, JobView, PrivacyView, RoundView
 from gradmarket.requester.api.views.formats import amount, time
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.coverage import Covered
 from gradmarket.requester.store.progress import Standing
 from gradmarket.requester.store.tables import Job, Round
 
-NOTICE = "Workers see the model and the training data of this job."
-
 
 def counts_view(covered: Covered | None) -> CoverageCounts | None:
     if covered is None:
         return None
     return CoverageCounts(used=covered.used, late=covered.late, waiting=covered.waiting)
+
+
+def privacy_view(privacy: Privacy, rounds: int) -> PrivacyView:
+    spent, most = privacy.after(rounds), privacy.rounds
+    return PrivacyView(epsilon=privacy.epsilon, delta=privacy.delta, spent=spent, rounds=most)
 
 
 def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) -> JobView:
@@ -30,7 +35,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         state=job.state,
         reason=reason,
         fault=FaultView.model_validate(job.fault) if job.fault else None,
-        notice=NOTICE,
+        notice=private_jobs.seen(spec.private is not None),
         spec=spec,
         publication=publication,
         spec_digest=job.spec_digest,
@@ -54,6 +59,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         determinism_class=job.determinism_class,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
         coverage=counts_view(standing.covered),
+        privacy=spec.privacy and privacy_view(spec.privacy, newest.number + 1 if newest else 0),
         task_flops=flops,
         task_peak_bytes=peak_bytes,
         expiry=time(job.expiry),

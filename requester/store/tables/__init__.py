@@ -13,7 +13,7 @@ from gradmarket.requester.store.tables.access_tables import (
     Trouble,
 )
 from gradmarket.requester.store.tables.base import Base, BigKey
-from gradmarket.requester.store.tables.job_tables import Job, JobBlob, JobEvent, Round, UnneededBlob
+from gradmarket.requester.store.tables.job_tables import Holder, Job, JobBlob, JobEvent, MergePart, Round, UnneededBlob
 from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
 from gradmarket.requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from gradmarket.requester.store.tables.trust_tables import (
@@ -39,12 +39,14 @@ __all__ = [
     "Calibration",
     "ConsentRow",
     "Earned",
+    "Holder",
     "Idempotency",
     "Job",
     "JobBlob",
     "JobEvent",
     "LeaderLease",
     "Lean",
+    "MergePart",
     "Nonce",
     "Replica",
     "Reputation",

@@ -5,11 +5,12 @@ from typing import Any, Final
 from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship, validates
 
-from gradmarket.market.terms import Digest, Hash, JobState, RoundState
+from gradmarket.market.terms import Address, Digest, Hash, JobState, RoundState
 from gradmarket.requester.store.tables.base import Base, BigKey
 
 _REPLAYED: Final = text("replay_from IS NOT NULL")
 _PUBLISHED: Final = text("published_update IS NOT NULL")
+_TO_DO: Final = text("result IS NULL")
 NAMED_IN: Final = {
     "spec": ("document", "parameters"),
     "publication": ("document", "evaluation", "manifest", "parameters"),
@@ -91,6 +92,18 @@ class JobBlob(Base):
     __table_args__ = (Index("job_blobs_of_job", "job_id"),)
 
 
+class Holder(Base):
+    """A worker that takes part in a private job with rows of its own; what it told of them first stands."""
+
+    __tablename__ = "holders"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    rows: Mapped[int | None]
+    """How many it has, where its owner tells."""
+    joined_at: Mapped[float]
+
+
 class UnneededBlob(Base):
     """A blob that a job is done with and that is not dropped yet: written in the transaction that lets it go."""
 
@@ -99,7 +112,7 @@ class UnneededBlob(Base):
     digest: Mapped[Digest] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
-    """What it was to the job: `payload`, `snapshot`, `parameters` or `update` (moves.blob_cleanup)."""
+    """What it was to the job: `payload`, `snapshot`, `parameters`, `update` or `part` (moves.blob_cleanup)."""
     after: Mapped[int]
     """Of parameters and updates: the job needs those of rounds after this one."""
     at: Mapped[float]
@@ -137,6 +150,38 @@ class Round(Base):
         Index("rounds_by_published_update", "published_update", sqlite_where=_PUBLISHED, postgresql_where=_PUBLISHED),
         Index("rounds_by_parameters", "parameters"),
         Index("rounds_by_optimizer_state", "optimizer_state"),
+    )
+
+
+class MergePart(Base):
+    """A part of a merge that several processes do: a range of the flat payload (market.gradient.merge_parts).
+
+    A row without a result is the request; who takes it and ends leaves it as it is.
+    """
+
+    __tablename__ = "merge_parts"
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    """PostgreSQL never uses one again: what was computed for a merge that was taken back finds no row."""
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    step: Mapped[bool]
+    """Whether it takes the optimizer's step; else it sums squares, for the clip."""
+    start: Mapped[int]
+    stop: Mapped[int]
+    factor: Mapped[float | None]
+    """What a step multiplies gradients by, where the clip does."""
+    result: Mapped[Digest | None]
+    """Its squares, or its parameters and buffers; empty once they are joined."""
+    memory: Mapped[Digest | None]
+    """Its part of the optimizer's memory after the step."""
+    loss: Mapped[float | None]
+
+    __table_args__ = (
+        Index("merge_parts_of_round", "job_id", "round"),
+        Index("merge_parts_to_do", "id", sqlite_where=_TO_DO, postgresql_where=_TO_DO),
+        Index("merge_parts_by_result", "result"),
+        Index("merge_parts_by_memory", "memory"),
     )
 
 

@@ -1,0 +1,90 @@
+"""What a worker is told that it would earn an hour before it joins a job, over what it then earns.
+
+Real processes, whose steps sleep, so that the joining worker takes no processor from the others. `alone`: rounds of one
+task that one worker took so far. `crowd`: three workers share rounds of eight. `votes`: each task takes three answers.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from benchmarks.figure import Figure
+from benchmarks.rig.service import Service, service
+
+PREFIX = "expected_pay."
+STEP_S: Final = 2.0
+BEFORE_ROUNDS: Final = 6
+WATCHED_S: Final = 90.0
+LATEST_S: Final = 300.0
+SINGLE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+THREE: Final = {"name": "fixed", "replicas": 3, "max_replicas": 3}
+CASES: Final[dict[str, tuple[int, dict[str, Any]]]] = {
+    "alone": (1, {"tasks_per_round": 1, "replication": SINGLE}),
+    "crowd": (3, {"tasks_per_round": 8, "replication": SINGLE}),
+    "votes": (3, {"tasks_per_round": 2, "replication": THREE}),
+}
+
+
+def measure() -> Iterator[Figure]:
+    ratios = []
+    for name, (workers, changes) in CASES.items():
+        with service(shared=False) as here:
+            ratio, note = _played(here, workers, changes)
+        ratios.append(ratio)
+        yield Figure(f"expected_pay.ratio.{name}", ratio, "", note=note)
+    yield Figure("expected_pay.ratio.least", min(ratios), "", target=">= 0.8", note="of all the above")
+    yield Figure("expected_pay.ratio.most", max(ratios), "", target="<= 1.2", note="of all the above")
+
+
+def _played(here: Service, workers: int, changes: dict[str, Any]) -> tuple[float, str]:
+    """Returns the expected pay over the earned, and what both were."""
+    job = here.post(rounds=2000, deadlines={"lease_s": 60, "wave_s": 60, "upload_s": 60}, **changes)
+    with _working(here, workers):
+        _until(lambda: (httpx.get(f"{here.url}/v1/jobs/{job}").json()["round"] or 0) >= BEFORE_ROUNDS)
+        with _working(here, 1) as (log,):
+            said: list[dict[str, Any]] = []
+            _until(lambda: bool(said.extend(_events(log, "estimate")) or said))
+            _until(lambda: bool(_events(log, "accepted")))
+            began, before = time.monotonic(), len(_events(log, "accepted"))
+            time.sleep(WATCHED_S)
+            paid, took = _events(log, "accepted")[before:], time.monotonic() - began
+    expected, earned = int(said[-1]["expected"]), sum(int(one["price"]) for one in paid) * 3600 / took
+    return expected / earned, f"{len(paid)} gradients in {took:.0f} s beside {workers} workers"
+
+
+@contextmanager
+def _working(here: Service, count: int) -> Iterator[list[Path]]:
+    """So many workers, and their logs."""
+    started: list[subprocess.Popen[bytes]] = []
+    logs = [here.folder / f"pay-{time.monotonic_ns()}-{number}" for number in range(count)]
+    try:
+        for folder in logs:
+            folder.mkdir()
+            command = [sys.executable, "-m", "benchmarks.rig.slowed", here.url, str(folder), str(STEP_S)]
+            with (folder / "log").open("wb") as log:
+                started.append(subprocess.Popen(command, stdout=log, stderr=log))
+        yield [folder / "log" for folder in logs]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _events(log: Path, event: str) -> list[dict[str, Any]]:
+    lines = (line for line in log.read_text().splitlines() if line.startswith(f'{{"event": "{event}"'))
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _until(holds: Any) -> None:
+    latest = time.monotonic() + LATEST_S
+    while not holds():
+        if time.monotonic() > latest:
+            raise TimeoutError("the workers did not get so far")
+        time.sleep(0.2)

@@ -1,0 +1,44 @@
+"""Takes part in a private job with rows of this machine's own, once the job is published and the rows fit it."""
+
+from typing import Final
+
+from gradmarket.compute.own_rows import OwnRows
+from gradmarket.market.errors import MarketError
+from gradmarket.runner import Runner
+from gradmarket.worker.markets.worker_context import ENDED, WorkerContext
+
+ASK_S: Final = 5.0
+"""Longest wait of a poll, in seconds, while the job is not joined: it may be published meanwhile."""
+
+
+class TakingPart:
+    """Nothing of the rows is told but their number, and that only where the owner tells it."""
+
+    def __init__(self, context: WorkerContext, own: OwnRows, runner: Runner) -> None:
+        self._context, self._own, self._runner = context, own, runner
+        (self._job,) = context.settings.jobs
+        self.done = False
+
+    def turn(self) -> None:
+        """Joins unless it has; says once why it cannot."""
+        if self.done:
+            return
+        try:
+            self.done = self._join()
+        except MarketError as error:
+            text = f"Cannot take part in {self._job}: {error}"
+            self._context.journal.once("dataset", text, job=self._job, why=str(error))
+
+    def _join(self) -> bool:
+        context, job, own = self._context, self._job, self._own
+        listed = context.market.job(job)
+        if listed.publication is None or listed.state in ENDED:
+            return False
+        with self._runner.alone:
+            own.check(listed.publication.spec, self._runner)
+        rows = own.count if context.settings.tell_rows else None
+        context.market.hold(job, rows)
+        told = f"{rows} rows" if rows else "rows whose number it does not tell"
+        text = f"Takes part in {context.name(job)} with {told} of {own.folder}. They stay on this machine."
+        context.journal.say("takes_part", text, job=job, rows=rows)
+        return True
