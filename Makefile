@@ -22,13 +22,14 @@ LANE_unit := tests/data tests/market tests/models tests/simulation $(wildcard te
 LANE_integration := tests/api tests/blobs tests/chain tests/contracts tests/fuzz tests/ops tests/requester tests/runner tests/worker
 LANE_e2e := tests/attacks tests/e2e tests/sdk
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench bench-peers rounds screenshots figures lock clean
+.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench bench-peers docs rounds screenshots figures lock sbom clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
 	echo "make demo               the whole market on this machine: JSON=path writes its report, KEEP=1 leaves it up"
 	echo "make demo-containers    the same across containers, by docker or podman: JSON=path, KEEP=1"
 	echo "make images secrets     what docker-compose.yml needs"
+	echo "make newcomer           seconds from the wheel to the first accepted gradient of an own model, here and in a bare container: JSON=path"
 	echo "make check              style, types, layers"
 	echo "make test               everything else that can be wrong"
 	echo "make test-unit          the part of it that starts no server; test-integration and test-e2e are the other two"
@@ -39,10 +40,12 @@ help:
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
 	echo "make bench-peers        Flower and hivemind, each in an environment of its own, for make bench ONLY=round"
-	echo "make figures            the committed results of make bench written into the pages that quote them"
+	echo "make docs               the docs site, built into build/site"
+	echo "make figures            the committed results of make bench written into the pages that quote them, and their curves drawn"
 	echo "make rounds             where a round's time goes, drawn anew: docs/rounds.svg"
 	echo "make screenshots        the web page's pictures in docs/, taken anew where Chromium is installed"
 	echo "make lock               pin anew what pyproject.toml asks for"
+	echo "make sbom              what is installed with the service, as CycloneDX: build/sbom.json"
 	echo "make clean              what the above left behind, but for .venv and contracts/node_modules"
 
 install: $(INSTALLED)
@@ -85,6 +88,9 @@ demo: install
 
 demo-containers: $(DEVELOP)
 	@$(BIN)/python -m containers $(if $(JSON),--report $(JSON)) $(if $(KEEP),--keep)
+
+newcomer: develop
+	@$(BIN)/python -m benchmarks --only newcomer $(if $(JSON),--json $(JSON))
 
 images: $(DEVELOP)
 	@$(BIN)/python -m containers.images
@@ -139,8 +145,12 @@ bench-peers: develop  # hivemind takes torch from .venv
 	echo $$PWD/.venv/lib/python3.*/site-packages > $$(echo .peers/hivemind/lib/python3.*/site-packages)/torch.pth
 	.peers/hivemind/bin/pip install --quiet --disable-pip-version-check hivemind==1.1.12
 
+docs: develop
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 figures: develop
 	@$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.rig.byte_pictures
 
 rounds: develop
 	@mkdir -p build
@@ -152,12 +162,17 @@ screenshots: develop
 
 lock:
 	@rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet . "$$(grep -o 'setuptools>=[0-9]*' pyproject.toml | head -1)"
+	build/lock/bin/pip install --quiet '.[all]' "$$(grep -o 'setuptools>=[0-9]*' pyproject.toml | head -1)"
 	pins() { build/lock/bin/pip freeze --all --exclude pip --exclude gradmarket | sed '/^nvidia-/d; /^triton==/d; s/+cpu$$//' | sort; }
 	{ grep '^#' requirements.lock; pins; } > build/requirements.lock
-	build/lock/bin/pip install --quiet '.[dev]'
+	build/lock/bin/pip install --quiet '.[all,dev]'
 	{ grep '^#' requirements-dev.lock; comm -13 <(grep -v '^#' build/requirements.lock) <(pins); } > build/requirements-dev.lock
 	mv build/requirements.lock build/requirements-dev.lock .
+
+sbom: $(INSTALLED)
+	@[ -x build/cyclonedx/bin/cyclonedx-py ] || { $(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; }
+	build/cyclonedx/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json requirements.lock
+	echo "build/sbom.json names what requirements.lock installs (CycloneDX)"
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis contracts/out contracts/cache
