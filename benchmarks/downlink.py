@@ -27,9 +27,10 @@ from gradmarket.compute.published import parameters
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.published_update import worth
-from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model.tensors import pack, views
 from gradmarket.market.views.job_views import UpdatePath, UpdateView

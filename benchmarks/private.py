@@ -26,9 +26,10 @@ from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.noise import Noise
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.model.compute import compute, evaluate
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.schema import load

@@ -9,8 +9,8 @@ from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.round_update import OptimizerStep
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink
 from gradmarket.market.job_parts import Deadlines, ReadyModel

@@ -15,11 +15,12 @@ from examples.character import LENGTH, sources, windows
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import ModelState, apply, begin
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model import sampling

@@ -13,10 +13,11 @@ from benchmarks.trust.workloads import Trained
 from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Usable, inspect
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode, flatten, unflatten
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import ModelState, apply, begin
 from gradmarket.market.rules.replication import Plan
 
 FP32: Final = codec("fp32")

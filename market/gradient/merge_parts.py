@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from gradmarket.market.gradient.arrays import CHUNK, Arrays, Vector
 from gradmarket.market.gradient.clipping import factor
 from gradmarket.market.gradient.one_step import OneStep
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import OptimizerRule
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_update import OptimizerStep
 from gradmarket.market.gradient.shards import Shards, cut
 from gradmarket.market.gradient.sums import squares
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.clipping import factor
-from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.one_step import OneStep
-from gradmarket.market.gradient.optimizers import OptimizerRule
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.payload import flatten, whole_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, exact, update_bytes
@@ -28,19 +27,6 @@ from gradmarket.market.terms import Hash
 NOWHERE: Final = Hash(bytes(32))
 HELD: Final = 2**26
 """Elements of a merged answer that are kept for a second pass, where clipping needs one; more are merged twice."""
-
-
-@dataclass(frozen=True)
-class OptimizerStep:
-    """How a job updates its model: optimizer, settings, and the norm that gradients are clipped to (None: not).
-
-    downlink: the codec of the updates that rounds publish (published_update); None: they publish whole parameters.
-    """
-
-    optimizer: OptimizerRule
-    settings: Any
-    clip: float | None = None
-    downlink: Codec | None = None
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.noise import Noise
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
-from gradmarket.market.gradient.round_update import OptimizerStep, advance
+from gradmarket.market.gradient.round_update import advance
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec

@@ -248,8 +248,9 @@ def test_an_option_comes_before_the_environment(folder: Path, monkeypatch: pytes
 
 def test_no_service_is_said_with_the_fix(folder: Path) -> None:
     (folder / "url").unlink()
-    with pytest.raises(NotFound, match="gradmarket serve"):
+    with pytest.raises(NotFound, match="nothing is written in") as refused:
         find(data=folder)
+    assert "gradmarket serve" in refused.value.remedy
 
 
 @given(st.integers(0, 10**30), st.integers(0, 18))

@@ -17,11 +17,12 @@ from gradmarket.market.gradient.aggregators import aggregator, configured
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, merged_shards
-from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, advance, apply, begin
+from gradmarket.market.gradient.round_update import ModelState, advance, apply, begin
 from gradmarket.market.gradient.shards import Lanes
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 

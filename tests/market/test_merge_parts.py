@@ -13,11 +13,12 @@ from gradmarket.market.gradient import merge_parts, payload_layout
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.norm import square_sums
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, merged_shards
-from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.gradient.shards import Shards
 from gradmarket.market.model import tensors
 from tests.market.gradient_cases import layouts, tensors_of

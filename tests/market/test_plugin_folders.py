@@ -35,7 +35,7 @@ HOSTILE = ["gamma", "_private", "nested", "", "alpha.os", "../alpha", "os", ".al
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_nothing_else_is_importable(folder: str, name: str) -> None:
-    with pytest.raises(Refused, match="there is alpha, beta"):
+    with pytest.raises(Refused, match=r"[Tt]here is alpha, beta"):
         plugins.load(folder, name)
 
 

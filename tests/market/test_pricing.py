@@ -32,7 +32,7 @@ def price(spelling: object) -> Price:
 def test_every_file_is_a_rule_and_has_a_test() -> None:
     files = {path.stem for path in Path(pricing.__file__ or "").parent.glob("*.py")} - {"__init__"}
     assert set(plugins.names(pricing.__name__)) == files == set(SPELT)
-    with pytest.raises(Refused, match="there is controller, cost, fixed"):
+    with pytest.raises(Refused, match="There is controller, cost, fixed"):
         pricing.rule("os")
 
 
@@ -59,8 +59,8 @@ def test_a_plain_amount_means_fixed_and_stays_plain() -> None:
     ("spelling", "reason"),
     [
         ("0", "more than nothing"),
-        (1.5, "decimal string"),
-        (None, "decimal string"),
+        (1.5, "no amount: write it like"),
+        (None, "no amount: write it like"),
         ({}, "there is controller, cost, fixed"),
         ({"name": "auction"}, "there is controller, cost, fixed"),
         ({"name": "cost", "per_tflop": "1"}, "ceiling: Field required"),

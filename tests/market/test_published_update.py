@@ -16,10 +16,11 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload, payload_layout
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.published_update import HEAD, UpdateDraft, exact, follow, update_bytes, worth
-from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, advance, apply, begin
+from gradmarket.market.gradient.round_update import ModelState, advance, apply, begin
 from gradmarket.market.gradient.shards import Lanes, parts
 from gradmarket.market.terms import Hash
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of

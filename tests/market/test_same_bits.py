@@ -11,11 +11,12 @@ from numpy._core import _multiarray_umath as built
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import inspect
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import decode, encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.gradient.schedules import rate
 
 PINNED = "4bd6109f5f271236a32bcb23b309542b"

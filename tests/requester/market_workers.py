@@ -254,7 +254,7 @@ class SimWorker:
         return self.encode(answer, offer.seed)
 
     def encode(self, answer: Arrays, seed: bytes) -> bytes:
-        return payload.encode(self.floor_layout, answer, codec("fp32"), seed)
+        return bytes(payload.encode(self.floor_layout, answer, codec("fp32"), seed))
 
     @property
     def floor_layout(self) -> payload_layout.Layout:

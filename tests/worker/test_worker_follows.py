@@ -17,9 +17,10 @@ from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.published import parameters
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.published_update import update_bytes, worth
-from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
+from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.job import Publication
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model.tensors import pack, unpack
