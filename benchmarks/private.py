@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -21,18 +21,21 @@ from torch import nn
 import benchmarks.peers
 from benchmarks.figure import Figure
 from benchmarks.rig.peers import ENVIRONMENTS
-from examples.holders import LOCAL, digits
+from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.arrays import Arrays, Bytes
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.model.compute import compute, evaluate
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.figures import Metrics
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.sampling import rows
 from gradmarket.market.rules import private_jobs
@@ -61,7 +64,7 @@ class Holders:
 
     def accuracy(self, multiplier: float = 0.0, bound: float = BOUND) -> float:
         """Returns the accuracy after all rounds, each of all holders."""
-        count, own_layout = len(self.theirs), layout(self._program.document)
+        count, own_layout = len(self.theirs), self.layout
         rule, settings = configured("mean", {}, count, count)
         sgd = optimizer("sgd")
         move = OptimizerStep(sgd, sgd.Settings())
@@ -70,18 +73,28 @@ class Holders:
         for number in range(ROUNDS):
             noise = Noise(multiplier * bound, (1000 * self.seed + number).to_bytes(32, "big")) if multiplier else None
             recipe = Recipe(own_layout, codec("fp32"), rule, settings, bound, count, noise)
-            payloads = [self._answer(state.tensors, number, holder, bound) for holder in range(count)]
+            payloads = [self.packed(self.answer(state.tensors, number, one), bound) for one in range(count)]
             scales = private_jobs.scales(told)
             answers = [MergedAnswer(data, b"", scale) for data, scale in zip(payloads, scales, strict=True)]
             state = apply(own_layout, state, merge(recipe, answers), move, 1.0)
-        return evaluate(self._evaluation, state.tensors, self.own).values["accuracy"]
+        return self.measured(state.tensors, self.own).values["accuracy"]
 
-    def _answer(self, start: Any, number: int, holder: int, bound: float) -> bytes:
-        x, y = self.theirs[holder]
+    @property
+    def layout(self) -> Layout:
+        return layout(self._program.document)
+
+    def measured(self, parameters: Arrays, rows: Arrays) -> Metrics:
+        return evaluate(self._evaluation, parameters, rows)
+
+    def answer(self, start: Arrays, number: int, holder: int, own: Rows | None = None) -> dict[str, np.ndarray]:
+        """Returns what local steps on a holder's rows change, or on `own` rows."""
+        x, y = own or self.theirs[holder]
         drawn = rows(holder.to_bytes(8, "big"), number, self.seed, len(y), self.step.rows, self.step.moves)
         batch = {"x": np.ascontiguousarray(x[drawn]), "y": np.ascontiguousarray(y[drawn])}
-        found = compute(self._program, start, batch, bytes(32), self.step)
-        return bounded.encoded(layout(self._program.document), found, codec("fp32"), b"", (), bound)
+        return compute(self._program, start, batch, bytes(32), self.step)
+
+    def packed(self, answer: Arrays, bound: float = BOUND) -> Bytes:
+        return bounded.encoded(self.layout, answer, codec("fp32"), b"", (), bound)
 
     def flowers(self) -> float | None:
         """Returns the accuracy of Flower's FedAvg after as many rounds; None where it is not installed."""

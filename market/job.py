@@ -14,8 +14,9 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import Part
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import DigestField, OnFailure, PrivateData, StopAtMetric
-from gradmarket.market.rules import growth, private_jobs, replication, task_windows
+from gradmarket.market.rules import growth, private_jobs, replication, shapley, task_windows
 from gradmarket.market.rules.growth import RoundSizes
+from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.terms import Amount, Digest
@@ -66,6 +67,8 @@ class JobSpec(JobFields):
             raise ValueError(why)
         if self.privacy and (why := self._not_noised()):
             raise ValueError(why)
+        if self.by_worth and (why := self._not_by_worth(self.by_worth)):
+            raise ValueError(f"price: worth {why}")
         return self
 
     def _not_noised(self) -> str:
@@ -76,6 +79,18 @@ class JobSpec(JobFields):
             return (
                 "privacy: one answer moves only a plain mean by a known bound: leave out aggregator and data.rows_cap"
             )
+        return ""
+
+    def _not_by_worth(self, settings: worth.Settings) -> str:
+        """Returns why answers cannot be paid by worth; empty where they can."""
+        if self.private is None or self.evaluation is None:
+            return "is measured on rows of your own, of answers that nobody can repeat: name holders and evaluation"
+        if self.privacy is not None:
+            return "would tell by amounts what noise hides: leave out privacy"
+        if self.aggregator.name != private_jobs.MEAN or self.optimizer.name != "sgd" or self.overlap:
+            return "counts what each adds to a plain mean: leave out aggregator and overlap, and take the optimizer sgd"
+        if 4 * settings.draws * self.sizes.most > shapley.MOST_VALUES:
+            return f"measures at most {shapley.MOST_VALUES} groups a round: name fewer draws or tasks_per_round"
         return ""
 
     def _not_private(self, data: PrivateData) -> str:
@@ -92,6 +107,11 @@ class JobSpec(JobFields):
     def private(self) -> PrivateData | None:
         """What its rows are and who holds them, where they stay with their holders."""
         return self.data if isinstance(self.data, PrivateData) else None
+
+    @property
+    def by_worth(self) -> worth.Settings | None:
+        """How answers are paid by what they are worth, where they are."""
+        return settings if isinstance(settings := self.price.settings, worth.Settings) else None
 
     def step_in(self, round_number: int) -> GradientStep | LocalStep:
         """Returns what a task of this round computes."""

@@ -22,7 +22,7 @@ class JobWorkerView(BaseModel):
 
 
 class PaymentView(BaseModel):
-    """One accepted gradient and the batch that carries it on-chain."""
+    """One accepted gradient, or what one was worth over its price, and the batch that carries it on-chain."""
 
     id: int
     worker: str

@@ -12,7 +12,7 @@ from gradmarket.market.terms import Address, Units
 from gradmarket.requester.chain import sender
 from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
 from gradmarket.requester.chain.chain_jobs import expired, running, tell_once, with_money
-from gradmarket.requester.store import ballots, earned_rows, newcomers, workers
+from gradmarket.requester.store import ballots, earned_rows, jobs, newcomers, workers
 from gradmarket.requester.store.accounts import accounts_of
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.work import RowReader
@@ -89,7 +89,7 @@ def step(chain: ChainContext) -> bool:
 
 def _case_of(job: Job, needs: tuple[Need, ...]) -> ReservationCase:
     return ReservationCase(
-        job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs, unit=int(job.unit)
+        job.id, job.chain_job or 0, jobs.covered(job), Units(job.deposited), needs, unit=int(job.unit)
     )
 
 
@@ -124,7 +124,7 @@ def _uncovered(reader: RowReader, job: Job, now: float) -> ReservationCase | Non
     short = {who: money for who, money in workers.standings(reader, job).items() if money.earned > money.reserved}
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
     return (
-        ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs, int(job.unit))
+        ReservationCase(job.id, job.chain_job or 0, jobs.covered(job), Units(job.deposited), needs, int(job.unit))
         if needs
         else None
     )

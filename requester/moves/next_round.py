@@ -75,10 +75,11 @@ def _affordable(reader: RowReader, job: Job, number: int, price: Units) -> bool:
     What the rounds under way lack for the same is set aside first.
     """
     spec, open_round = jobs.spec(job), jobs.first_under_way(reader, job.id)
-    owed = spec.needed_in(number) * price
+    later = jobs.covered(job) - job.price
+    owed = spec.needed_in(number) * (price + later)
     if open_round is not None:
         under_way = open_round.number
-        owed += jobs.lacks(reader, job, under_way, spec.needed_in(under_way)) * open_round.price
+        owed += jobs.lacks(reader, job, under_way, spec.needed_in(under_way)) * (open_round.price + later)
     return job.deposited - jobs.earned(reader, job.id) >= spec.plan().quorum * owed
 
 

@@ -24,6 +24,7 @@ from gradmarket.requester.moves import (
     part_merge,
     replay,
     snapshots,
+    worth_pay,
 )
 from gradmarket.requester.moves.part_merge import Progress
 from gradmarket.requester.moves.replay import MergeInputs
@@ -183,6 +184,9 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
     """Publishes the update and closes the round; returns when, or None where it is not being merged any more."""
     inputs = closing.inputs
     metrics, unfit = evaluation.evaluated(context, inputs.spec, inputs.number, closing.publication, merged.parameters)
+    if inputs.spec.by_worth is not None:
+        worths = worth_pay.measured(context, job_id, inputs, closing.publication)
+        worth_pay.pay(context, job_id, inputs.number, worths, context.clock())
     contributions = drift.contributions(context, inputs, closing.operators, closing.drift_seed)
     now, spec, number = context.clock(), closing.inputs.spec, closing.inputs.number
     with context.begin() as work:

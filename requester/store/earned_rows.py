@@ -29,13 +29,15 @@ _NAMED: Final = (
 )
 
 
-def earn(work: Work, account: Account, task: Task, replica: Replica, root: bytes, now: float) -> None:
-    """Records that `replica` earned its offer's price for the payload `root`.
+def earn(
+    work: Work, account: Account, task: Task, replica: Replica, root: bytes, now: float, worth: int | None = None
+) -> None:
+    """Records that `replica` earned its offer's price for the payload `root`; or, in units, what it is worth over it.
 
     The caller has locked its account. The row is written at the transaction's end; the table's unique key refuses a
-    second one for the same replica.
+    second one of the same kind for the same replica.
     """
-    price = task.offer.price
+    price = task.offer.price if worth is None else worth
     work.record(
         Earned(
             job_id=task.job_id,
@@ -46,9 +48,15 @@ def earn(work: Work, account: Account, task: Task, replica: Replica, root: bytes
             digest=root,
             revoked=False,
             at=now,
+            by_worth=worth is not None,
         ),
     )
     account.earned += price
+
+
+def by_worth(work: Work, tasks: Sequence[str]) -> bool:
+    """Whether one of the tasks' answers was paid by worth already."""
+    return work.session.scalar(select(Earned.id).where(Earned.task_id.in_(tasks), Earned.by_worth).limit(1)) is not None
 
 
 def revoke(work: Work, task: Task, replicas: Sequence[Replica]) -> int:

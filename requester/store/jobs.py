@@ -9,7 +9,7 @@ from sqlalchemy.orm import aliased
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules import overlap, stopping, stragglers
-from gradmarket.market.terms import RoundState, TaskState, Units
+from gradmarket.market.terms import Digest, RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
@@ -64,10 +64,16 @@ def places(reader: RowReader, job: Job) -> int:
     return parsed.sizes.of(newest.number if newest else 0) * parsed.plan().first_wave
 
 
+def covered(job: Job) -> Units:
+    """Returns what a reservation has for each gradient: its price, and what its worth may add to it."""
+    later = spec(job).price.later
+    return Units(job.price + (later // int(job.unit) if later else 0))
+
+
 def round_cost(reader: RowReader, job: Job) -> Units:
     """Returns the price of all replicas of the newest round, were one of its tasks split to the end."""
     plan = spec(job).plan()
-    return Units((places(reader, job) + plan.maximum - plan.first_wave) * job.price)
+    return Units((places(reader, job) + plan.maximum - plan.first_wave) * covered(job))
 
 
 def spec_of(reader: RowReader, task: Task) -> JobSpec:
@@ -207,6 +213,12 @@ def closed_between(reader: RowReader, job_id: str, after: int, before: int) -> S
     """Returns the closed rounds after `after` and before `before`, in order."""
     between = (Round.number > after, Round.number < before, Round.state == RoundState.CLOSED)
     return reader.session.scalars(select(Round).where(Round.job_id == job_id, *between).order_by(Round.number)).all()
+
+
+def started_from(reader: RowReader, job_id: str, number: int, most: int) -> Sequence[Digest]:
+    """Returns the parameters that the last rounds before this one started from, the latest first."""
+    earlier = select(Round.parameters).where(Round.job_id == job_id, Round.number < number)
+    return reader.session.scalars(earlier.order_by(Round.number.desc()).limit(most)).all()
 
 
 def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:

@@ -83,7 +83,9 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
 def _most(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
     held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
-    by_money = (newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)) // job.price
+    by_money = (newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)) // jobs.covered(
+        job
+    )
     return by_money if known or by_money <= 0 else min(by_money, _wanted(reader, job, mixable, now))
 
 

@@ -102,7 +102,7 @@ _PAID_LATELY: Final = (
     .join(Replica, Replica.id == Earned.replica_id)
     .join(Task, Task.id == Replica.task_id)
     .where(Task.job_id == bindparam("job"), Task.round.between(bindparam("first"), bindparam("last")))
-    .where(Earned.revoked.is_(False))
+    .where(Earned.revoked.is_(False), Earned.by_worth.is_(False))
 )
 
 

@@ -78,9 +78,9 @@ def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:
     left = {worker: reserved - earned for worker, reserved, earned in accounts if reserved > earned}
     gone = {worker: units for worker, units in left.items() if worker not in alive}
     free = job.deposited - sum(max(reserved, earned) for _, reserved, earned in accounts)
-    if not gone or free >= job.price:
+    if not gone or free >= jobs.covered(job):
         return ""
-    gradients = sum(gone.values()) // job.price
+    gradients = sum(gone.values()) // jobs.covered(job)
     return f"{gradients} gradients of the escrow are reserved for {len(gone)} workers that are gone: fund the job"
 
 
@@ -89,9 +89,9 @@ def _stalled(reader: RowReader, job: Job) -> str:
     silent = (Account.earned == 0, Account.reserved > 0, Account.stalls > 0, Worker.accepted_at.is_(None))
     held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
     count, units = reader.session.execute(held.join(Worker, Worker.address == Account.worker)).one()
-    if units + job.price <= newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)):
+    if units + jobs.covered(job) <= newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)):
         return ""
-    gradients = units // job.price
+    gradients = units // jobs.covered(job)
     return f"{gradients} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"
 
 

@@ -175,14 +175,14 @@ _AT_STAKE_AMONG: Final = _AT_STAKE.where(among(Replica.worker, "workers"), Repli
 
 
 def standings(reader: RowReader, job: Job, workers: Collection[str] | None = None) -> dict[str, AccountStanding]:
-    """Returns every worker's money in the job, or that of some workers."""
-    stakes, nothing = at_stake(reader, job.id, workers), Units(0)
+    """Returns every worker's money in the job, or that of some workers; open replicas with all that they may add."""
+    stakes, nothing, covered = at_stake(reader, job.id, workers), Units(0), jobs.covered(job)
     statement = _ACCOUNTS if workers is None else _ACCOUNTS_AMONG
     return {
         account.worker: AccountStanding(
             Units(account.reserved),
             Units(account.earned),
-            stakes.get(account.worker, nothing),
+            Units(stakes.get(account.worker, nothing) * covered // (job.price or 1)),
         )
         for account in reader.session.execute(statement, {"job": job.id, "workers": workers or ()})
     }
@@ -215,15 +215,19 @@ def candidates(
     barred: Set[str] = frozenset(),
     suspended: Collection[str] = (),
 ) -> list[Candidate]:
-    """Returns the workers as the job's draw sees them; `barred` (as above) and `suspended` mark some of them."""
+    """Returns the workers as the job's draw sees them; `barred` (as above) and `suspended` mark some of them.
+
+    What an answer may be paid over its price is set aside: who is paid so takes one task in a draw.
+    """
     named = [worker.address for worker in workers]
     money, resting = standings(reader, job, named), _resting(reader, job, named, now)
     nothing, taking_part = AccountStanding(Units(0), Units(0), Units(0)), holders.among_workers(reader, job, named)
+    later = jobs.covered(job) - job.price
     return [
         Candidate(
             party(worker),
             worker.determinism_class,
-            money.get(worker.address, nothing).uncommitted,
+            Units(max(0, money.get(worker.address, nothing).uncommitted - later)),
             worker.capacity,
             asks_of(worker, job),
             frozenset(worker.jobs),

@@ -19,6 +19,7 @@ WORK = PricedWork(3 * 10**12, UNIT)
 SPELT = {
     "fixed": {"name": "fixed", "amount": "7000"},
     "cost": {"name": "cost", "per_tflop": "2000", "ceiling": "9000"},
+    "worth": {"name": "worth", "floor": "1000", "ceiling": "9000", "draws": 4},
     "controller": {"name": "controller", "floor": "1000", "ceiling": "90000", "start": "8000", "target_ms": 500},
 }
 UNITS = st.integers(1, 2**40)
@@ -32,7 +33,7 @@ def price(spelling: object) -> Price:
 def test_every_file_is_a_rule_and_has_a_test() -> None:
     files = {path.stem for path in Path(pricing.__file__ or "").parent.glob("*.py")} - {"__init__"}
     assert set(plugins.names(pricing.__name__)) == files == set(SPELT)
-    with pytest.raises(Refused, match="There is controller, cost, fixed"):
+    with pytest.raises(Refused, match="There is controller, cost, fixed, worth"):
         pricing.rule("os")
 
 
@@ -61,12 +62,14 @@ def test_a_plain_amount_means_fixed_and_stays_plain() -> None:
         ("0", "more than nothing"),
         (1.5, "no amount: write it like"),
         (None, "no amount: write it like"),
-        ({}, "there is controller, cost, fixed"),
-        ({"name": "auction"}, "there is controller, cost, fixed"),
+        ({}, "there is controller, cost, fixed, worth"),
+        ({"name": "auction"}, "there is controller, cost, fixed, worth"),
         ({"name": "cost", "per_tflop": "1"}, "ceiling: Field required"),
         ({**SPELT["cost"], "floor": "1"}, "floor: no such field; there is per_tflop"),
         ({**SPELT["controller"], "start": "999"}, "start: not from floor to ceiling"),
         ({**SPELT["controller"], "target_ms": 0}, "target_ms"),
+        ({**SPELT["worth"], "ceiling": "1000"}, "ceiling: not above the floor"),
+        ({**SPELT["worth"], "draws": 0}, "draws"),
         ({**SPELT["controller"], "floor": "0"}, "floor: a gradient costs more than nothing"),
     ],
 )
@@ -136,3 +139,7 @@ def test_it_settles_at_the_target_and_does_not_swing(start: int) -> None:
     assert prices.rounds_to(played, level) <= 40
     assert abs(sum(each.milliseconds for each in end) / len(end) / prices.TARGET_MS - 1) < 0.02
     assert max(each.price for each in end) < 1.05 * min(each.price for each in end)
+
+
+def test_only_worth_pays_more_later() -> None:
+    assert {name: price(spelling).later for name, spelling in SPELT.items() if price(spelling).later} == {"worth": 8000}

@@ -15,7 +15,8 @@ PAYS = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOK
 
 
 def check_books(market: MarketFixture) -> None:
-    earned = market.all(Earned)
+    every = market.all(Earned)
+    earned = [row for row in every if not row.by_worth]
     replicas: dict[str, Replica] = {replica.id: replica for replica in market.all(Replica)}
     assert len({row.replica_id for row in earned}) == len(earned)
     paid = {replica.id for replica in replicas.values() if replica.state in lifecycle.PAID}
@@ -23,7 +24,12 @@ def check_books(market: MarketFixture) -> None:
     tasks: dict[str, Task] = {task.id: task for task in market.all(Task)}
     for row in earned:
         _earned_by_a_majority(market, row, tasks[row.task_id], list(replicas.values()))
-    _accounts_agree(market, earned)
+    later = market.the_job().spec["price"]
+    over = [row for row in every if row.by_worth]
+    assert len({row.replica_id for row in over}) == len(over)
+    assert all(row.units <= int(later["ceiling"]) - int(later["floor"]) for row in over)
+    assert {row.replica_id for row in over} <= paid
+    _accounts_agree(market, every)
 
 
 def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replicas: list[Replica]) -> None:

@@ -180,17 +180,18 @@ class MarketFixture:
                 earned_rows.account(work, job, worker.address).reserved = 1000 * PRICE
         self.drive()
 
-    def _post(self, job: str, chain_job: int, **changes: Any) -> None:
+    def _post(self, job: str, chain_job: int, published: dict[str, Digest] | None = None, **changes: Any) -> None:
+        """`published`: blobs of its own that the publication names."""
         spec = JobSpec.model_validate(self._spec(**changes))
         self.sketched |= {job} if spec.verifier.sketched else set()
         blobs = self.context.blobs
+        named = {"document": Digest("blake3:" + "1" * 64), "manifest": Digest("blake3:" + "2" * 64)}
         publication = Publication(
             job=job,
             spec=spec,
-            document=Digest("blake3:" + "1" * 64),
             evaluation=None,
             parameters=blobs.put(tensors.pack(first_parameters())),
-            manifest=Digest("blake3:" + "2" * 64),
+            **(named | (published or {})),
         )
         memory = blobs.put(tensors.pack(begin(LAYOUT, first_parameters(), move_of(spec)).memory))
         facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)

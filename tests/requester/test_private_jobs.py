@@ -275,3 +275,34 @@ def test_the_noise_is_the_services_and_the_same_when_a_round_is_merged_again(new
         moved = (before - after) / 0.125
         assert (moved != 0).all(), "answers of zeros: what moves is the noise alone"
         assert np.abs(moved).max() < 6 * math.sqrt(rounds) * 2.0 * 5.0 / 2
+
+
+WORTH = SPEC | {
+    "data": SPEC["data"] | {"manifest": "blake3:" + "4" * 64},  # type: ignore[operator]
+    "evaluation": {"partition": "test"},
+    "price": {"name": "worth", "floor": "1", "ceiling": "9"},
+}
+
+
+def test_a_private_job_may_pay_by_worth() -> None:
+    spec = JobSpec.model_validate(WORTH)
+    assert spec.by_worth is not None
+    assert spec.most_expensive == 9
+    assert JobSpec.model_validate(SPEC).by_worth is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"evaluation": None}, "measured on rows of your own"),
+        ({"data": {"manifest": "blake3:" + "4" * 64}}, "name holders"),
+        ({"privacy": {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}}, "amounts what noise hides"),
+        ({"aggregator": {"name": "median"}}, "plain mean"),
+        ({"optimizer": {"name": "adamw", "lr": 0.1}}, "plain mean"),
+        ({"overlap": 1}, "plain mean"),
+        ({"tasks_per_round": 200}, "name fewer draws or tasks_per_round"),
+    ],
+)
+def test_worth_is_refused_where_it_cannot_be_measured(changed: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        JobSpec.model_validate(WORTH | changed)

@@ -35,6 +35,11 @@ class Settings(Part):
                 raise ValueError(f"{field}: a gradient costs more than nothing")
         return self
 
+    @property
+    def later(self) -> Amount:
+        """The most that an answer is paid over its price once its round is merged."""
+        return Amount(0)
+
 
 @dataclass(frozen=True, slots=True)
 class PricedWork:
@@ -123,6 +128,10 @@ class Price(BaseModel):
     @property
     def most(self) -> Amount:
         return rule(self.name).most(self.settings)
+
+    @property
+    def later(self) -> Amount:
+        return self.settings.later
 
     def least(self, work: PricedWork | None = None) -> Amount:
         return rule(self.name).least(self.settings, work)

@@ -36,7 +36,10 @@ class Account(Base):
 
 
 class Earned(Base):
-    """What a worker earned; written in the transaction that accepts the task, once for every agreeing replica."""
+    """What a worker earned; written in the transaction that accepts the task, once for every agreeing replica.
+
+    Where answers are paid by worth too, a second row follows in the transaction that closes the round.
+    """
 
     __tablename__ = "earned"
 
@@ -52,9 +55,11 @@ class Earned(Base):
     revoked: Mapped[bool] = mapped_column(default=False)
     """An audit found it wrong before it was in a batch: the voucher still promises it, and no batch will record it."""
     at: Mapped[float]
+    by_worth: Mapped[bool] = mapped_column(default=False)
+    """Whether it is what the answer turned out to be worth, over its price (rules.shapley)."""
 
     __table_args__ = (
-        UniqueConstraint("job_id", "task_id", "replica_id"),
+        UniqueConstraint("job_id", "task_id", "replica_id", "by_worth", name="earned_once"),
         Index("earned_unsettled", "job_id", "batch_id"),
         Index("earned_listed", "job_id", "id"),
     )

@@ -1,0 +1,148 @@
+"""What a lying holder of the ten-holder example is paid, and what its lies cost the model (`private.attack.*`).
+
+One of the ten answers otherwise than by local steps on its rows, for all rounds, within the norm bound. Paid by worth,
+an answer gets the floor, a twentieth of the ceiling here, and more by rules.shapley; with a fixed price every answer
+within the bounds is paid alike.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import mean
+from typing import Final
+
+import numpy as np
+
+from benchmarks.figure import Figure
+from benchmarks.private import BOUND, CAP, ROUNDS, Holders
+from examples.holders import Rows
+from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_update import apply, begin
+from gradmarket.market.rules import private_jobs, shapley
+from gradmarket.market.rules.group_worth import KNOWN, GroupSteps
+from gradmarket.market.rules.shapley import Worths
+from gradmarket.market.terms import Hash, Units
+
+PREFIX: Final = "private.attack."
+PLAYS: Final = ((0, 9), (1, 0), (1, 4))
+"""Seed and liar; these holders have 184, 91 and 151 rows."""
+CEILING: Final = Units(1000)
+FLOOR: Final = 50
+DRAWS: Final = 4
+MARK, TARGET = 4, 7
+"""The backdoor: the first so many pixels are white, and the digit is said to be this one."""
+Answer = Mapping[str, np.ndarray]
+
+
+def _like(honest: Answer, change: Callable[[str, np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the answer with other gradients and the loss that it told."""
+    return {name: values if name == "loss" else change(name, values) for name, values in honest.items()}
+
+
+def _noise(honest: Answer, _last: Answer, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Returns normal noise as long as the honest answer."""
+    drawn = _like(honest, lambda _, values: generator.standard_normal(values.shape))
+    factor = _length(honest) / _length(drawn)
+    return _like(drawn, lambda _, values: (values * factor).astype(np.float32))
+
+
+def _length(answer: Answer) -> float:
+    return math.sqrt(sum(float((values.astype(float) ** 2).sum()) for name, values in answer.items() if name != "loss"))
+
+
+LIES: Final[dict[str, Callable[[Answer, Answer, np.random.Generator], dict[str, np.ndarray]]]] = {
+    "noise": _noise,
+    "sign_flip": lambda honest, _last, _: _like(honest, lambda _n, values: -values),
+    "copy": lambda honest, _last, _: _like(honest, lambda _n, values: np.zeros_like(values)),
+    "last_update": lambda honest, last, _: _like(honest, lambda name, values: last.get(name, np.zeros_like(values))),
+    "backdoor": lambda honest, _last, _: dict(honest),
+    "none": lambda honest, _last, _: dict(honest),
+}
+"""What the liar makes of its honest answer and the round's update before. `copy` sends the parameters back as they
+were, `last_update` the change of the round before; the answer with a backdoor is computed on marked rows."""
+TARGETS: Final = dict.fromkeys(("noise", "sign_flip", "copy", "last_update"), "<= 0.2")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`paid` are a holder's mean pay a round over the honest holders' mean; `errors` of a share, standard errors."""
+
+    paid: float
+    accuracy: float
+    fooled: float
+    error: float
+
+
+def marked(rows: Rows) -> Rows:
+    """Returns the rows with the backdoor's mark and its digit."""
+    x, y = rows[0].copy(), np.full_like(rows[1], TARGET)
+    x[:, :MARK] = 1.0
+    return x, y
+
+
+def _half_marked(rows: Rows) -> Rows:
+    half, (x, y) = len(rows[1]) // 2, marked(rows)
+    return np.concatenate([rows[0][:half], x[half:]]), np.concatenate([rows[1][:half], y[half:]])
+
+
+def play(scene: Holders, lie: str, liar: int) -> Outcome:
+    """Plays all rounds with one liar, and pays each by worth."""
+    count, generator = len(scene.theirs), np.random.default_rng(scene.seed)
+    rule, settings = configured("mean", {}, count, count)
+    sgd, told = optimizer("sgd"), [private_jobs.counted(len(y), 1, CAP) for _, y in scene.theirs]
+    move, scales = OptimizerStep(sgd, sgd.Settings()), private_jobs.scales(told)
+    recipe = Recipe(scene.layout, codec("fp32"), rule, settings, BOUND, count)
+    state, last, pay, errors = begin(scene.layout, scene.first, move), dict[str, np.ndarray](), [0] * count, []
+    earlier = deque[Answer](maxlen=KNOWN)
+    own = _half_marked(scene.theirs[liar]) if lie == "backdoor" else None
+    for number in range(ROUNDS):
+        said = [scene.answer(state.tensors, number, one, own if one == liar else None) for one in range(count)]
+        said[liar] = LIES[lie](said[liar], last, generator)
+        answers = [MergedAnswer(scene.packed(one), b"", scale) for one, scale in zip(said, scales, strict=True)]
+        steps = GroupSteps(scene.layout, codec("fp32"), state.tensors, answers, 1.0, tuple(earlier))
+        worths = _worths(scene, steps, number)
+        for one, share in enumerate(worths.shares):
+            pay[one] += FLOOR + shapley.pay(share, count, Units(CEILING - FLOOR))
+        whole = math.fsum(max(0.0, value) for value in worths.values)
+        errors.append(mean(worths.errors) / whole if whole else math.nan)
+        last = merge(recipe, answers)
+        earlier.appendleft(state.tensors)
+        state = apply(scene.layout, state, last, move, 1.0)
+    honest = mean(paid for one, paid in enumerate(pay) if one != liar)
+    return Outcome(pay[liar] / honest, *_left(scene, state.tensors), mean(errors))
+
+
+def _worths(scene: Holders, steps: GroupSteps, number: int) -> Worths:
+    seed = Hash((1000 * scene.seed + number).to_bytes(32, "big"))
+    drawn = shapley.orders(len(steps.answers), DRAWS, seed)
+    return steps.worths(drawn, lambda parameters: scene.measured(parameters, scene.own).loss)
+
+
+def _left(scene: Holders, parameters: Answer) -> tuple[float, float]:
+    """Returns the accuracy, and the part of the other digits that the backdoor's mark turns into its own."""
+    others = scene.own["y"] != TARGET
+    x, y = marked((scene.own["x"][others], scene.own["y"][others]))
+    fooled = scene.measured(parameters, {"x": x, "y": y}).values["accuracy"]
+    return scene.measured(parameters, scene.own).values["accuracy"], fooled
+
+
+def measure() -> Iterator[Figure]:
+    scenes = {seed: Holders(seed) for seed, _ in PLAYS}
+    played = {lie: [play(scenes[seed], lie, liar) for seed, liar in PLAYS] for lie in LIES}
+    for lie, found in played.items():
+        name, unit = f"{PREFIX}{lie}", "of an honest holder's pay"
+        note = f"liars: {', '.join(f'{one.paid:.3f}' for one in found)}; a share's standard error "
+        note += f"{mean(one.error for one in found):.4f} of 1; {4 * DRAWS * 10} groups a round"
+        yield Figure(f"{name}.share", mean(one.paid for one in found), unit, target=TARGETS.get(lie, ""), note=note)
+        if lie == "none":
+            continue
+        lost = 100 * mean(honest.accuracy - one.accuracy for honest, one in zip(played["none"], found, strict=True))
+        yield Figure(f"{name}.accuracy_lost", lost, "points", note="one liar of ten, weighted mean, norm bound 10")
+    for lie in ("backdoor", "none"):
+        fooled = mean(one.fooled for one in played[lie])
+        yield Figure(f"{PREFIX}{lie}.fooled", fooled, "of the other digits", note="held-out rows with the mark")

@@ -1,0 +1,48 @@
+"""Pays the floor for every accepted answer, and more for what its worth turns out to be once its round is merged.
+
+    pay = floor + (ceiling - floor) * min(1, n * share / 2)
+
+An answer's share of a round of n is measured on the requester's own rows (rules.shapley). The floor is the price that
+offers promise and that nothing depends on; the rest is what the requester measures and nobody can check, as it is for
+rows that stay with their holders. A round pays the mean of floor and ceiling for each answer at most, and reservations
+cover the ceiling.
+"""
+
+from pydantic import Field, model_validator
+
+from gradmarket.market.fields import AmountField
+from gradmarket.market.rules import pricing
+from gradmarket.market.rules.pricing import Past, PricedWork
+from gradmarket.market.terms import Amount
+
+MOST_DRAWS = 100
+
+
+class Settings(pricing.Settings):
+    PRICES = ("floor", "ceiling")
+    floor: AmountField
+    ceiling: AmountField
+    draws: int = Field(default=4, ge=1, le=MOST_DRAWS)
+    """Pairs of orders in which a round's answers are added up: each measures four times as many groups as it has."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Settings":
+        if not self.floor < self.ceiling:
+            raise ValueError("ceiling: not above the floor")
+        return self
+
+    @property
+    def later(self) -> Amount:
+        return Amount(self.ceiling - self.floor)
+
+
+def most(settings: Settings) -> Amount:
+    return settings.ceiling
+
+
+def least(settings: Settings, _work: PricedWork | None) -> Amount:
+    return settings.floor
+
+
+def price(settings: Settings, _work: PricedWork, _past: Past | None) -> Amount:
+    return settings.floor

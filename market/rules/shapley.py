@@ -1,0 +1,97 @@
+"""What each of a round's answers is worth: its Shapley value in the game of who lowers the requester's own loss.
+
+The game of a round of n answers: a group S of them has the value v(S), by how much the loss on the requester's rows
+falls when the group's sum alone is applied; v of nobody is 0. The Shapley value of an answer (Shapley 1953) is what it
+adds to the group of those before it, averaged over all orders. Values add up to v of all, equal answers have equal
+ones, and an answer that changes nothing has 0. Here orders are drawn at random in pairs, each with its reverse
+(Castro, Gomez, Tejada 2009; Mitchell et al. 2022, "Sampling permutations for Shapley value estimation", for the pairs).
+The mean over them is unbiased, for it is one over each order alone, and its error is told.
+
+A group's value is bounded by the loss before on both sides, so that one answer that ruins the model is not worth more
+below nothing than an honest one can be above it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.terms import Hash, Units
+
+MOST_VALUES: Final = 2000
+"""Most groups that are measured in a round."""
+USUAL: Final = 2
+"""An answer of so many times the mean share is paid the ceiling; so the mean is half-way from the floor at most."""
+
+
+class Worths(NamedTuple):
+    """By answer: the estimated Shapley value, and the standard error of the estimate."""
+
+    values: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Returns what each has of all that is above nothing: from 0 to 1, together 1 at most."""
+        gains = [max(0.0, value) for value in self.values]
+        whole = math.fsum(gains)
+        return tuple(min(1.0, gain / whole) if whole > 0.0 else 0.0 for gain in gains)
+
+
+def lesser(one: Worths, other: Worths) -> Worths:
+    """Returns for each answer the smaller of two values, with its error."""
+    chosen = [min(pair) for pair in zip(zip(*one, strict=True), zip(*other, strict=True), strict=True)]
+    return Worths(tuple(value for value, _ in chosen), tuple(error for _, error in chosen))
+
+
+def bounded(before: float, after: float) -> float:
+    """Returns a group's value from the losses before and after its step: from minus the loss before to all of it.
+
+    A loss that is not finite counts as one twice as high as before.
+    """
+    if not math.isfinite(before) or before <= 0.0:
+        return 0.0
+    return max(-before, min(before, before - after)) if math.isfinite(after) else -before
+
+
+def orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
+    """Returns `draws` pairs of orders of `count` answers, each with its reverse: the same from the same seed."""
+    drawn = []
+    for draw in range(draws):
+        keys = [tagged("order", seed, draw.to_bytes(8, "big"), one.to_bytes(8, "big")) for one in range(count)]
+        order = tuple(sorted(range(count), key=keys.__getitem__))
+        drawn += [order, order[::-1]]
+    return drawn
+
+
+def values(drawn: Sequence[Sequence[int]], gains: Callable[[Sequence[int]], Sequence[float]]) -> Worths:
+    """Returns the estimate from pairs of orders. `gains` gives v of each prefix of an order, the shortest first."""
+    found = [_added(order, gains(order)) for order in drawn]
+    pairs = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in zip(found[::2], found[1::2], strict=True)]
+    means = tuple(math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    spread = (_error(column, mean) for column, mean in zip(zip(*pairs, strict=True), means, strict=True))
+    return Worths(means, tuple(spread))
+
+
+def _added(order: Sequence[int], gains: Sequence[float]) -> list[float]:
+    """Returns by answer what it adds to those before it."""
+    added = [0.0] * len(order)
+    for one, (less, more) in zip(order, pairwise((0.0, *gains)), strict=True):
+        added[one] = more - less
+    return added
+
+
+def _error(column: Sequence[float], mean: float) -> float:
+    """Returns the standard error of the mean; infinite where a single pair says nothing of it."""
+    if len(column) < 2:
+        return math.inf
+    return math.sqrt(math.fsum((one - mean) ** 2 for one in column) / (len(column) * (len(column) - 1)))
+
+
+def pay(share: float, count: int, most: Units) -> Units:
+    """Returns what an answer of this share of a round of `count` is paid by worth, in whole units, `most` at most.
+
+    The answers of a round together get half of count times `most` at most.
+    """
+    return Units(min(int(most), math.floor(most * (share * count / USUAL))))

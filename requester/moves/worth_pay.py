@@ -1,0 +1,110 @@
+"""Pays a round's answers by what they were worth, where the job's price says so (rules.shapley, pricing.worth).
+
+What is measured is the loss on the requester's own rows, in the runner's child, before the transaction that closes the
+round. Draws come from the job's secret, so that a round that is measured again after a crash gives the same.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.market.data.manifest import parsed
+from gradmarket.market.errors import MarketError
+from gradmarket.market.gradient.arrays import Arrays
+from gradmarket.market.job import Publication
+from gradmarket.market.rules import secrets, shapley
+from gradmarket.market.rules.group_worth import KNOWN, GroupSteps
+from gradmarket.market.rules.shapley import Worths
+from gradmarket.market.terms import Digest, RoundState, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import evaluation, replay
+from gradmarket.requester.moves.replay import MergeInputs
+from gradmarket.requester.store import earned_rows, jobs
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.tables import Job, Replica, Round
+from gradmarket.requester.store.work import Work
+
+UNMEASURED: Final = Worths((), ())
+
+
+@dataclass(frozen=True)
+class WorthFound:
+    """`error`: why nothing could be measured, so that the floor is all that is paid."""
+
+    worths: Worths = UNMEASURED
+    error: str = ""
+
+
+def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Publication) -> WorthFound:
+    """Returns what each answer of a merge is worth, in the order of its answers; nothing where it is not paid by it."""
+    settings, wanted = inputs.spec.by_worth, inputs.spec.evaluation
+    if settings is None or wanted is None:
+        return WorthFound()
+    with context.reading() as reader:
+        job = reader.get_one(Job, job_id)
+        seed = secrets.tagged("worth", job.secret, inputs.number.to_bytes(8, "big"))
+        earlier = jobs.started_from(reader, job_id, inputs.number, KNOWN)
+    manifest = parsed(context.blobs.read(publication.manifest))
+    partition = manifest.named(wanted.partition)
+
+    def loss(parameters: Arrays) -> float:
+        return context.modelling.evaluate(context.blobs, publication, parameters, manifest, partition)["loss"]
+
+    try:
+        with ExitStack() as stack:
+            steps = _steps(context, inputs, stack, earlier)
+            return WorthFound(steps.worths(shapley.orders(len(steps.answers), settings.draws, seed), loss))
+    except MarketError as error:
+        return WorthFound(error=f"round {inputs.number}: what its answers are worth cannot be measured: {error}"[:1000])
+
+
+def _steps(context: Context, inputs: MergeInputs, stack: ExitStack, earlier: Sequence[Digest]) -> GroupSteps:
+    recipe, before = inputs.recipe, evaluation.loaded(context, inputs.before.parameters)
+    known = [evaluation.loaded(context, digest) for digest in earlier if context.blobs.has(digest)]
+    answers = inputs.opened(context.blobs, stack)
+    return GroupSteps(recipe.layout, recipe.codec, before, answers, replay.rate_of(inputs), known)
+
+
+def pay(context: Context, job_id: str, number: int, found: WorthFound, now: float) -> None:
+    """Writes what the answers of a round that is being merged are worth, and new vouchers, once for each.
+
+    Nobody is paid beyond its reservation: who took that back before the round closed has the floor.
+    """
+    with context.begin() as work:
+        job, row = locked(work, Job, job_id), work.get_one(Round, (job_id, number))
+        if row.state != RoundState.MERGING:
+            return
+        tasks, later = jobs.used_tasks(work, job_id, number), jobs.covered(job) - job.price
+        paid = earned_rows.by_worth(work, [task.id for task in tasks])
+        shares = found.worths.shares
+        if found.error or paid or len(shares) != len(tasks):
+            _tell_fault(work, job_id, number, found.error, now)
+            return
+        replicas = [work.get_one(Replica, task.uploader or "") for task in tasks]
+        accounts = earned_rows.lock(work, [(job_id, replica.worker) for replica in replicas])
+        amounts = dict[str, str]()
+        for task, replica, share in zip(tasks, replicas, shares, strict=True):
+            account = accounts[job_id, replica.worker]
+            units = min(shapley.pay(share, len(tasks), Units(later)), account.reserved - account.earned)
+            if units > 0:
+                root = hash_of(Digest(replica.root or ""))
+                earned_rows.earn(work, account, task, replica, root, now, worth=units)
+                account.voucher_signature = context.voucher(job, account)
+                amounts[replica.worker] = str(units * int(job.unit))
+        error = math.fsum(found.worths.errors) / len(tasks)
+        tell(work, job_id, "paid_by_worth", now, round=number, amounts=amounts, error=_told(error))
+        work.notify("settle")
+
+
+def _tell_fault(work: Work, job_id: str, number: int, error: str, now: float) -> None:
+    if error:
+        tell(work, job_id, "worth_unmeasured", now, round=number, reason=error)
+
+
+def _told(error: float) -> float | None:
+    """JSON has no infinity: of a single pair of orders the error is unknown."""
+    return error if math.isfinite(error) else None

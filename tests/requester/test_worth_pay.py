@@ -1,0 +1,173 @@
+"""Answers paid by what they are worth on the requester's rows, over a floor: who gets what, and where it stands."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradmarket.data.pack import Cut, pack
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.model import tensors
+from gradmarket.market.terms import Digest, JobState, ReplicaState
+from gradmarket.requester.moves import drift
+from gradmarket.requester.store import earned_rows, holders, jobs, workers
+from gradmarket.requester.store.tables import Task
+from gradmarket.sdk.model import published
+from tests.databases import BOTH
+from tests.requester.books import check_books
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.market_workers import HONEST, SIGN_FLIP, Behaviour, scaled
+from tests.requester.test_private_jobs import holder, listed
+
+pytestmark = BOTH
+
+FLOOR, CEILING = 4, 1004
+WORTH = {"name": "worth", "floor": str(FLOOR), "ceiling": str(CEILING), "draws": 2}
+
+
+class Scaling(nn.Module):
+    """Parameters and buffers of the floor's model; its loss is least where all weights are nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0, 3.0, -4.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.w
+
+
+def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
+    """A private job of so many holders that is paid by worth, its evaluation a real document over real rows."""
+    x = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
+    rows = {"x": x, "y": np.zeros((16, 4), np.float32)}
+    made, packed = published(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
+    document = document or made.document
+    blobs = [document, packed.body, *packed.files.values()]
+    market: MarketFixture = new_floor(
+        **{
+            "data": listed(count, manifest=packed.digest),
+            "evaluation": {"partition": "test", "metric": "loss"},
+            "price": WORTH,
+            "rounds": 3,
+            "tasks_per_round": count,
+            "published": {"document": blob_digest(document), "manifest": packed.digest},
+        }
+        | spec
+    )
+    for blob in blobs:
+        market.context.blobs.put(blob)
+    return market
+
+
+def test_who_lowers_the_loss_is_paid_more_and_who_does_not_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = floor_of(new_floor, 4, rounds=1)
+    honest = [holder(market) for _ in range(2)]
+    idle, flipped = holder(market, scaled(0.0)), holder(market, SIGN_FLIP)
+    market.play()
+    assert market.state() == JobState.FINISHED, market.the_job().reason
+    earned = market.earned()
+    assert earned[idle.address] == earned[flipped.address] == FLOOR
+    assert all(earned[one.address] > 25 * FLOOR for one in honest)
+    assert sum(earned.values()) <= 4 * (FLOOR + CEILING) // 2
+    check_books(market)
+    told = market.events("paid_by_worth")
+    assert [one["round"] for one in told] == [0]
+    assert all(set(one["amounts"]) == {worker.address for worker in honest} for one in told)
+
+
+def test_who_sends_the_last_update_back_is_paid_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """From the second round on: before there is no update to send."""
+    market = floor_of(new_floor, 3, rounds=4)
+
+    def last_update(answer: dict[str, np.ndarray], _address: str) -> dict[str, np.ndarray]:
+        done = [row for row in market.rounds() if row.updated]
+        if not done:
+            return answer | {"w": np.zeros(4, np.float32)}
+        before, after = (market_parameters(market, digest) for digest in (done[-1].parameters, done[-1].updated))
+        return answer | {"w": ((before - after) / np.float32(0.125)).astype(np.float32)}
+
+    for _ in range(2):
+        holder(market)
+    copier = holder(market, Behaviour(last_update))
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned()[copier.address] <= 4 * FLOOR + 4, "rounding leaves a few units at most"
+    check_books(market)
+
+
+def market_parameters(market: MarketFixture, digest: str) -> np.ndarray:
+    return tensors.unpack(market.context.blobs.read(Digest(digest)))["w"]
+
+
+def test_a_reservation_covers_the_ceiling_and_a_promise_names_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = floor_of(new_floor, 2)
+    enough, short = (market.worker(reserved=units) for units in (CEILING, CEILING - 1))
+    for one in (enough, short):
+        with market.context.begin() as work:
+            holders.join(work, market.job, one.address, None, market.clock())
+    market.gather()
+    assert market.replicas(enough)
+    assert not market.replicas(short), "the floor alone would be covered"
+    assert {task.offer.price for task in market.all(Task)} == {FLOOR}
+    with market.reading() as reader:
+        standing = workers.standings(reader, market.the_job())[enough.address]
+        assert jobs.covered(market.the_job()) == CEILING
+    assert standing.in_flight == CEILING
+
+
+def test_nobody_is_paid_beyond_its_reservation(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = floor_of(new_floor, 2, rounds=1)
+    both = [holder(market) for _ in range(2)]
+    market.gather()
+    paid = both[0].address
+    with market.context.begin() as work:
+        earned_rows.account(work, market.job, paid).reserved = FLOOR + 1
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned()[paid] == FLOOR + 1
+    assert {one.address for one in both} == set(market.earned())
+    check_books(market)
+
+
+def test_what_cannot_be_measured_is_paid_the_floor_and_told(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = floor_of(new_floor, 2, rounds=1, document=b"no document")
+    both = [holder(market) for _ in range(2)]
+    market.until(lambda: market.events("worth_unmeasured"))
+    assert market.earned() == {one.address: FLOOR for one in both}
+    assert not market.events("paid_by_worth")
+
+
+def test_a_crash_between_pay_and_close_pays_once(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    market = floor_of(new_floor, 2, rounds=1)
+    both = [holder(market) for _ in range(2)]
+    whole = drift.contributions
+
+    def killed(*_args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(drift, "contributions", killed)
+    with pytest.raises(KeyboardInterrupt):
+        market.play()
+    first = market.earned()
+    assert all(first[one.address] > FLOOR for one in both)
+    monkeypatch.setattr(drift, "contributions", whole)
+    market.crash()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == first
+    check_books(market)
+
+
+def test_two_runs_measure_the_same(new_floor) -> None:  # type: ignore[no-untyped-def]
+    told = []
+    for _ in range(2):
+        market = floor_of(new_floor, 3, rounds=2)
+        for behaviour in (HONEST, scaled(0.5), SIGN_FLIP):
+            holder(market, behaviour)
+        market.play()
+        assert all(replica.state == ReplicaState.PAYABLE for replica in market.replicas())
+        told.append(json.dumps(market.events("paid_by_worth"), sort_keys=True))
+    assert told[0] == told[1]
