@@ -32,7 +32,10 @@ def fault(alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bo
 def seen(private: bool) -> str:
     """Returns who sees what of a job, in words."""
     if private:
-        return "Holders see the model of this job. Rows stay with them; the service sees what each answers."
+        return (
+            "Workers see the model of this job and what it is measured on. "
+            "The holders' rows stay with them; the service sees what each answers."
+        )
     return "Workers see the model and the training data of this job."
 
 

@@ -72,21 +72,27 @@ def recipe(spec: JobSpec, job: Job) -> Recipe:
 
 def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:
     spec, tasks = jobs.spec(job), jobs.used_tasks(reader, job.id, row.number)
+    answers = tuple((task.payload or Digest(""), task.offer.seed) for task in tasks)
+    noise = _noise(spec, job, row.number, sorted(blob for blob, _ in answers))
     return MergeInputs(
         before=_version(reader, row),
         spec=spec,
-        recipe=replace(recipe(spec, job), noise=_noise(spec, job, row.number)),
+        recipe=replace(recipe(spec, job), noise=noise),
         counters=facts_of(job).counters,
-        answers=tuple((task.payload or Digest(""), task.offer.seed) for task in tasks),
+        answers=answers,
         scales=holders.scales(reader, job, tasks),
     )
 
 
-def _noise(spec: JobSpec, job: Job, number: int) -> Noise | None:
-    """Returns the noise of a round, by a seed that never leaves the service: who knew it would take the noise off."""
+def _noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> Noise | None:
+    """Returns the noise of a round, by a seed that never leaves the service: who knew it would take the noise off.
+
+    Other answers get other noise: after a restored backup the round is computed again, and of two models with the same
+    noise the difference has none.
+    """
     if spec.privacy is None:
         return None
-    seed = secrets.tagged("noise", job.secret, number.to_bytes(8, "big"))
+    seed = secrets.tagged("noise", job.secret, number.to_bytes(8, "big"), *map(str.encode, answers))
     return Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)
 
 

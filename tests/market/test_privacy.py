@@ -59,6 +59,19 @@ def test_the_rounds_allowed_are_the_most_that_fit(multiplier: float, epsilon: fl
     assert spent(multiplier, delta, rounds) <= epsilon < spent(multiplier, delta, rounds + 1)
 
 
+@pytest.mark.parametrize("multiplier", [0.0, 1e-300, 1e-100, 9e-4, 2e6, math.inf])
+def test_noise_of_no_use_is_refused_in_words(multiplier: float) -> None:
+    """Far too little of it overflowed the accountant."""
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        Privacy(noise_multiplier=multiplier, epsilon=1e4, delta=0.999)
+
+
+@pytest.mark.parametrize("multiplier", [1e-3, 6e-3, 1e6])
+@pytest.mark.parametrize("delta", [1e-15, 0.5, 1 - 1e-15])
+def test_every_multiplier_that_is_taken_is_counted(multiplier: float, delta: float) -> None:
+    assert 0.0 <= spent(multiplier, delta, 1) <= spent(multiplier, delta, 10**6) < math.inf
+
+
 def test_noise_is_normal_and_a_seed_alone_decides_it() -> None:
     drawn = normal(SEED, 0, 200_000)
     assert stats.kstest(drawn, "norm").pvalue > 1e-4

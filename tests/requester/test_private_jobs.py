@@ -14,8 +14,9 @@ from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire import LeaseReturn
+from gradmarket.requester.moves import replay
 from gradmarket.requester.store import holders, newcomers, progress, visibility
-from gradmarket.requester.store.tables import Audit, Job
+from gradmarket.requester.store.tables import Audit, Job, Round, Task
 from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters
@@ -306,3 +307,24 @@ def test_a_private_job_may_pay_by_worth() -> None:
 def test_worth_is_refused_where_it_cannot_be_measured(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         JobSpec.model_validate(WORTH | changed)
+
+
+def test_other_answers_of_a_round_get_other_noise(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """A restored service has the round answered again: with the same noise, the difference of both models has none."""
+    market = new_floor(data=listed(2), rounds=2, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
+    holder(market), holder(market)
+    market.until(lambda: len(market.rounds()) > 1)
+
+    def noise(number: int = 0) -> bytes:
+        with market.reading() as reader:
+            row = reader.get_one(Round, (market.job, number))
+            found = replay.inputs_of(reader, reader.get_one(Job, market.job), row).recipe.noise
+        assert found is not None
+        return bytes(found.seed)
+
+    once = noise()
+    assert noise() == once != noise(1)
+    with market.context.begin() as work:
+        task = work.get_one(Task, next(task.id for task in market.tasks() if task.payload))
+        task.payload = Digest("blake3:" + "ab" * 32)
+    assert noise() != once
