@@ -1,10 +1,8 @@
 """Merges the accepted gradients of a round, applies the update, evaluates the new parameters, and closes the round."""
 
-import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from sqlalchemy import select
 
@@ -20,6 +18,7 @@ from gradmarket.requester.moves import (
     drift,
     evaluation,
     left_tasks,
+    merge_trouble,
     next_round,
     part_merge,
     replay,
@@ -36,7 +35,6 @@ from gradmarket.requester.store.work import RowReader
 from gradmarket.requester.tracing import span
 
 TOPIC = "aggregate"
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
@@ -67,27 +65,8 @@ def run(context: Context, job_id: str) -> float | None:
     with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
-        try:
+        with merge_trouble.said(context, job_id):
             return _run(context, job_id)
-        except Exception as error:
-            _say_why(context, job_id, f"the newest round cannot be merged: {_told(error)}")
-            raise
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in FULL:
-        return "the disk of the service's data folder (GRADMARKET_DATA) is full: make room on it"
-    return f"{type(error).__name__}: {error}"
-
-
-def _say_why(context: Context, job_id: str, reason: str) -> None:
-    """Writes on the job, once for each reason, why its merge fails; the merge is tried again at every sweep."""
-    shortened = reason.replace("\0", "")[:1000]
-    with context.begin() as work:
-        job = locked(work, Job, job_id)
-        if job.state == JobState.RUNNING and job.reason != shortened:
-            job.reason = shortened
-            tell(work, job_id, "merge_failed", context.clock(), reason=shortened)
 
 
 def _run(context: Context, job_id: str) -> float | None:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from gradmarket.market.errors import NotFound
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import part_merge
+from gradmarket.requester.moves import merge_trouble, part_merge
 from gradmarket.requester.store import merge_part_rows
 from gradmarket.requester.store.locks import alone
 from gradmarket.requester.store.work import RowReader
@@ -21,5 +22,15 @@ def run(context: Context, row_id: str) -> float | None:
     with alone(context.sessions, CALLED + row_id) as mine:
         if not mine:
             return context.settings.sweep_s
-        part_merge.do(context, int(row_id))
+        _do(context, int(row_id))
     return None
+
+
+def _do(context: Context, number: int) -> None:
+    """Does a part. A blob that is gone is no trouble yet: one process merges the round then, and says what it lacks."""
+    with context.reading() as reader:
+        job_id = merge_part_rows.job_of(reader, number)
+    if job_id is None:
+        return
+    with merge_trouble.said(context, job_id, but=NotFound):
+        part_merge.do(context, number)

@@ -27,6 +27,11 @@ def to_do(reader: RowReader, called: str) -> Sequence[str]:
     return [str(number) for number in reader.session.scalars(asked.order_by(MergePart.id).limit(AT_ONCE))]
 
 
+def job_of(reader: RowReader, part: int) -> str | None:
+    """Returns the job of a part; None where the part is gone."""
+    return reader.session.scalar(select(MergePart.job_id).where(MergePart.id == part))
+
+
 def of_round(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]:
     """Returns the parts of one merge: squares, then steps, each in the order of their ranges."""
     rows = select(MergePart).where(MergePart.job_id == job_id, MergePart.round == number)
@@ -36,6 +41,12 @@ def of_round(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]
 def begin(
     work: Work, job_id: str, number: int, step: bool, ranges: Iterable[slice], factor: float | None = None
 ) -> None:
+    """Asks for parts, unless they are asked for already. The caller has locked the job.
+
+    On PostgreSQL who lost its connection is not alone with the job's merges any more, and does not know it yet.
+    """
+    if any(row.step == step for row in of_round(work, job_id, number)):
+        return
     about = {"job_id": job_id, "round": number, "step": step, "factor": factor}
     for part in ranges:
         work.add(MergePart(start=part.start, stop=part.stop, **about))

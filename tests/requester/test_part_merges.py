@@ -10,9 +10,10 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester.engine import run_once
-from gradmarket.requester.moves import part_merge, snapshots
+from gradmarket.requester.moves import part_merge, replay, snapshots
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.stages import aggregate, parts, rollback
+from gradmarket.requester.store import merge_part_rows
 from gradmarket.requester.store.locks import alone
 from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
 from tests.databases import BOTH
@@ -237,3 +238,48 @@ def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
     assert market.all(MergePart) == market.all(UnneededBlob) == []
     assert blobs_of(market) <= named(market)
     assert all(row.state in (RoundState.CLOSED, RoundState.REWOUND) for row in market.all(Round))
+
+
+@BOTH
+def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor) -> None:
+    """Twice as many would be joined to parameters of twice the length, and the round would never close."""
+    alone = played(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
+    market = shared(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    with market.reading() as reader:
+        job, row = reader.get_one(Job, market.job), reader.get_one(Round, (market.job, 0))
+        inputs = replay.inputs_of(reader, job, row)
+    for step in (False, True, True):
+        part_merge._request(market.context, market.job, inputs, step, None)
+    asked = [(row.step, row.start, row.stop) for row in market.all(MergePart)]
+    assert len(asked) == len(set(asked))
+    with market.context.begin() as work:
+        for part in merge_part_rows.of_round(work, market.job, 0):
+            if part.step:  # asked for without its factor
+                work.session.delete(part)
+    market.stages = (*STAGES, parts)
+    assert played(market) == alone
+
+
+def test_a_part_that_fails_says_why_on_the_job_until_it_is_done(new_floor: NewFloor) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    payload = Digest(market.tasks()[0].payload or "")
+    (path,) = (market.folder / "blobs").glob(f"??/{payload.removeprefix('blake3:')}")
+    whole = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(whole[:8])
+    with market.context.reading() as reader:
+        first, *_ = parts.ready(reader, 0.0)
+    for _ in range(2):
+        assert run_once(market.context, parts, first) == market.settings.sweep_s
+    assert "the newest round cannot be merged" in market.why_waiting()
+    assert len(market.events("merge_failed")) == 1, "told once"
+    path.write_bytes(whole)
+    market.stages = (*STAGES, parts)
+    played(market)
+    assert market.the_job().reason == "all rounds are done"
