@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +47,13 @@ PREFIX = "private."
 ROUNDS, SEEDS, BOUND, CAP = 30, range(2), 10.0, 200
 NOISES: Final = {"noise_0.1": (0.1, 1.0), "noise_1": (1.0, 1.0)}
 """By name: the noise multiplier, and the norm bound that it is of."""
+
+
+class Peer(NamedTuple):
+    """`seconds`: from the end of the first round to the end of the last."""
+
+    accuracy: float
+    seconds: float
 
 
 class Holders:
@@ -96,8 +103,8 @@ class Holders:
     def packed(self, answer: Arrays, bound: float = BOUND) -> Bytes:
         return bounded.encoded(self.layout, answer, codec("fp32"), b"", (), bound)
 
-    def flowers(self) -> float | None:
-        """Returns the accuracy of Flower's FedAvg after as many rounds; None where it is not installed."""
+    def flowers(self) -> Peer | None:
+        """Returns what Flower's FedAvg comes to in as many rounds; None where it is not installed."""
         python = ENVIRONMENTS / "flower" / "bin" / "python"
         if not python.exists():
             return None
@@ -114,13 +121,13 @@ class Holders:
             )
         if done.returncode or not done.stdout.strip():
             raise RuntimeError(f"Flower failed: {done.stderr[-500:]}")
-        return float(done.stdout.strip().splitlines()[-1])
+        return Peer(*map(float, done.stdout.strip().splitlines()[-1].split()))
 
 
 def measure() -> Iterator[Figure]:
     scenes = [Holders(seed) for seed in SEEDS]
     ours, flowers = [scene.accuracy() for scene in scenes], [scene.flowers() for scene in scenes]
-    theirs = [found for found in flowers if found is not None]
+    theirs = [found.accuracy for found in flowers if found is not None]
     note = f"seeds: {', '.join(f'{one:.3f}' for one in ours)}"
     if theirs:
         note += f"; Flower {mean(theirs):.3f}: {', '.join(f'{one:.3f}' for one in theirs)}"

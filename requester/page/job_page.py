@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
+from gradmarket.market.views.job_views import PrivacyView
 from gradmarket.requester.api.traffic import Traffic, traffic_of
+from gradmarket.requester.api.views.job_views import privacy_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.page.measured import PageMeasures
 from gradmarket.requester.page.sentences import Sentence, sentence
@@ -49,6 +51,8 @@ class Money:
     """Amounts as people write them. `back` comes back to the requester if nothing more is earned."""
 
     price: str
+    at_most: str
+    """What worth may raise the price to; empty where it is paid as it is."""
     deposited: str
     earned: str
     reserved: str
@@ -85,6 +89,7 @@ class JobPage:
     replicas: dict[str, int]
     traffic: Traffic
     covered: Covered | None
+    privacy: PrivacyView | None
     curve: dict[str, list[float | int | None]]
     events: list[EventLine]
     newest_event: int
@@ -112,6 +117,7 @@ def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> 
         replicas=dict(standing.replicas),
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
         covered=standing.covered,
+        privacy=privacy_view(spec.privacy, closed[-1].number + 1 if closed else 0) if spec.privacy else None,
         curve=_curve(closed),
         events=events,
         newest_event=events[0].id if events else 0,
@@ -131,6 +137,7 @@ def _money(context: Context, reader: RowReader, job: Job, known: PageMeasures) -
     back = max(0, job.deposited - earned - reserved - job.refunded)
     return Money(
         price=token.text(job.price * unit),
+        at_most=token.text(jobs.covered(job) * unit) if jobs.spec(job).price.later else "",
         deposited=token.text(job.deposited * unit),
         earned=token.text(earned * unit),
         reserved=token.text(reserved * unit),

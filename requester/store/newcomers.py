@@ -11,7 +11,7 @@ from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
-from gradmarket.requester.store import ballots, jobs, progress, tasks, workers
+from gradmarket.requester.store import ballots, holders, jobs, progress, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.work import RowReader
 
@@ -133,12 +133,15 @@ _IDLE: Final = workers.PRESENT.where(
 
 
 def _openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
-    """Returns open tasks with the number of places that nobody holds."""
+    """Returns open tasks with the number of places that nobody holds, and who may not take them (store.holders)."""
     open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN)
     rows = reader.session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
-    replicas = tasks.replicas_of(reader, rows)
+    replicas, busy = tasks.replicas_of(reader, rows), holders.busy(reader, job, {task.round for task in rows})
     return [
-        (progress.opening_for(job, task, replicas[task.id], mixable), progress.missing(task, replicas[task.id]))
+        (
+            progress.opening_for(job, task, replicas[task.id], mixable, busy[task.round]),
+            progress.missing(task, replicas[task.id]),
+        )
         for task in rows
     ]
 

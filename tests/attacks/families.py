@@ -34,6 +34,7 @@ FAMILIES: Final = (
     "crowds",
     "jobfaults",
     "bounds",
+    "private",
 )
 ABREAST: Final = 3
 

@@ -97,4 +97,9 @@ LINES: Final = (
     "a revoked token",
     "parameters for strangers",
     "the chain's node dies",
+    "a holder that answers without its rows",
+    "who takes part in a private job",
+    "an answer out of its round",
+    "rows that do not fit their job",
+    "a requester that breaks its word to holders",
 )

@@ -201,7 +201,8 @@ class Posted:
     def compute(self, offer: OfferFields, spoil: Spoil, address: Address, takes: str) -> bytes:
         scene, spec = self.scene, self.spec
         digest = named(scene.parameters) if takes == "stale weights" else digest_of(offer.parameters)
-        chosen = task_rows(parsed(scene.manifest), spec, offer.round, offer.task)
+        own = spec.private is not None
+        chosen = range(spec.step.rows) if own else task_rows(parsed(scene.manifest), spec, offer.round, offer.task)
         batch = {name: np.ascontiguousarray(rows[chosen]) for name, rows in scene.rows.items()}
         step = spec.step
         if takes == "fewer samples":

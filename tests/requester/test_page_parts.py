@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,12 +12,20 @@ from pydantic import ValidationError
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
+from gradmarket.market.rules.privacy import Privacy
 from gradmarket.pages.rendering import ASSETS, moment, short, size, span
-from gradmarket.requester.page import job_form
+from gradmarket.requester.page import job_form, job_page
+from gradmarket.requester.page.measured import PageMeasures
 from gradmarket.requester.page.rendering import render
 from gradmarket.requester.page.sentences import KINDS, sentence
+from gradmarket.requester.store import jobs, progress
+from gradmarket.requester.store.tables import Job
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.test_private_jobs import holder, listed
+from tests.requester.test_worth_pay import floor_of
 
 TOKEN = TokenUnit("GRAD", 18)
+PRIVACY = {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
 
 
 def test_an_event_is_a_sentence_with_its_fields() -> None:
@@ -84,3 +93,37 @@ def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
     own = {"amount.js", "curve.js", "live.js", "proof.js", "steer.js", "submit.js", "token.js", "wallet.js"}
     scripts = {str(path.relative_to(ASSETS)) for path in ASSETS.rglob("*.js")}
     assert scripts - own == {one["file"] for one in named if one["file"].endswith(".js")}
+
+
+def test_a_private_jobs_page_tells_the_epsilon_spent_live(new_floor) -> None:  # type: ignore[no-untyped-def]
+    spent = Privacy.model_validate(PRIVACY)
+    market = new_floor(data=listed(2), rounds=3, tasks_per_round=2, norm_bound=100.0, privacy=PRIVACY)
+    for _ in range(2):
+        holder(market)
+    assert _epsilon(market) == f"0 of {spent.epsilon:g} at delta 1e-05, which allows {spent.rounds} rounds"
+    market.until(lambda: len([row for row in market.rounds() if row.closed_at]) == 2)
+    assert _epsilon(market).startswith(f"{spent.after(2):.3g} of 8")
+    market.play()
+    assert _epsilon(market).startswith(f"{spent.after(3):.3g} of 8")
+    assert spent.after(3) > spent.after(2) > 0.0
+
+
+def test_an_open_jobs_page_tells_no_epsilon_and_one_paid_by_worth_its_ceiling(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    assert "Epsilon" not in _shown(market)
+    assert "by worth" not in _shown(market)
+    assert "to 0.000000000000001004 TEST by worth" in _shown(floor_of(new_floor, 2))
+
+
+def _shown(market: MarketFixture) -> str:
+    with market.reading() as reader:
+        job = reader.get_one(Job, market.job)
+        known = PageMeasures(progress.standing(reader, job, market.clock()), "", jobs.latest_closed(reader, job.id))
+        page = job_page.page(market.context, reader, job, known)
+        return render("job_now.html", page=page)
+
+
+def _epsilon(market: MarketFixture) -> str:
+    told = re.search(r"Epsilon spent of one holder</dt><dd>(.*?)</dd>", _shown(market))
+    assert told is not None
+    return re.sub(r"</?small>", "", told[1])

@@ -128,6 +128,19 @@ def test_five_cheats_on_the_list_do_not_pause_the_job(new_floor) -> None:  # typ
     assert market.earned() == {honest.address: 2 * PRICE}
 
 
+def test_money_is_reserved_for_another_holder_where_one_is_refused(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Neither who was refused nor who answered in the round fills the place that is left."""
+    market = new_floor(data=listed(3), rounds=1, tasks_per_round=2, norm_bound=100.0)
+    cheat, honest = holder(market, scaled(1e6)), holder(market)
+    late = join(market, market.worker(reserved=0))
+    market.until(lambda: market.earned() and market.replicas(cheat)[-1].state == ReplicaState.REJECTED)
+    market.gather()
+    with market.reading() as reader:
+        covered = newcomers.next_covered(reader, reader.get_one(Job, market.job), market.clock())
+    assert covered == [late.address]
+    assert honest.address in market.earned()
+
+
 def test_one_holder_that_reports_a_fault_does_not_pause_the_job(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(2), rounds=1)
     one, other = holder(market), holder(market)
