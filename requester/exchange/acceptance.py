@@ -62,7 +62,7 @@ def book(
 
     A malformed payload is rejected for its whole quorum.
     """
-    kept = {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries if d.found is not None}
+    kept = {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries if d.stored}
     if kept:
         blob_cleanup.keep_still(context, work, kept)
     hands = {own[d.want.replica].hand.task.id: own[d.want.replica].hand for d in deliveries if d.want.replica in own}
@@ -77,7 +77,7 @@ def book(
 def unused(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:
     """Returns the stored payloads that nothing refers to: they came too late, or were not asked for."""
     tasks = {replica: known.hand.task for replica, known in own.items()}
-    stored = [d for d in deliveries if d.found is not None]
+    stored = [d for d in deliveries if d.stored]
     return [d.digest for d in stored if not _is_used(tasks.get(d.want.replica), d.digest)]
 
 

@@ -14,6 +14,8 @@ from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 from gradmarket.requester.exchange.upload_grant import RevealedSketch, UploadGrant
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.store import unneeded
 from gradmarket.requester.tracing import span
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
@@ -38,6 +40,11 @@ class Delivery:
     digest: Digest
     found: Found | None
 
+    @property
+    def stored(self) -> bool:
+        """Whether it is a blob now: what is refused is none, and nobody can ask for it."""
+        return isinstance(self.found, Usable | Diverged)
+
     def leaves(self) -> list[Hash]:
         """Returns the leaves of a well-formed payload (rules.task_windows)."""
         if not self.want.layout.leaves:
@@ -51,7 +58,7 @@ def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
 
 
 def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delivery:
-    """Inspects the payload and stores it durably, unless it was paid before.
+    """Inspects the payload and stores it durably, unless it is refused or was paid before.
 
     Raises Conflict if the bytes are not the committed ones.
     """
@@ -59,9 +66,19 @@ def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delive
         raise Conflict(f"the bytes' root is {arrival.incoming.digest}; committed was {want.root}")
     if want.paid:
         return Delivery(want, arrival.incoming, arrival.incoming.digest, None)
-    finding = _look(want, arrival)
-    with span("keep payload"):
-        return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), finding)
+    delivery = Delivery(want, arrival.incoming, want.root, _look(want, arrival))
+    if delivery.stored:
+        with span("keep payload"):
+            _keep(context, want, arrival.incoming)
+    return delivery
+
+
+def _keep(context: Context, want: UploadGrant, incoming: Incoming) -> None:
+    """Stores it. A holder's answer is let go before that: if nobody books it, it is served to nobody and dropped."""
+    if want.spec.private:
+        with context.begin() as work:
+            unneeded.add(work, want.job, blob_cleanup.PAYLOAD, [incoming.digest], context.clock())
+    context.blobs.keep(incoming)
 
 
 def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:

@@ -31,6 +31,7 @@ class UploadGrant:
 
     replica: str
     task: str
+    job: str
     worker: Address
     root: Digest
     length: int
@@ -85,6 +86,7 @@ def _wanted(context: Context, own: OwnReplica | None, claim: UploadClaim) -> Upl
     return UploadGrant(
         replica=replica.id,
         task=task.id,
+        job=job.id,
         worker=claim.worker,
         root=Digest(replica.root or "") if early is None else early.root,
         length=payload_bytes(layout, codec(spec.uplink.codec)),

@@ -14,7 +14,7 @@ from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Round, UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
 
-PAYLOAD: Final = "payload"
+PAYLOAD: Final = unneeded.PAYLOAD
 SNAPSHOT: Final = "snapshot"
 PARAMETERS: Final = "parameters"
 UPDATE: Final = "update"

@@ -1,11 +1,15 @@
 """Blobs that a job is done with and that are not dropped yet. They are dropped by moves.blob_cleanup."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from sqlalchemy import delete, select
 
 from gradmarket.requester.store.tables import UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
+
+PAYLOAD: Final = "payload"
+"""What a blob was to the job that let it go: an answer. The others are in moves.blob_cleanup."""
 
 
 def add(work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: float, after: int = -1) -> None:

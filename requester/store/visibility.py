@@ -7,8 +7,8 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task, WindowState
+from gradmarket.requester.store import jobs, unneeded
+from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task, UnneededBlob, WindowState
 from gradmarket.requester.store.work import RowReader
 
 FIRST = "publication.parameters"
@@ -35,8 +35,15 @@ def is_answer(reader: RowReader, digest: Digest) -> bool:
 
 
 def is_holders(reader: RowReader, digest: Digest) -> bool:
-    """Whether the blob is a private job's answer, which its holder computed on rows of its own: no route serves it."""
-    of = select(Job).where(exists().where(Task.payload == digest, Task.job_id == Job.id))
+    """Whether the blob is a private job's answer, which its holder computed on rows of its own: no route serves it.
+
+    Its digest is published once it is revealed, so that it is hidden before it is booked, too: let go, as all that a
+    job does not need.
+    """
+    booked = exists().where(Task.payload == digest, Task.job_id == Job.id)
+    row = UnneededBlob
+    let_go = exists().where(row.digest == digest, row.kind == unneeded.PAYLOAD, row.job_id == Job.id)
+    of = select(Job).where(or_(booked, let_go))
     return any(jobs.spec(job).private for job in reader.session.scalars(of))
 
 

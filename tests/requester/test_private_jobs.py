@@ -1,6 +1,7 @@
 """Jobs whose rows stay with their holders: who is drawn, what is refused, what an answer weighs."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,16 @@ from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
-from gradmarket.market.wire import LeaseReturn
+from gradmarket.market.wire import Answer, LeaseReturn
+from gradmarket.requester.exchange import payload_upload
 from gradmarket.requester.moves import replay
+from gradmarket.requester.stages import rollback
 from gradmarket.requester.store import holders, newcomers, progress, visibility
-from gradmarket.requester.store.tables import Audit, Job, Round, Task
+from gradmarket.requester.store.tables import Audit, Job, Round, Task, UnneededBlob
 from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters
-from tests.requester.market_workers import HONEST, IDLE, Behaviour, SimWorker, filled, key_of, scaled
+from tests.requester.market_workers import HONEST, IDLE, WITHHOLDER, Behaviour, SimWorker, filled, key_of, scaled, wants
 
 pytestmark = BOTH
 
@@ -341,3 +344,49 @@ def test_other_answers_of_a_round_get_other_noise(new_floor) -> None:  # type: i
         task = work.get_one(Task, next(task.id for task in market.tasks() if task.payload))
         task.payload = Digest("blake3:" + "ab" * 32)
     assert noise() != once
+
+
+def brought(market: MarketFixture, worker: SimWorker) -> Digest:
+    """Its payload has come, and the service is killed before it is booked; returns the revealed digest."""
+    held = worker.computed(worker.newest())
+    said = Answer(commitment=worker.commitment(held), salt=held.salt, root=held.root)
+    worker.say(answers=[said])
+    want = wants(market, worker, held.lease.replica, held.lease.fence)
+    with market.context.blobs.receive() as incoming:
+        arrival = payload_upload.arriving(want, incoming)
+        arrival.take(held.payload)
+        payload_upload.look(market.context, want, arrival)
+    market.crash()
+    return held.root
+
+
+def test_an_answer_that_is_never_booked_is_served_to_nobody_and_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(2), rounds=1)
+    one = holder(market, WITHHOLDER)
+    market.gather(one)
+    digest = brought(market, one)
+    assert market.context.blobs.has(digest)
+    with market.reading() as reader:
+        assert visibility.is_holders(reader, digest)
+    holder(market)
+    market.lapse(rollback.LEFT_S + 1)
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    assert not market.context.blobs.has(digest)
+    assert market.all(UnneededBlob) == []
+
+
+def test_an_answer_that_is_refused_is_no_blob(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(1), rounds=1, norm_bound=100.0)
+    cheat = holder(market, replace(scaled(1e6), uploads=False))
+    market.gather()
+    assert not market.context.blobs.has(brought(market, cheat))
+
+
+def test_an_answer_that_comes_again_after_the_crash_is_paid(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(1), rounds=1)
+    one = holder(market)
+    market.gather()
+    brought(market, one)
+    market.play()
+    assert (market.state(), market.earned()) == (JobState.FINISHED, {one.address: PRICE})
