@@ -12,6 +12,7 @@ from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.gradient import merge_parts, payload_layout
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.norm import square_sums
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import optimizer
@@ -24,6 +25,7 @@ from gradmarket.market.model import tensors
 from tests.market.gradient_cases import layouts, tensors_of
 
 CLIPS = st.sampled_from([None, 1e-3])
+NOISES = st.sampled_from([None, Noise(3.0, bytes(32))])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,9 +35,11 @@ def _short_shards() -> Iterator[None]:
         yield
 
 
-def merged(layout: Layout, count: int = 3, codec_name: str = "fp32") -> tuple[Shards, dict[str, Any]]:
+def merged(
+    layout: Layout, count: int = 3, codec_name: str = "fp32", noise: Noise | None = None
+) -> tuple[Shards, dict[str, Any]]:
     mean, used = aggregator("mean"), codec(codec_name)
-    recipe = Recipe(layout, used, mean, mean.Settings(), 100.0, count)
+    recipe = Recipe(layout, used, mean, mean.Settings(), 100.0, count, noise)
     answers = [MergedAnswer(encode(layout, tensors_of(layout, seed), used, b"task"), b"task") for seed in range(count)]
     return merged_shards(recipe, answers), merge(recipe, answers)
 
@@ -55,11 +59,13 @@ def joined(pieces: list[dict[str, Any]], like: dict[str, Any]) -> dict[str, byte
 
 @pytest.mark.parametrize("name", ["adamw", "nesterov", "sgd", "lamb", "lars", "muon"])
 @settings(max_examples=25, deadline=None)
-@given(layout=layouts(), most=st.integers(1, 60), clip=CLIPS, rounds=st.integers(1, 3))
-def test_steps_in_parts_are_the_step(name: str, layout: Layout, most: int, clip: float | None, rounds: int) -> None:
+@given(layout=layouts(), most=st.integers(1, 60), clip=CLIPS, rounds=st.integers(1, 3), noise=NOISES)
+def test_steps_in_parts_are_the_step(
+    name: str, layout: Layout, most: int, clip: float | None, rounds: int, noise: Noise | None
+) -> None:
     rule = optimizer(name)
     move = OptimizerStep(rule, rule.Settings(), clip)
-    shards, whole = merged(layout)
+    shards, whole = merged(layout, noise=noise)
     before = {entry.name: tensors_of(layout, 9)[entry.name] for entry in layout.entries[1:]}
     model = begin(layout, before, move)
     ranges = merge_parts.step_ranges(layout, rule, most)
