@@ -1,10 +1,11 @@
-"""Loss by bytes of a GPT of 10.8 million parameters, as `bytes` has it of a small one: one seed, for it takes long.
+"""Loss by bytes of large GPTs, as `bytes` has it of a small one: one seed, for they take long.
 
-The size, AdamW and its rate are those of nanoGPT's character model (config/train_shakespeare_char.py); rows, context
-and steps are what two busy cores allow. Muon would take most of the time here: its products are of float64.
+AdamW and its rates are those of nanoGPT (config/train_shakespeare_char.py, train_gpt2.py); rows, context and steps are
+what a part of two cores allows. Muon would take most of the time here: its products are of float64.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -15,7 +16,7 @@ import torch
 from benchmarks.bytes import equal_loss, sent
 from benchmarks.figure import Figure
 from benchmarks.rig import kept_states
-from benchmarks.rig.byte_pictures import LARGE, draw
+from benchmarks.rig.byte_pictures import draw, result_of
 from benchmarks.rig.character_rounds import Case, Scene, Training, library
 from benchmarks.rig.kept_curves import TASKS, Curve, Kept
 from benchmarks.rig.rounds import GPT_10M
@@ -23,31 +24,57 @@ from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Sche
 
 PREFIX = "bytes.gpt10m"
 SEED = 1
-SCENE = Scene(GPT_10M.arguments, library, slice(0, None, 571), length=64)
-ROWS, STEPS, H = 4, 360, 30
-LONGER: Final = 18
-"""Rounds of local steps: 1.5 times the tokens."""
-RATE, SETTINGS, COSINE = 1e-3, {"beta2": 0.99}, Schedule(name="cosine", warmup=20)
+SETTINGS, COSINE = {"beta2": 0.99}, Schedule(name="cosine", warmup=20)
 OUTER, MOMENTUM = 0.7, 0.6
-EVERY = 20
-"""Steps of data-parallel training between two measured losses."""
-KEPT: Final = Path("build/bytes_gpt10m")
+
+
+@dataclass(frozen=True)
+class Large:
+    """`blocks`: of the GPT. `rows`: of a task's step. `steps`: data-parallel ones, a loss measured after each `every`.
+
+    `local`, `rounds`: inner steps of a round of local steps, and how many such rounds. `rate`: AdamW's.
+    """
+
+    name: str
+    blocks: dict[str, int]
+    rows: int
+    steps: int
+    every: int
+    local: int
+    rounds: int
+    rate: float
+
+    @property
+    def scene(self) -> Scene:
+        return Scene(self.blocks, library, slice(0, None, 571), length=64)
+
+    @property
+    def prefix(self) -> str:
+        return f"bytes.{self.name}"
+
+
+GPT10M: Final = Large("gpt10m", GPT_10M.arguments, rows=4, steps=360, every=20, local=30, rounds=18, rate=1e-3)
 
 
 def measure() -> Iterator[Figure]:
+    yield from measured(GPT10M)
+
+
+def measured(large: Large) -> Iterator[Figure]:
     torch.set_num_threads(1)
-    kept = Kept(KEPT.with_suffix(".jsonl"))
-    plain, ours = (kept.curve(f"{case!r} {SEED}", partial(_measured, case)) for case in cases())
-    yield equal_tokens(plain, ours)
-    yield ended(plain, ours)
-    *reached, end = equal_loss([plain], [ours], f"{PREFIX}.")
+    folder = Path("build") / f"bytes_{large.name}"
+    kept = Kept(folder.with_suffix(".jsonl"))
+    plain, ours = (kept.curve(f"{case!r} {SEED}", partial(_trained, large, case, folder)) for case in cases(large))
+    yield equal_tokens(large.prefix, plain, ours)
+    yield ended(large.prefix, plain, ours)
+    *reached, end = equal_loss([plain], [ours], f"{large.prefix}.")
     yield from (*reached, end) if ours.reached(plain.final) else (end,)
-    kept.end(LARGE)
-    rmtree(KEPT)
+    kept.end(result_of(large.name))
+    rmtree(folder)
     draw()
 
 
-def equal_tokens(plain: Curve, ours: Curve) -> Figure:
+def equal_tokens(prefix: str, plain: Curve, ours: Curve) -> Figure:
     """Of both, the loss after as many tokens, the most with which both were measured."""
     by_step = dict(plain.points)
     rounds, loss = max(point for point in ours.points if point[0] * ours.steps in by_step)
@@ -56,27 +83,28 @@ def equal_tokens(plain: Curve, ours: Curve) -> Figure:
         f"{loss:.3f} nats and {by_step[steps]:.3f} after {steps} steps; data-parallel took {sent:.0f} times the bytes"
     )
     ratio = loss / by_step[steps]
-    return Figure(f"{PREFIX}.equal_tokens_loss", ratio, "", "data-parallel", ratio, note=note)
+    return Figure(f"{prefix}.equal_tokens_loss", ratio, "", "data-parallel", ratio, note=note)
 
 
-def ended(plain: Curve, ours: Curve) -> Figure:
-    """The last loss of local steps, in more tokens."""
+def ended(prefix: str, plain: Curve, ours: Curve) -> Figure:
+    """The last loss of local steps, which may have seen more tokens."""
     more = ours.rounds * ours.steps / plain.rounds
     note = f"{ours.rounds} rounds, {more:.2f} times the tokens"
-    return Figure(f"{PREFIX}.local_loss", ours.final, "nats", "data-parallel", ours.final / plain.final, note=note)
+    return Figure(f"{prefix}.local_loss", ours.final, "nats", "data-parallel", ours.final / plain.final, note=note)
 
 
-def cases() -> Iterator[Case]:
-    together = GradientStep(rows=TASKS * ROWS)  # the rows of all tasks as those of one: the same mean
-    yield Case("data_parallel", together, STEPS, "adamw", RATE, SETTINGS, 1, schedule=COSINE)
-    inner = InnerOptimizer(name="adamw", lr=RATE, clip=1.0, schedule=COSINE, **SETTINGS)
-    step = LocalStep(kind="local", rows=ROWS, steps=H, optimizer=inner)
+def cases(large: Large) -> Iterator[Case]:
+    together = GradientStep(rows=TASKS * large.rows)  # the rows of all tasks as those of one: the same mean
+    yield Case("data_parallel", together, large.steps, "adamw", large.rate, SETTINGS, 1, schedule=COSINE)
+    inner = InnerOptimizer(name="adamw", lr=large.rate, clip=1.0, schedule=COSINE, **SETTINGS)
+    step = LocalStep(kind="local", rows=large.rows, steps=large.local, optimizer=inner)
     step = step.model_copy(update={"rewarm": step.usual_rewarm})
-    yield Case("ours", step, LONGER, "nesterov", OUTER, {"momentum": MOMENTUM}, TASKS, "two_bit", "two_bit")
+    yield Case("ours", step, large.rounds, "nesterov", OUTER, {"momentum": MOMENTUM}, TASKS, "two_bit", "two_bit")
 
 
-def _measured(case: Case) -> Curve:
-    training = Training(case, SEED, SCENE)
-    every = EVERY if case.step.kind == "gradient" else 1
-    points, spent = kept_states.measured(training, case.rounds, every, KEPT / case.name)
-    return Curve(case.name, SEED, case.step.moves, ROWS * SCENE.length, *sent(training.layout, case), points, spent)
+def _trained(large: Large, case: Case, folder: Path) -> Curve:
+    training = Training(case, SEED, large.scene)
+    every = large.every if case.step.kind == "gradient" else 1
+    points, spent = kept_states.measured(training, case.rounds, every, folder / case.name)
+    tokens = large.rows * large.scene.length
+    return Curve(case.name, SEED, case.step.moves, tokens, *sent(training.layout, case), points, spent)

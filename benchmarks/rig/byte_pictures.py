@@ -15,7 +15,6 @@ from benchmarks.rig.kept_curves import REPLICAS, TASKS, Curve, curves
 from benchmarks.rig.link import Link
 
 RESULT: Final = RESULTS / "curves" / "bytes.json"
-LARGE: Final = RESULTS / "curves" / "bytes_gpt10m.json"
 LINKS: Final = (Link(110, 500), Link(100, 100), Link(20, 100))
 COMMUNICATION: Final = "wan.step_s"
 """Seconds of an inner step beside its computing."""
@@ -32,6 +31,11 @@ Seeds = Sequence[Curve]
 """One training by several seeds."""
 
 
+def result_of(large: str) -> Path:
+    """Returns the file of a large model's curves."""
+    return RESULTS / "curves" / f"bytes_{large}.json"
+
+
 def draw(folder: Path = ROOT / "docs") -> None:
     for name, picture in pictures().items():
         (folder / name).write_text(picture)
@@ -39,12 +43,20 @@ def draw(folder: Path = ROOT / "docs") -> None:
 
 def pictures() -> dict[str, str]:
     """By file name."""
-    return small() | large()
+    return small() | by_bytes("gpt10m", "10.8 million") | by_bytes("gpt2", "85 million") | by_time()
 
 
-def large() -> dict[str, str]:
-    """Of the GPT of 10.8 million parameters: one seed, and times with what was measured on a shaped link."""
-    by_name = {curve.name: curve for curve in curves(LARGE)}
+def by_bytes(large: str, parameters: str) -> dict[str, str]:
+    """Of a large GPT: one seed."""
+    by_name = {curve.name: curve for curve in curves(result_of(large))}
+    drawn = _drawn({name: [by_name[name]] for name in ENDS}, lambda one, n: one.total(n) / 1e6)
+    title, end = f"{parameters} parameters: loss by bytes, up and down", by_name["data_parallel"].final
+    return {f"bytes_{large}.svg": svg(title, "MB", drawn, end)}
+
+
+def by_time() -> dict[str, str]:
+    """Of the GPT of 10.8 million parameters, with what was measured on a shaped link."""
+    by_name = {curve.name: curve for curve in curves(result_of("gpt10m"))}
     plain, ours = (by_name[name] for name in ENDS)
     step_s, measured = inner_step_s([ours]), results()
     timed: dict[str, Points] = {}
@@ -53,14 +65,8 @@ def large() -> dict[str, str]:
             taken = curve.steps * (step_s + float(measured[f"{COMMUNICATION}.{link.name}.{beside}"]["value"]))
             name = f"{said}, {link.name.replace('_', '/')}"
             timed[name] = [(rounds * taken / 3600, loss) for rounds, loss in curve.points]
-    both = {name: [by_name[name]] for name in ENDS}
-    sent = _drawn(both, lambda one, n: one.total(n) / 1e6)
-    return {
-        "bytes_gpt10m.svg": svg("10.8 million parameters: loss by bytes, up and down", "MB", sent, plain.final),
-        "bytes_gpt10m_time.svg": svg(
-            "10.8 million parameters: loss by time, at Mbit/s up/down", "hours", timed, plain.final
-        ),
-    }
+    title = "10.8 million parameters: loss by time, at Mbit/s up/down"
+    return {"bytes_gpt10m_time.svg": svg(title, "hours", timed, plain.final)}
 
 
 def small() -> dict[str, str]:

@@ -87,7 +87,7 @@ def drop_unneeded(context: Context, job_id: str) -> None:
             for row in some:
                 if not _needed(context, row, work):
                     context.blobs.drop(row.digest)
-                unneeded.forget(work, row)
+            unneeded.forget(work, job_id, some)
 
 
 def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:

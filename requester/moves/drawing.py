@@ -27,7 +27,7 @@ DRAW = "draw"
 def draw(context: Context, work: Work, job: Job, now: float) -> float | None:
     """Leases open tasks of a running job; returns the seconds until the next try, None if somebody got a lease.
 
-    The caller has locked the draw and the job.
+    Requests another draw where some tasks stay open then. The caller has locked the draw and the job.
     """
     mixable = ballots.mixable(work, job)
     if not settle_class(work, job, mixable, now):
@@ -39,9 +39,11 @@ def draw(context: Context, work: Work, job: Job, now: float) -> float | None:
     others = workers.idle_elsewhere(work, job, mixable, now)
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
-        deals, wait = _deal(context, work, job, tasks.open_ones(work, job.id, most), pool, others, now)
+        waiting = tasks.open_ones(work, job.id, most)
+        deals, wait = _deal(context, work, job, waiting, pool, others, now)
         if deals:
-            _hand_out(work, job, deals, now)
+            if _hand_out(work, job, deals, now) < len(waiting) or len(waiting) == most:
+                work.notify("assign")
             return None
         if wait < context.settings.sweep_s:
             return wait
@@ -145,8 +147,9 @@ def _begin(
     return None
 
 
-def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> None:
-    """Gives leases to the drawn workers that still ask, after locking their rows."""
+def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
+    """Gives leases to the drawn workers that still ask, after locking their rows; returns how many tasks are full."""
+    full = 0
     expected = _Expected(work, job)
     addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}
     workers_by_address = {worker.address: worker for worker in locked_workers(work, addresses)}
@@ -163,9 +166,11 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> None:
             changes |= {"plan": deal.plan, "wave_size": deal.plan.first_wave}
         if len(takers) >= deal.places:
             work.move(task, TaskState.COMMITTING, window_opened=None, **changes)
+            full += 1
         else:
             for name, value in changes.items():
                 setattr(task, name, value)
+    return full
 
 
 def _window(task: Task, able: int, idle: int, now: float) -> float:

@@ -54,7 +54,8 @@ def go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
         end(context, work, job, JobState.FINISHED, reason)
     elif _affordable(work, job, number, price := price_of(work, job, closed)):
         _open(context, work, job, number, price, now)
-        drawing.draw(context, work, job, now)
+        if drawing.draw(context, work, job, now) is not None:
+            work.notify("assign")
     elif jobs.has_open_round(work, job.id):
         return context.settings.sweep_s  # its work may cost less than is set aside for it
     else:
@@ -99,7 +100,8 @@ def _open(context: Context, work: Work, job: Job, number: int, price: Units, now
     for index in left_tasks.next_tasks(work, job, number):
         work.add(task(context, job, row, index, attempts.get(index, 0), now))
     tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=str(price * int(job.unit)))
-    work.notify("assign", *([PLAN] if publication.spec.overlap else []))
+    if publication.spec.overlap:
+        work.notify(PLAN)
 
 
 def _start(reader: RowReader, job: Job, number: int) -> Digest | None:

@@ -246,5 +246,6 @@ def let_go(context: Context, work: Work, job_id: str, since: int, until: int | N
 def closed(context: Context, work: Work, job_id: str, number: int, in_parts: bool) -> None:
     """Lets go of what the next merge does not need, in the transaction that closes a round: all but its memory."""
     let_go(context, work, job_id, 0, number if in_parts else number + 1)
-    results = merge_part_rows.joined(work, job_id, number)
-    unneeded.add(work, job_id, blob_cleanup.PART, results, context.clock())
+    if in_parts:
+        results = merge_part_rows.joined(work, job_id, number)
+        unneeded.add(work, job_id, blob_cleanup.PART, results, context.clock())

@@ -63,8 +63,8 @@ def let_go(work: Work, job_id: str, since: int, until: int | None = None) -> lis
     """Deletes the parts of rounds from `since` up to before `until`; returns their blobs."""
     mine = [MergePart.job_id == job_id, MergePart.round >= since]
     mine += [] if until is None else [MergePart.round < until]
-    rows = work.session.execute(select(MergePart.result, MergePart.memory).where(*mine)).all()
-    work.session.execute(delete(MergePart).where(*mine).execution_options(synchronize_session="fetch"))
+    gone = delete(MergePart).where(*mine).returning(MergePart.result, MergePart.memory)
+    rows = work.session.execute(gone.execution_options(synchronize_session="fetch")).all()
     return [digest for row in rows for digest in row]
 
 

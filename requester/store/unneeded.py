@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, tuple_
 
+from gradmarket.market.terms import Digest
 from gradmarket.requester.store.tables import UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -13,8 +14,17 @@ PAYLOAD: Final = "payload"
 
 
 def add(work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: float, after: int = -1) -> None:
-    for digest in sorted({digest for digest in digests if digest}):
-        work.session.merge(UnneededBlob(digest=digest, job_id=job_id, kind=kind, after=after, at=now))
+    wanted = sorted({digest for digest in digests if digest})
+    if not wanted:
+        return
+    own = (UnneededBlob.job_id == job_id, UnneededBlob.kind == kind, UnneededBlob.digest.in_(wanted))
+    known = {row.digest: row for row in work.session.scalars(select(UnneededBlob).where(*own))}
+    for digest in wanted:
+        row = known.get(Digest(digest))
+        if row is None:
+            work.add(UnneededBlob(digest=digest, job_id=job_id, kind=kind, after=after, at=now))
+        else:
+            row.after, row.at = after, now
 
 
 def of_job(reader: RowReader, job_id: str) -> Sequence[UnneededBlob]:
@@ -26,6 +36,7 @@ def left_over(reader: RowReader, before: float) -> Sequence[str]:
     return reader.session.scalars(select(UnneededBlob.job_id).where(UnneededBlob.at < before).distinct()).all()
 
 
-def forget(work: Work, row: UnneededBlob) -> None:
-    same = (UnneededBlob.digest == row.digest, UnneededBlob.job_id == row.job_id, UnneededBlob.kind == row.kind)
-    work.session.execute(delete(UnneededBlob).where(*same).execution_options(synchronize_session=False))
+def forget(work: Work, job_id: str, rows: Sequence[UnneededBlob]) -> None:
+    named = tuple_(UnneededBlob.digest, UnneededBlob.kind).in_([(row.digest, row.kind) for row in rows])
+    gone = delete(UnneededBlob).where(UnneededBlob.job_id == job_id, named)
+    work.session.execute(gone.execution_options(synchronize_session=False))
