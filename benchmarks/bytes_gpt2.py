@@ -8,7 +8,7 @@ from benchmarks.figure import Figure
 
 PREFIX = "bytes.gpt2"
 BLOCKS: Final = {"depth": 12, "width": 768, "heads": 12}
-GPT2: Final = Large("gpt2", BLOCKS, rows=1, steps=300, every=15, local=15, rounds=20, rate=6e-4)
+GPT2: Final = Large("gpt2", BLOCKS, rows=1, steps=120, every=15, local=15, rounds=8, rate=6e-4)
 
 
 def measure() -> Iterator[Figure]:
