@@ -65,7 +65,7 @@ def measured(large: Large) -> Iterator[Figure]:
     folder = Path("build") / f"bytes_{large.name}"
     kept = Kept(folder.with_suffix(".jsonl"))
     plain, ours = (kept.curve(f"{case!r} {SEED}", partial(_trained, large, case, folder)) for case in cases(large))
-    yield equal_tokens(large.prefix, plain, ours)
+    yield from equal_tokens(large.prefix, plain, ours)
     yield ended(large.prefix, plain, ours)
     *reached, end = equal_loss([plain], [ours], f"{large.prefix}.")
     yield from (*reached, end) if ours.reached(plain.final) else (end,)
@@ -74,16 +74,15 @@ def measured(large: Large) -> Iterator[Figure]:
     draw()
 
 
-def equal_tokens(prefix: str, plain: Curve, ours: Curve) -> Figure:
-    """Of both, the loss after as many tokens, the most with which both were measured."""
+def equal_tokens(prefix: str, plain: Curve, ours: Curve) -> Iterator[Figure]:
+    """Of both, loss and bytes after as many tokens, the most with which both were measured."""
     by_step = dict(plain.points)
     rounds, loss = max(point for point in ours.points if point[0] * ours.steps in by_step)
-    steps, sent = rounds * ours.steps, plain.total(rounds * ours.steps) / ours.total(rounds)
-    note = (
-        f"{loss:.3f} nats and {by_step[steps]:.3f} after {steps} steps; data-parallel took {sent:.0f} times the bytes"
-    )
-    ratio = loss / by_step[steps]
-    return Figure(f"{prefix}.equal_tokens_loss", ratio, "", "data-parallel", ratio, note=note)
+    steps = rounds * ours.steps
+    ratio, note = loss / by_step[steps], f"{loss:.3f} nats and {by_step[steps]:.3f} after {steps} steps"
+    yield Figure(f"{prefix}.equal_tokens_loss", ratio, "", "data-parallel", ratio, note=note)
+    sent, own = plain.total(steps), ours.total(rounds)
+    yield Figure(f"{prefix}.equal_tokens_bytes", sent / own, "times", note=f"up and down, {sent:.3g} over {own:.3g}")
 
 
 def ended(prefix: str, plain: Curve, ours: Curve) -> Figure:
