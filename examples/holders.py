@@ -66,7 +66,9 @@ def workers(folder: Path, market: str, job: str, count: int) -> Iterator[None]:
             process.wait()
 
 
-def main(rounds: int, holders: int = HOLDERS, keep: Path | None = None, **fields: Any) -> TrainingJob:
+def main(
+    rounds: int, holders: int = HOLDERS, keep: Path | None = None, price: Any = "0.01 GRAD", **fields: Any
+) -> TrainingJob:
     """`fields` are further ones of the job; `keep` is where the holders' folders stay."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -86,7 +88,7 @@ def main(rounds: int, holders: int = HOLDERS, keep: Path | None = None, **fields
             optimizer={"name": "sgd", "lr": 1.0},
             rounds=rounds,
             tasks_per_round=holders,
-            price="0.01 GRAD",
+            price=price,
             norm_bound=10.0,
             **fields,
         )

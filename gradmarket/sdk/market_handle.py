@@ -44,7 +44,7 @@ class Market:
         dataset: Any,
         *,
         rounds: int,
-        price: int | str,
+        price: int | str | Mapping[str, Any],
         optimizer: Mapping[str, Any] = ADAMW,
         rows: int = 64,
         target: str | None = None,
@@ -59,7 +59,7 @@ class Market:
         `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
         fraction `held_out` of all rows is kept for evaluation. Without a `seed` the service draws one. `price` of an
         agreeing replica and every other amount is a whole number of the token's smallest unit, or like "0.01 GRAD" or
-        "1e18 units".
+        "1e18 units"; or it is a price rule with its settings (docs/payment.md).
         `private` makes it a job of others' rows, which stay with their holders (docs/private.md): `holders`, the
         addresses of their workers, and what else PrivateData has. `dataset` is then measured on and never trained on.
         `fields` are further fields of the job. Before anything is sent, the module's result is compared, bit by bit,
@@ -70,7 +70,8 @@ class Market:
         """
         fields = {"name": type(module).__name__, "step": {"rows": rows}, **fields}
         fields |= {} if seed is None else {"seed": seed}
-        fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": str(price)}
+        fields |= {"optimizer": dict(optimizer), "rounds": rounds}
+        fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}
         fields = in_smallest(fields, lambda: TokenUnit.of(self._client.chain()))
         spec = _check(fields, private)
         arrays = arrays_of(dataset, target)
@@ -115,4 +116,5 @@ def _check(fields: dict[str, Any], private: Mapping[str, Any] | None) -> JobSpec
     inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
     data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
     stands_in = {"model": {"architecture": "mlp"}, "data": data}
-    return checked(JobSpec, fields | stands_in, "the job")
+    measured = {"evaluation": {"partition": HELD_OUT}} if private else {}
+    return checked(JobSpec, measured | fields | stands_in, "the job")

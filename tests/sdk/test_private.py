@@ -2,6 +2,8 @@
 
 import json
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,3 +93,34 @@ def test_who_is_not_on_the_list_does_not_take_part(trained: tuple[str, Path], se
     job_id, _ = trained
     log = (served.data.parent / "logs" / "worker.log").read_text()
     assert f'"job": "{job_id}"' not in json.dumps([line for line in log.splitlines() if "Working on" in line])
+
+
+WORTH = {"name": "worth", "floor": "0.001 GRAD", "ceiling": "0.03 GRAD", "draws": 1}
+
+
+def test_holders_are_paid_by_worth_and_prove_all_of_it(
+    example: dict[str, Any], tmp_path: Path, market: Market, served: Service
+) -> None:
+    """Real workers take both payments of an answer, and find no fault in what they hold of the market."""
+    job = market.job(example["main"](3, HOLDERS, tmp_path, price=WORTH, seed=2).id)
+    assert job.state == "finished"
+    listed = f"{served.place.url}/v1/jobs/{job.id}"
+    payments = httpx.get(f"{listed}/payments").json()["items"]
+    by_replica: dict[str, list[int]] = {}
+    for line in payments:
+        by_replica.setdefault(line["replica"], []).append(int(line["amount"]))
+    assert len(by_replica) == 3 * HOLDERS
+    assert {amounts[0] for amounts in by_replica.values()} == {10**15}
+    over = [amount for amounts in by_replica.values() for amount in amounts[1:]]
+    assert over
+    assert max(over) <= 29 * 10**15
+    assert sum(over) <= 3 * HOLDERS * 29 * 10**15 // 2
+    paid = {one["address"]: int(one["earned"]) for one in httpx.get(f"{listed}/workers").json()["items"]}
+    for number in range(HOLDERS):
+        place = tmp_path / f"holder-{number}"
+        own = sum(int(line["amount"]) for line in payments if line["worker"] == wallet.load(place, None).address)
+        assert paid[wallet.load(place, None).address] == own
+        command = [sys.executable, "-m", "gradmarket", "wallet", "verify", "--data", str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "all is proven" in done.stdout + done.stderr
