@@ -193,7 +193,7 @@ def _put(context: Context, chunks: Chunks, of_job: str = "") -> Digest:
 def joined_parameters(context: Context, job_id: str, inputs: MergeInputs) -> tuple[Digest, float]:
     """Stores the parameters after a merge whose parts are done; returns their digest, and the merged loss."""
     with context.reading() as reader:
-        rows = [row for row in merge_part_rows.of_round(reader, job_id, inputs.number) if row.step]
+        rows = merge_part_rows.steps_of(reader, job_id, inputs.number)
     loss = math.nan if rows[0].loss is None else rows[0].loss
     parts = [row.result or Digest("") for row in rows]
     return _joined(context, inputs.before.parameters, parts, inputs.counters, memory=False), loss
@@ -203,7 +203,7 @@ def joined_memory(context: Context, job_id: str, number: int) -> Digest:
     """Stores the optimizer's memory after a merge, as one process does."""
     with context.reading() as reader:
         like = facts_of(reader.get_one(Job, job_id)).memory
-        rows = [row for row in merge_part_rows.of_round(reader, job_id, number) if row.step]
+        rows = merge_part_rows.steps_of(reader, job_id, number)
     return _joined(context, like, [row.memory or Digest("") for row in rows], (), memory=True)
 
 

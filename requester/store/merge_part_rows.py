@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlalchemy import String, cast, delete, exists, or_, select, update
 
+from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester.store.locks import unattended
 from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, Task
@@ -36,6 +37,15 @@ def of_round(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]
     """Returns the parts of one merge: squares, then steps, each in the order of their ranges."""
     rows = select(MergePart).where(MergePart.job_id == job_id, MergePart.round == number)
     return reader.session.scalars(rows.order_by(MergePart.step, MergePart.start)).all()
+
+
+def steps_of(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]:
+    """Returns the steps of one merge. Raises Conflict where they are gone: joined without them, a memory is the first
+    round's."""
+    rows = [row for row in of_round(reader, job_id, number) if row.step]
+    if not rows:
+        raise Conflict(f"the parts of round {number} are let go: another process has gone on")
+    return rows
 
 
 def begin(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.errors import NotFound
+from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester.engine import run_once
@@ -283,3 +283,14 @@ def test_a_part_that_fails_says_why_on_the_job_until_it_is_done(new_floor: NewFl
     market.stages = (*STAGES, parts)
     played(market)
     assert market.the_job().reason == "all rounds are done"
+
+
+def test_a_memory_whose_parts_are_gone_is_not_that_of_the_first_round(new_floor: NewFloor) -> None:
+    """As where a process that lost its lock stores a snapshot while another has merged the next round."""
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.until(lambda: len(market.rounds()) == 3)
+    assert market.rounds()[1].state == RoundState.CLOSED
+    part_merge.joined_memory(market.context, market.job, 1)
+    with pytest.raises(Conflict, match="another process"):
+        part_merge.joined_memory(market.context, market.job, 0)
