@@ -22,6 +22,7 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.private import ROUNDS, Holders
+from gradmarket.demo.service import stop_chain
 
 PREFIX = "private.wall."
 EXAMPLE: Final = Path("examples") / "holders.py"
@@ -45,6 +46,7 @@ def _serving(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         service.terminate()
         service.wait()
+        stop_chain(folder)
 
 
 def ours() -> list[float]:
