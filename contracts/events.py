@@ -121,6 +121,14 @@ def opened_job(ledger: Ledger, job: int) -> JobOpened:
     return records[0]
 
 
+def beacon(ledger: Ledger, opened: JobOpened) -> Hash | None:
+    """Returns the hash of the block after the one that opened the job, which nobody knew when its terms were fixed.
+
+    None where the chain has no such block yet.
+    """
+    return ledger.block_hash(opened.block + 1)
+
+
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
     """Returns the newest job that `requester` opened for this specification, or None."""
     return next(iter(all_opened(ledger, requester, spec_digest)), None)

@@ -195,6 +195,13 @@ class Ledger:
         with node_errors():
             return self.web3.eth.block_number
 
+    def block_hash(self, number: int) -> Hash | None:
+        """Returns the hash of a block; None where the chain has none of this number yet."""
+        if self.height() < number:
+            return None
+        with node_errors():
+            return Hash(bytes(self.web3.eth.get_block(number)["hash"]))
+
     def block(self) -> Block:
         with node_errors():
             latest = self.web3.eth.get_block("latest")

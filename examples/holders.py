@@ -1,10 +1,11 @@
 """Ten holders with unevenly split digits train one model, and no row leaves its holder.
 
-    python examples/holders.py [ROUNDS]
+    python examples/holders.py [ROUNDS] [--secure]
 
 with a service running and no other worker (see the README). It splits scikit-learn's digits among ten folders by
 Dirichlet label skew (Hsu, Qi, Brown 2019), so that most holders lack some digits, starts a worker beside each and posts
-a private job. The last line is the trained model's accuracy on rows of the requester's own.
+a private job. The last line is the trained model's accuracy on rows of the requester's own. With --secure the requester
+sees the sum of each round's answers and no answer (docs/secure_aggregation.md).
 """
 
 import subprocess
@@ -66,32 +67,45 @@ def workers(folder: Path, market: str, job: str, count: int) -> Iterator[None]:
             process.wait()
 
 
+def post(
+    market: Market, model: nn.Module, folder: Path, rounds: int, holders: int, secure: bool, **fields: Any
+) -> TrainingJob:
+    """Writes the holders' folders and posts the job. `secure`: of five holders one may drop out of a round."""
+    theirs, own = digits(holders)
+    addresses = []
+    for number, (x, y) in enumerate(theirs):
+        place = folder / f"holder-{number}"
+        write(pack({"x": x, "y": y}, Cut(rows=10**6)), place / "rows")
+        addresses.append(wallet.load_or_create(place, None).address)
+    private: dict[str, Any] = {"holders": addresses, "least_rows": LEAST}
+    if secure:
+        private["secure_aggregation"] = {"may_collude": 1, "may_drop": holders // 5}
+        fields["min_tasks"] = holders - holders // 5
+    else:
+        private["rows_cap"] = 200
+    return market.train(
+        model,
+        nn.functional.cross_entropy,
+        own,
+        private=private,
+        step=LOCAL,
+        optimizer={"name": "sgd", "lr": 1.0},
+        rounds=rounds,
+        tasks_per_round=holders,
+        norm_bound=10.0,
+        **{"price": "0.01 GRAD", **fields},
+    )
+
+
 def main(
-    rounds: int, holders: int = HOLDERS, keep: Path | None = None, price: Any = "0.01 GRAD", **fields: Any
+    rounds: int, holders: int = HOLDERS, keep: Path | None = None, secure: bool = False, **fields: Any
 ) -> TrainingJob:
     """`fields` are further ones of the job; `keep` is where the holders' folders stay."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    theirs, own = digits(holders)
     with tempfile.TemporaryDirectory() as temporary, Market() as market:
-        folder, addresses = keep or Path(temporary), []
-        for number, (x, y) in enumerate(theirs):
-            place = folder / f"holder-{number}"
-            write(pack({"x": x, "y": y}, Cut(rows=10**6)), place / "rows")
-            addresses.append(wallet.load_or_create(place, None).address)
-        job = market.train(
-            model,
-            nn.functional.cross_entropy,
-            own,
-            private={"holders": addresses, "least_rows": LEAST, "rows_cap": 200},
-            step=LOCAL,
-            optimizer={"name": "sgd", "lr": 1.0},
-            rounds=rounds,
-            tasks_per_round=holders,
-            price=price,
-            norm_bound=10.0,
-            **fields,
-        )
+        folder = keep or Path(temporary)
+        job = post(market, model, folder, rounds, holders, secure, **fields)
         with workers(folder, find().url, job.id, holders):
             job.watch()
         job.load_into(model)
@@ -100,4 +114,5 @@ def main(
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)
+    asked = [word for word in sys.argv[1:] if word != "--secure"]
+    main(int(asked[0]) if asked else 30, secure="--secure" in sys.argv)

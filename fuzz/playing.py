@@ -20,8 +20,8 @@ from fuzz.child import Outcome
 ROOT: Final = Path(__file__).parents[1]
 BATCH: Final = 2_000
 SHARES: Final = {
-    "documents": 25, "jobs": 8, "jsonl": 12, "manifests": 12, "npy": 8, "npz": 12, "parquet": 10, "safetensors": 13,
-    "operators": 100,
+    "documents": 21, "jobs": 8, "jsonl": 12, "manifests": 12, "npy": 8, "npz": 12, "parquet": 10, "safetensors": 11,
+    "secagg": 6, "operators": 100,
 }  # fmt: skip
 """To each hundred cases of bytes a hundred calls of operators."""
 

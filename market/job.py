@@ -14,10 +14,11 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import Part
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import DigestField, OnFailure, PrivateData, StopAtMetric
-from gradmarket.market.rules import growth, private_jobs, replication, shapley, task_windows
+from gradmarket.market.rules import growth, private_jobs, replication, secure_sums, shapley, task_windows
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
+from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.terms import Amount, Digest
 
@@ -69,7 +70,15 @@ class JobSpec(JobFields):
             raise ValueError(why)
         if self.by_worth and (why := self._not_by_worth(self.by_worth)):
             raise ValueError(f"price: worth {why}")
+        if self.private and self.secure and (why := self._not_summed(self.private, self.secure)):
+            raise ValueError(why)
         return self
+
+    def _not_summed(self, data: PrivateData, asked: SecureAggregation) -> str:
+        """Returns why this job's rounds cannot be summed under masks; empty where they can."""
+        tasks, grows, codec = self.tasks_per_round, bool(self.growth), self.uplink.codec
+        settings = self.min_tasks, self.overlap, self.aggregator.name, data.rows_cap is not None
+        return secure_sums.fault(asked, len(data.holders), tasks, grows, *settings, codec)
 
     def _not_noised(self) -> str:
         """Returns why this job's merges cannot be noised; empty where they can."""
@@ -85,8 +94,8 @@ class JobSpec(JobFields):
         """Returns why answers cannot be paid by worth; empty where they can."""
         if self.private is None or self.evaluation is None:
             return "is measured on rows of your own, of answers that nobody can repeat: name holders and evaluation"
-        if self.privacy is not None:
-            return "would tell by amounts what noise hides: leave out privacy"
+        if self.privacy is not None or self.secure is not None:
+            return "would tell by amounts what noise or masks hide: leave out privacy and data.secure_aggregation"
         if self.aggregator.name != private_jobs.MEAN or self.optimizer.name != "sgd" or self.overlap:
             return "counts what each adds to a plain mean: leave out aggregator and overlap, and take the optimizer sgd"
         if 4 * settings.draws * self.sizes.most > shapley.MOST_VALUES:
@@ -112,6 +121,16 @@ class JobSpec(JobFields):
     def by_worth(self) -> worth.Settings | None:
         """How answers are paid by what they are worth, where they are."""
         return settings if isinstance(settings := self.price.settings, worth.Settings) else None
+
+    @property
+    def secure(self) -> SecureAggregation | None:
+        """Who may collude and drop out, where its rounds are summed under masks."""
+        return None if self.private is None else self.private.secure_aggregation
+
+    @property
+    def tells_loss(self) -> bool:
+        """Whether rounds tell the mean training loss: it has no noise, and under masks nobody tells it."""
+        return self.privacy is None and self.secure is None
 
     def step_in(self, round_number: int) -> GradientStep | LocalStep:
         """Returns what a task of this round computes."""

@@ -19,6 +19,7 @@ from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.replication import ChosenPolicy
+from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import Digest
 
@@ -74,6 +75,8 @@ class PrivateData(Part):
     """Answers weigh as their holders' rows, each up to so many; alike where there is none."""
     manifest: DigestField | None = None
     """Partitions of the requester's own, which are measured on and never trained on; none without `evaluation`."""
+    secure_aggregation: SecureAggregation | None = Field(default=None, exclude_if=_is_none)
+    """Where it is named, the requester sees a round's sum and no answer (docs/secure_aggregation.md)."""
 
     @model_validator(mode="after")
     def _apart(self) -> "PrivateData":

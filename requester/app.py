@@ -36,6 +36,7 @@ from gradmarket.requester.api import (
     problems,
     response_cache,
     round_routes,
+    secure_routes,
     sign_in_routes,
     state_routes,
     token_routes,
@@ -57,7 +58,7 @@ DOORS: Final = (
     *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
     *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
     *(token_routes, consent_routes, calibration_routes, coverage_routes, chain_routes, metric_routes),
-    *(state_routes, holder_routes, page_routes),
+    *(state_routes, holder_routes, secure_routes, page_routes),
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""
 

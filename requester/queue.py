@@ -39,12 +39,13 @@ from gradmarket.requester.stages import (
     publish,
     rollback,
     settle,
+    unmask,
 )
 from gradmarket.requester.wiring import wired
 
 STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
-    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, settle)
+    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, unmask, settle)
 }
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField, SignatureField, hex_bytes
 from gradmarket.market.secagg.degree import MOST_HOLDERS
 from gradmarket.market.secagg.key_agreement import SEALED
@@ -98,3 +99,26 @@ class UnmaskAnswer(Wire):
     holder: HolderNumber
     self_shares: list[RevealedShare] = Field(max_length=MOST_HOLDERS)
     mask_shares: list[RevealedShare] = Field(max_length=MOST_HOLDERS)
+
+
+Said = HolderKeysMessage | SharesMessage | MaskedMessage | SurvivorsSigned | UnmaskAnswer
+KINDS: Final[dict[int, type[Said]]] = {
+    1: HolderKeysMessage,
+    2: SharesMessage,
+    3: MaskedMessage,
+    4: SurvivorsSigned,
+    5: UnmaskAnswer,
+}
+"""What a holder says in each step."""
+
+
+def parsed(step: int, body: bytes) -> Said:
+    """Returns the message of a step from its JSON. Raises Refused, and says where it cannot be read."""
+    if step not in KINDS:
+        raise Refused(f"a secure aggregation has the steps 1 to {len(KINDS)}")
+    try:
+        return KINDS[step].model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise Refused(f"the message of step {step} cannot be read: {place}: {first['msg']}"[:500]) from error

@@ -8,7 +8,7 @@ from gradmarket.requester.api import problems
 
 QUERY = 2048
 """Bytes of a query string, at most: parsing thousands of names costs more than the rest of a request."""
-STREAMED = ("/v1/blobs/", "/v1/work/answers", "/v1/work/states/")
+STREAMED = ("/v1/blobs/", "/v1/work/answers", "/v1/work/states/", "/v1/work/aggregations/")
 SHORT = {"/v1/session": 1 << 14}
 """Bytes of a body that is parsed without a token, at most: enough for any message to sign in with."""
 

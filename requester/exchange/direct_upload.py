@@ -4,8 +4,6 @@ from contextlib import ExitStack
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import upload_grant
@@ -26,7 +24,7 @@ def door(context: Context, reader: RowReader, replica: Replica, task: Task, seco
     if not context.blobs.reached_past_us:
         return None
     job = reader.get_one(Job, task.job_id)
-    length = payload_bytes(layout_of(job), codec(jobs.spec(job).uplink.codec))
+    length = upload_grant.length_of(jobs.spec(job), layout_of(job))
     return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
 
 

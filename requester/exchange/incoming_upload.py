@@ -67,3 +67,21 @@ class IncomingUpload:
 
     def _unpacked(self, packed: memoryview) -> Vector:
         return unpack_shard(self._layout, packed, self._seen, self._codec, self._seed)
+
+
+class IncomingReceipt(IncomingUpload):
+    """A receipt that a holder's vector is in its round's sum: the bytes that it must be, or none where it is not."""
+
+    def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, receipt: bytes | None) -> None:
+        super().__init__(incoming, layout, codec, seed, 0.0)
+        self._receipt = receipt
+
+    def found(self) -> Usable | Diverged | PayloadRefused:
+        if self._receipt is None:
+            return PayloadRefused("the holder's vector is in no sum of this round that is there")
+        with self.incoming.mapped() as data:
+            mine = bytes(data) == self._receipt
+        return Usable(0.0, 0.0) if mine else PayloadRefused("it is not the receipt of the holder's vector")
+
+    def _look(self) -> None:
+        """Nothing of a receipt is an answer."""

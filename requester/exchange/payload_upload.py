@@ -12,7 +12,7 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.incoming_upload import IncomingUpload
+from gradmarket.requester.exchange.incoming_upload import IncomingReceipt, IncomingUpload
 from gradmarket.requester.exchange.upload_grant import RevealedSketch, UploadGrant
 from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.store import unneeded
@@ -54,6 +54,8 @@ class Delivery:
 
 
 def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
+    if want.spec.secure is not None:
+        return IncomingReceipt(incoming, want.layout, codec(want.spec.uplink.codec), want.seed, want.receipt)
     return IncomingUpload(incoming, want.layout, codec(want.spec.uplink.codec), want.seed, want.spec.norm_bound)
 
 

@@ -8,13 +8,15 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import lifecycle
+from gradmarket.market.secagg.job_sum import RECEIPT
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.market.wire import Answer
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange.commitments import TooLate, check_signature, held
-from gradmarket.requester.store import in_hand, jobs
+from gradmarket.requester.store import in_hand, jobs, secure_sums
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.in_hand import OwnReplica
+from gradmarket.requester.store.work import RowReader
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class UploadGrant:
     """Whether the payload was accepted before, so that the same bytes change nothing."""
     answer: Answer | None = None
     """What is said together with the payload; its signature is checked."""
+    receipt: bytes | None = None
+    """What the payload must be, where a round is summed by secure aggregation and the worker's vector is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +65,19 @@ def find(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | 
     """Returns a grant for each claim, in order; or NotFound, TooLate or Conflict if its payload is not wanted."""
     with context.reading() as reader:
         own = in_hand.own_replicas(reader, [claim.replica for claim in claims])
-        return [_wanted_or_why_not(context, own.get(claim.replica), claim) for claim in claims]
+        return [_wanted_or_why_not(context, reader, own.get(claim.replica), claim) for claim in claims]
 
 
-def _wanted_or_why_not(context: Context, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant | MarketError:
+def _wanted_or_why_not(
+    context: Context, reader: RowReader, own: OwnReplica | None, claim: UploadClaim
+) -> UploadGrant | MarketError:
     try:
-        return _wanted(context, own, claim)
+        return _wanted(context, reader, own, claim)
     except MarketError as error:
         return error
 
 
-def _wanted(context: Context, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
+def _wanted(context: Context, reader: RowReader, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
     known = held(own, claim.worker, claim.replica, claim.fence)
     replica, task, job = known.replica, known.task, known.job
     paid = replica.state in lifecycle.PAID
@@ -89,7 +95,7 @@ def _wanted(context: Context, own: OwnReplica | None, claim: UploadClaim) -> Upl
         job=job.id,
         worker=claim.worker,
         root=Digest(replica.root or "") if early is None else early.root,
-        length=payload_bytes(layout, codec(spec.uplink.codec)),
+        length=length_of(spec, layout),
         upload_s=task.offer.upload_seconds,
         seed=task.offer.seed,
         spec=spec,
@@ -97,7 +103,13 @@ def _wanted(context: Context, own: OwnReplica | None, claim: UploadClaim) -> Upl
         sketch=_revealed(known) if spec.verifier.sketched else None,
         paid=paid,
         answer=early,
+        receipt=None if spec.secure is None else secure_sums.receipt(reader, job, task.round, claim.worker),
     )
+
+
+def length_of(spec: JobSpec, layout: Layout) -> int:
+    """Returns the bytes of every payload of a job."""
+    return payload_bytes(layout, codec(spec.uplink.codec)) if spec.secure is None else RECEIPT
 
 
 def _may_answer_now(context: Context, own: OwnReplica, claim: UploadClaim) -> bool:

@@ -72,6 +72,8 @@ def recipe(spec: JobSpec, job: Job) -> Recipe:
 
 def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:
     spec, tasks = jobs.spec(job), jobs.used_tasks(reader, job.id, row.number)
+    if spec.secure is not None:
+        tasks = tasks[:1]  # all have one payload, the mean (moves.secure_steps)
     answers = tuple((task.payload or Digest(""), task.offer.seed) for task in tasks)
     noise = _noise(spec, job, row.number, sorted(blob for blob, _ in answers))
     return MergeInputs(
@@ -90,7 +92,7 @@ def _noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> N
     Other answers get other noise: after a restored backup the round is computed again, and of two models with the same
     noise the difference has none.
     """
-    if spec.privacy is None:
+    if spec.privacy is None or spec.secure is not None:  # then its holders have added it
         return None
     seed = secrets.tagged("noise", job.secret, number.to_bytes(8, "big"), *map(str.encode, answers))
     return Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)

@@ -2,7 +2,7 @@
 
 from sqlalchemy.engine import make_url
 
-from gradmarket.requester.notifier.local import Notifier, ended_topic, job_topic, rung_within, worker_topic
+from gradmarket.requester.notifier.local import Notifier, ended_topic, job_topic, rung_within, sum_topic, worker_topic
 from gradmarket.requester.notifier.postgres import DatabaseNotifier, Relay
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "job_topic",
     "notifier_of",
     "rung_within",
+    "sum_topic",
     "worker_topic",
 ]
 

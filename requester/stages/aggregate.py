@@ -22,12 +22,13 @@ from gradmarket.requester.moves import (
     next_round,
     part_merge,
     replay,
+    secure_steps,
     snapshots,
     worth_pay,
 )
 from gradmarket.requester.moves.part_merge import Progress
 from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import grace, jobs, trusted_runs
+from gradmarket.requester.store import grace, jobs, secure_sums, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
@@ -48,6 +49,8 @@ def ready(reader: RowReader, _now: float) -> Sequence[str]:
 
 def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
     """Returns whether the round's tasks are accepted and it is the next to merge, of a job that is not over."""
+    if jobs.spec(job).secure is not None:
+        return secure_sums.may_merge(reader, job, row.number)
     if job.rewind_to is not None or jobs.lacks(reader, job, row.number) > 0:
         return False
     if not jobs.spec(job).overlap:
@@ -178,7 +181,7 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
         drift.keep(work, job, row, contributions, now)
         blob_cleanup.keep_still(context, work, merged.again)
         part_merge.closed(context, work, job_id, number, merged.in_parts)
-        figures = {"loss": None if spec.privacy else merged.loss, "metrics": metrics}  # that mean has no noise
+        figures = {"loss": merged.loss if spec.tells_loss else None, "metrics": metrics}
         kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
         work.move_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
         for task in jobs.used_tasks(work, job_id, number) if not spec.audited else ():
@@ -211,10 +214,12 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
                 return None
             accepted = select(Task).where(*jobs.merged_in(job_id, row.number), Task.state == TaskState.ACCEPTED)
             chosen = work.session.scalars(accepted).all()
-            if len(chosen) < jobs.spec(job).needed_in(row.number) or jobs.lacks(work, job, row.number) > 0:
+            few = len(chosen) < jobs.spec(job).needed_in(row.number) or jobs.lacks(work, job, row.number) > 0
+            if few and jobs.spec(job).secure is None:
                 return None
             for task in chosen:
                 task.used = True
+            secure_steps.take_sum(work, job, row.number, chosen, context.clock())
             work.move_now(row, RoundState.MERGING)
             left_tasks.leave(context, work, job, row.number)
         used = jobs.used_tasks(work, job_id, row.number)

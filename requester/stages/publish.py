@@ -92,6 +92,9 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     dataset.check_rows(context.blobs, context.modelling, spec, manifest, model.ranges)
     if spec.privacy and any(model.layout.of("buffer")):
         raise JobRefused("privacy", "the model has running statistics, which get no noise: normalize by layer or group")
+    if spec.secure and any(model.layout.of("buffer")):
+        untold = "the model has running statistics, and only gradients are summed: normalize by layer or group"
+        raise JobRefused("data.secure_aggregation", untold)
     if spec.verifier.sketched:
         sketch_packing.check(model.layout)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory

@@ -9,7 +9,7 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import jobs, secure_sums
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Holder, Job, Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
@@ -55,6 +55,7 @@ def busy(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, froz
         return dict.fromkeys(rounds, frozenset[Address]())
     rows = reader.session.execute(_BUSY, {"job": job.id, "rounds": list(rounds)}).all()
     refused = {worker for worker, _, state in rows if state == ReplicaState.REJECTED}
+    refused |= {worker for number in rounds for worker in secure_sums.too_late(reader, job, number)}
     return {number: frozenset(refused | {worker for worker, of, _ in rows if of == number}) for number in rounds}
 
 

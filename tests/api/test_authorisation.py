@@ -71,6 +71,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/work/states"): (401, 403, 200, 200),
     ("PUT", "/v1/work/states/{digest}"): (401, 403, 404, 404),  # no audit asks for it
     ("PUT", "/v1/work/holdings/{job_id}"): (401, 403, 404, 404),  # the job is not private
+    ("POST", "/v1/work/aggregations/{replica}/{attempt}/{step}"): (401, 403, 404, 404),  # nor summed under masks
     ("GET", "/v1/workers/{address}"): EVERYBODY,
     ("POST", "/v1/workers/{address}/withdrawal"): (401, 422, 422, 422),  # the payout key did not sign it
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
@@ -143,6 +144,7 @@ def scene(service) -> Scene:  # type: ignore[no-untyped-def]
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         task, replica = with_a_replica(service, job, address)
         of_job = {"job_id": job, "task_id": task, "replica": replica, "fence": "1", "number": "0"}
+        of_job |= {"attempt": "0", "step": "1"}
         return {"name": "nobody", "digest": DIGEST, "address": address} | of_job
 
     return Scene((service.anyone, service.requester, worker, other), places)

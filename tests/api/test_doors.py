@@ -86,7 +86,15 @@ def places(service) -> dict[str, str]:  # type: ignore[no-untyped-def]
     service.requester.put(f"/v1/blobs/{DIGEST}", content=DATA)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
     task, replica = with_a_replica(service, job, address)
-    of_job = {"job_id": job, "task_id": task, "replica": replica, "fence": "1", "number": "0"}
+    of_job = {
+        "job_id": job,
+        "task_id": task,
+        "replica": replica,
+        "fence": "1",
+        "number": "0",
+        "attempt": "0",
+        "step": "1",
+    }
     return {"name": "nobody", "digest": DIGEST, "address": address} | of_job
 
 

@@ -167,6 +167,8 @@ def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str])
         **dict.fromkeys(("job_id", "task_id", "replica", "address", "name"), "x"),
         digest="blake3:" + "0" * 64,
         fence=1,
+        attempt=0,
+        step=1,
     )
     options = {name: value for name, value in BODIES.get(route, {}).items() if name == "params"}
     answer = service.anyone.request(method, place, content=b"{" * 1000, **options)

@@ -37,7 +37,7 @@ from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.resume import resume_job
 from gradmarket.requester.notifier import Notifier, notifier_of
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.stages import aggregate, assign, audit, close, expire, judge, plan, rollback
+from gradmarket.requester.stages import aggregate, assign, audit, close, expire, judge, plan, rollback, unmask
 from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store import calibrations, earned_rows, identities, progress, strikes
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
@@ -52,7 +52,7 @@ from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (4,), "gradient"), LayoutEntry("m", (2,), "buffer")))
 COUNTER = "n"
 PRICE = 10
-STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire, audit, rollback)
+STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire, audit, rollback, unmask)
 CLASS = "cpu"
 DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}
 
@@ -87,7 +87,13 @@ class MarketFixture:
     """One service with one running job; `spec` and `settings` change the defaults."""
 
     def __init__(
-        self, folder: Path, ledger: Ledger, database: NewDatabase, settings: dict[str, Any] | None = None, **spec: Any
+        self,
+        folder: Path,
+        ledger: Ledger,
+        database: NewDatabase,
+        settings: dict[str, Any] | None = None,
+        chain_job: int = 7,
+        **spec: Any,
     ) -> None:
         self.folder, self.ledger, self.clock = folder, ledger, Clock()
         self.signer, self._names = key_of("signer"), count()
@@ -103,7 +109,7 @@ class MarketFixture:
         self._open_parts: list[Callable[[], None]] = []
         self.context = self._open()
         self.job = "00000000000000aa"
-        self._post(self.job, 7, **spec)
+        self._post(self.job, chain_job, **spec)
         self.drive()
 
     def _open(self) -> Context:

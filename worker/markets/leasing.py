@@ -11,11 +11,13 @@ from gradmarket.market.rules.faults import StepFault, printed
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire import Lease, LeaseReturn
 from gradmarket.worker.markets.background import Computed, Step, in_thread
+from gradmarket.worker.markets.secure_rounds import SecureRounds
 from gradmarket.worker.markets.step_faults import fault_of, on_own_rows
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money.account_store import JobAccount
 from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder, prepare
 from gradmarket.worker.protocol.policy import Guard
+from gradmarket.worker.protocol.secure_state import SecureFolder
 
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
@@ -33,6 +35,7 @@ class Leasing:
     ) -> None:
         self._context = context
         self._replica_files = replica_files
+        self._secure = SecureRounds(context, SecureFolder(replica_files.folder / "secure"))
         self._clock = clock
         self.given_up: dict[ReplicaId, LeaseReturn] = {}
         self.step: Step | None = None
@@ -138,8 +141,13 @@ class Leasing:
         """Computes what is leased; returns False if there is nothing."""
         todo = self._uncomputed()
         for held in todo:
-            self._seal(held, partial(self._context.compute, held.lease))
+            self._seal(held, self._computes(held.lease))
         return bool(todo)
+
+    def _computes(self, lease: Lease) -> Callable[[], Computed]:
+        """Returns what gives the lease's payload: where a round is summed under masks, a receipt for its vector."""
+        spec = self._context.spec(lease.job)
+        return partial((self._secure if spec is not None and spec.secure else self._context).compute, lease)
 
     def compute_beside(self) -> bool:
         """Seals what a thread has computed, and has it compute the next; returns False if nothing was computed."""
@@ -150,7 +158,7 @@ class Leasing:
             if held is not None and held.open:
                 self._seal(held, result)
         if self.step is None and (todo := self._uncomputed()):
-            self.step = Step(in_thread("compute", partial(self._context.compute, todo[0].lease)), todo[0])
+            self.step = Step(in_thread("compute", self._computes(todo[0].lease)), todo[0])
         return done
 
     def _uncomputed(self) -> list[InFlight]:

@@ -18,7 +18,7 @@ from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.errors import Refused
-from gradmarket.market.framing import framed
+from gradmarket.market.framing import HEAD, framed
 from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.page_view import Page
@@ -27,6 +27,7 @@ from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
 from gradmarket.market.wire_holders import HoldingReceipt
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
+from gradmarket.market.wire_sums import StepTold
 from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.protocol.outgoing import FramedPayloads, Payload
@@ -178,6 +179,16 @@ class MarketClient:
         """Takes part in a private job with so many rows of this machine's own; None tells no number."""
         path = f"/v1/work/holdings/{quote(job, safe='')}"
         return self.signed_in(HoldingReceipt, "PUT", path, json={"rows": rows})
+
+    def aggregate(
+        self, replica: ReplicaId, attempt: int, step: int, said: bytes, vector: bytes, wait_s: float
+    ) -> StepTold:
+        """Says what a step of a secure aggregation asks for, as JSON, and waits for what is told after it."""
+        body = len(said).to_bytes(HEAD, "big") + said + vector
+        path = f"/v1/work/aggregations/{quote(replica, safe='')}/{attempt}/{step}"
+        headers = {"content-type": "application/octet-stream", "content-length": str(len(body))}
+        options = {"headers": headers, "content": lambda: nullcontext(body), "params": {"wait_s": wait_s}}
+        return self.signed_in(StepTold, "POST", path, waits=wait_s, **options)
 
     def states(self) -> StatesAsked:
         """Returns the states that audits ask of this worker."""

@@ -167,7 +167,7 @@ class InFlightFolder:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         loaded = map(_read, sorted(folder.glob("*.json")))
         self.held = {held.replica: held for held in loaded if held is not None}
@@ -216,7 +216,7 @@ class InFlightFolder:
         self.payload(replica).unlink(missing_ok=True)
 
     def _file(self, replica: ReplicaId, kind: str) -> Path:
-        return self._folder / f"{blake3(replica.encode()).hexdigest()[:32]}.{kind}"
+        return self.folder / f"{blake3(replica.encode()).hexdigest()[:32]}.{kind}"
 
     def open(self) -> list[InFlight]:
         return [held for held in self.held.values() if held.open]

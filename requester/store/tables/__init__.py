@@ -15,6 +15,7 @@ from gradmarket.requester.store.tables.access_tables import (
 from gradmarket.requester.store.tables.base import Base, BigKey
 from gradmarket.requester.store.tables.job_tables import Holder, Job, JobBlob, JobEvent, MergePart, Round, UnneededBlob
 from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
+from gradmarket.requester.store.tables.secure_tables import SecureMessage, SecureSum
 from gradmarket.requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from gradmarket.requester.store.tables.trust_tables import (
     Accusation,
@@ -52,6 +53,8 @@ __all__ = [
     "Reputation",
     "Round",
     "Score",
+    "SecureMessage",
+    "SecureSum",
     "Strike",
     "Task",
     "Transaction",

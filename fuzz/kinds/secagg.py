@@ -1,0 +1,119 @@
+"""Messages of a secure aggregation, to the requester and to a holder: the first byte says which, the rest is JSON."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from random import Random
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from fuzz.case import Case
+from fuzz.values import changed, dumped, misspelt
+from gradmarket.market.errors import Refused
+from gradmarket.market.secagg import collector, holder
+from gradmarket.market.secagg.wire_secagg import SurvivorsProposed, parsed
+from gradmarket.market.wire_sums import StepTold
+from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
+
+REFUSED: Final = Refused
+_PLAY: Final = AggregationPlay(5, 8, 100, 1, 1, seed=3)
+_LIAR: Final = 2
+"""The holder whose messages are changed, and who reads changed ones."""
+_TOLD: Final = ("keys", "shares", "survivors", "unmask")
+
+
+def case(chance: Random) -> Case:
+    which = chance.randrange(STEPS + len(_TOLD))
+    whole = json.loads(_honest(which))
+    draw = chance.random()
+    if draw < 0.25:
+        return Case(bytes([which]) + dumped(whole))
+    data = dumped(changed(whole, chance)) if draw < 0.75 else misspelt(dumped(whole), chance)
+    return Case(bytes([which]) + data)
+
+
+def read(case: Case) -> Any:
+    which, data = case.data[0], case.data[1:]
+    if which < STEPS:
+        return _to_requester(which + 1, data)
+    return _to_holder(which - STEPS, data)
+
+
+def _to_requester(step: int, data: bytes) -> Any:
+    said, before = parsed(step, data), _before(step)
+    terms, sets = before.terms, (before.sharers, before.survivors)
+    checks: dict[int, Callable[[], object]] = {
+        1: lambda: collector.admit_keys(terms, DOMAIN, _others(before.keys), said),
+        2: lambda: collector.admit_shares(terms, before.keys, said),
+        3: lambda: collector.admit_masked(terms, DOMAIN, sets[0], said, _vector()),
+        4: lambda: collector.admit_signature(terms, DOMAIN, *sets, said),
+        5: lambda: collector.admit_answer(terms, sets[1], before.shares, said),
+    }
+    checks[step]()
+    signed = step in (1, 3, 4)
+    honest = parsed(step, _honest(step - 1))
+    assert not signed or said.signature == honest.signature, "a signature that its holder did not make"
+    return said
+
+
+def _to_holder(place: int, data: bytes) -> Any:
+    name = _TOLD[place]
+    try:
+        told = StepTold.model_validate_json(b'{"attempt": 0, "step": 1, "%s": %s}' % (name.encode(), data))
+    except ValidationError as error:
+        raise Refused(str(error)[:200]) from error
+    found, state = getattr(told, name), _before(place + 2).states[_LIAR]
+    if found is None:
+        raise Refused("nothing is told")
+    steps = (holder.share, lambda *said: holder.mask(*said, _PLAY.integers[_LIAR]), holder.sign, holder.unmask)
+    return steps[place](state, found)
+
+
+def _others(keys: Any) -> dict[int, Any]:
+    return {number: message for number, message in keys.items() if number != _LIAR}
+
+
+@cache
+def _before(step: int) -> Played:
+    """The round as it is when the step is open: its own messages are there too, for they are what is changed."""
+    played = Played(_PLAY).to(step - 1)
+    if step == 4:
+        played.survivors = collector.survivors(played.terms, played.sharers, played.masked)
+    if step == 3:
+        played.sharers, _ = collector.shares_for_holders(played.terms, played.shares)
+    return played
+
+
+@cache
+def _said() -> Played:
+    return Played(_PLAY).to(STEPS)
+
+
+@cache
+def _vector() -> bytes:
+    return _masked()[1]
+
+
+@cache
+def _masked() -> Any:
+    played = Played(_PLAY).to(2)
+    _, told = collector.shares_for_holders(played.terms, played.shares)
+    return holder.mask(played.states[_LIAR], told[_LIAR], _PLAY.integers[_LIAR])[1:]
+
+
+@cache
+def _honest(which: int) -> bytes:
+    """The JSON of the liar's message of a step, or of what it is told after one."""
+    whole = _said()
+    if which < STEPS:
+        said = (whole.keys, whole.shares, whole.masked, whole.signatures, whole.answers)[which]
+        return bytes(said[_LIAR].model_dump_json().encode())
+    terms = whole.terms
+    told = (
+        lambda: collector.neighbour_keys(terms, whole.keys)[_LIAR],
+        lambda: collector.shares_for_holders(terms, whole.shares)[1][_LIAR],
+        lambda: SurvivorsProposed(survivors=whole.survivors),
+        lambda: collector.unmask_requests(terms, whole.survivors, whole.signatures, whole.masked)[_LIAR],
+    )[which - STEPS]()
+    return bytes(told.model_dump_json().encode())

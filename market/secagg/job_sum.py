@@ -1,0 +1,80 @@
+"""The aggregation of a job's round, as requester and holders both know it, and what a holder is paid for."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import secure_sums
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.ring import FixedPoint
+from gradmarket.market.secagg.wire_secagg import MaskedMessage
+from gradmarket.market.terms import Address, Hash
+
+RECEIPT: Final = 32 + 65
+"""Bytes of a receipt."""
+SHORT: Final = 1 << 11
+EACH: Final = 512
+"""Bytes of a message's JSON, at most, and of those in it that each of the job's holders adds."""
+
+
+def aggregation(
+    spec: JobSpec, digest: Hash, chain_job: int, round_number: int, attempt: int, beacon: Hash, size: int
+) -> Aggregation:
+    """Returns the aggregation of a round. `digest`: the publication's; `size`: the model's trainable parameters.
+
+    beacon: the hash of the block after the one in which the job was opened with this publication.
+    Raises Refused where the job's rounds are not summed so.
+    """
+    if spec.private is None or spec.secure is None:
+        raise Refused("the job's rounds are not summed by secure aggregation")
+    names = tuple(sorted(spec.private.holders, key=str.lower))
+    limits = spec.secure.may_collude, spec.secure.may_drop, size, units_of(spec).most
+    return _made(chain_job, round_number, attempt, digest, beacon, names, *limits)
+
+
+@lru_cache(maxsize=8)
+def _made(
+    chain_job: int,
+    round_number: int,
+    attempt: int,
+    digest: Hash,
+    beacon: Hash,
+    names: tuple[Address, ...],
+    corrupt: int,
+    dropped: int,
+    size: int,
+    most: int,
+) -> Aggregation:
+    return Aggregation(chain_job, round_number, attempt, digest, beacon, names, corrupt, dropped, size, most)
+
+
+def noise_of(spec: JobSpec) -> float:
+    """Returns the deviation of the noise that each holder adds by itself; 0 where the service adds it, or nobody."""
+    if spec.private is None or spec.secure is None or spec.privacy is None:
+        return 0.0
+    multiplier, holders = spec.privacy.noise_multiplier, len(spec.private.holders)
+    return secure_sums.deviation(multiplier, spec.norm_bound, spec.secure, holders)
+
+
+def units_of(spec: JobSpec) -> FixedPoint:
+    """Returns the units of the sums of a job's rounds."""
+    return secure_sums.units(spec.norm_bound, noise_of(spec), len(spec.private.holders) if spec.private else 1)
+
+
+def number_of(holders: Sequence[Address], worker: Address) -> int:
+    """Returns a wallet's number among the holders. Raises Refused where it is none of them."""
+    if worker not in holders:
+        raise Refused(f"{worker} is none of the holders whose sum this is")
+    return holders.index(worker)
+
+
+def receipt(said: MaskedMessage) -> bytes:
+    """Returns a holder's payload: the digest of its masked vector, and its signature of that and of the sharers."""
+    return said.vector + said.signature
+
+
+def most_json(holders: int) -> int:
+    """Returns the bytes that the JSON of a message has at most, in a sum of so many holders."""
+    return SHORT + EACH * holders

@@ -1,0 +1,98 @@
+"""The route by which a holder goes through a round's secure aggregation (market.secagg)."""
+
+import asyncio
+from contextlib import ExitStack
+from typing import Annotated, Final
+
+from fastapi import APIRouter, HTTPException, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.framing import HEAD
+from gradmarket.market.wire_sums import StepTold
+from gradmarket.requester.api.auth_routes import ROLE, Worker
+from gradmarket.requester.api.blob_routes import UPLOAD
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.streams import Parts, streamed
+from gradmarket.requester.blobs.disk import Incoming
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import secure_messages
+from gradmarket.requester.exchange.secure_messages import StepAsked, StepDoor
+from gradmarket.requester.notifier import rung_within, sum_topic
+
+router = APIRouter(prefix="/v1/work/aggregations", tags=["work"])
+
+MOST_WAIT_S: Final = 60.0
+LATEST: Final = 2**31 - 1
+"""Greater than any attempt."""
+LOOK_S: Final = 5.0
+"""Seconds after which a wait looks at the rows though nobody called: a notification may get lost."""
+
+
+@router.post(
+    "/{replica}/{attempt}/{step}",
+    operation_id="aggregate",
+    responses={**ROLE, **answers(400, 404, 408, 409, 410, 413, 422)},
+    openapi_extra=UPLOAD,
+    summary="Say what a step of a secure aggregation asks for, and wait for what is told after it",
+)
+async def aggregate(
+    context: Here,
+    worker: Worker,
+    request: Request,
+    replica: Annotated[str, Path(max_length=128)],
+    attempt: Annotated[int, Path(ge=0, le=LATEST)],
+    step: Annotated[int, Path(ge=1, le=5)],
+    wait_s: Annotated[float, Query(ge=0, le=MOST_WAIT_S)] = 0.0,
+) -> StepTold:
+    """The body is the length of the step's JSON in four bytes, the JSON, and in step 3 the masked vector.
+
+    Only who has a lease of the round is heard, and before anything is parsed its length is checked.
+    """
+    asked = StepAsked(worker, replica, attempt, step)
+    door = await run_in_threadpool(secure_messages.door, context, asked)
+    with context.notifier.listen_async([sum_topic(door.job)]) as notified, ExitStack() as files:
+        said, incoming = await _body(context, request, door, files)
+        told = await run_in_threadpool(secure_messages.hear, context, asked, said, incoming)
+        files.close()
+        end = context.clock() + wait_s
+        while _waits(told, asked) and (left := end - context.clock()) > 0 and not context.notifier.closing:
+            await rung_within(notified, min(left, LOOK_S))
+            notified.clear()
+            told = await run_in_threadpool(secure_messages.hear, context, asked, said)
+    return told
+
+
+def _waits(told: StepTold, asked: StepAsked) -> bool:
+    """Whether nothing is told that the holder could act on."""
+    tells = told.keys or told.shares or told.survivors or told.unmask or told.summed
+    return not tells and (told.step == 0 or told.attempt == asked.attempt)
+
+
+async def _body(context: Context, request: Request, door: StepDoor, files: ExitStack) -> tuple[bytes, Incoming | None]:
+    parts = Parts(request)
+    try:
+        async with asyncio.timeout(context.settings.body_s):
+            length = int.from_bytes(await parts.exactly(HEAD), "big")
+            if length > door.most_json:
+                raise HTTPException(413, f"the JSON of this message has at most {door.most_json} bytes")
+            said = await parts.exactly(length)
+    except TimeoutError as error:
+        late = f"the message did not come within {context.settings.body_s:.0f} s"
+        raise HTTPException(408, late, {"Connection": "close"}) from error
+    incoming = await _vector(context, parts, door, files) if door.vector else None
+    await parts.end()
+    return said, incoming
+
+
+async def _vector(context: Context, parts: Parts, door: StepDoor, files: ExitStack) -> Incoming | None:
+    """Receives the masked vector; what comes once more, since an answer was lost, is dropped."""
+    if door.known:
+        async for _again in parts.next(door.vector):
+            continue
+        return None
+    incoming = files.enter_context(context.blobs.receive())
+    came = await streamed(parts.next(door.vector), door.vector, "", incoming.write)
+    if came != door.vector:
+        raise HTTPException(400, f"{came} bytes came of {door.vector}: send them again")
+    return incoming

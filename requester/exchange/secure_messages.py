@@ -1,0 +1,250 @@
+"""Takes what holders say in the steps of a round's secure aggregation, and answers what each is told (market.secagg).
+
+Each message is checked completely and written once: another one of the same step is refused. Waiting keeps the lease.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.secagg import collector
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.job_sum import most_json, number_of
+from gradmarket.market.secagg.wire_secagg import (
+    HolderKeysMessage,
+    MaskedMessage,
+    NeighbourKeys,
+    Said,
+    SharesForHolder,
+    SharesMessage,
+    SurvivorsProposed,
+    SurvivorsSigned,
+    UnmaskAnswer,
+    UnmaskRequest,
+    parsed,
+)
+from gradmarket.market.terms import Address, Digest, ReplicaState
+from gradmarket.market.wire_sums import StepTold
+from gradmarket.requester.blobs.disk import Incoming
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange.commitments import TooEarly, TooLate
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.moves.secure_steps import TAG
+from gradmarket.requester.store import in_hand, jobs, secure_sums
+from gradmarket.requester.store.in_hand import OwnReplica, ReplicaInHand
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.secure_sums import MASKED, SUMMED
+from gradmarket.requester.store.tables import Job, Replica, SecureMessage, SecureSum, Task
+from gradmarket.requester.store.work import RowReader, Work
+
+TOLD: Final[dict[int, tuple[str, type[Any]]]] = {
+    1: ("keys", NeighbourKeys),
+    2: ("shares", SharesForHolder),
+    3: ("survivors", SurvivorsProposed),
+    4: ("unmask", UnmaskRequest),
+}
+"""What is told after a step, by its name in StepTold."""
+
+
+@dataclass(frozen=True)
+class StepAsked:
+    """A holder's request: a step of an attempt at the sum of the round in which it has a lease."""
+
+    worker: Address
+    replica: str
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True)
+class StepDoor:
+    """What may come with it: so many bytes of JSON, and in step 3 of a vector; `known`: that came before."""
+
+    asked: StepAsked
+    job: str
+    most_json: int
+    vector: int = 0
+    known: bool = False
+
+
+def door(context: Context, asked: StepAsked) -> StepDoor:
+    """Finds out what may come before a byte of it is read.
+
+    Raises NotFound where the worker holds no such lease, or the job's rounds are not summed so; TooLate where the lease
+    is over.
+    """
+    with context.reading() as reader:
+        own = _own(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
+        data, row = jobs.spec(own.job).private, secure_sums.of_round(reader, own.job.id, own.task.round)
+        found = StepDoor(asked, own.job.id, most_json(len(data.holders) if data else 0))
+        if row is None or asked.step != MASKED:
+            return found
+        members = secure_sums.terms(own.job, row)
+        mine = secure_sums.message(reader, row, MASKED, number_of(members.holders, asked.worker))
+        known = mine is not None or (row.attempt, row.step) != (asked.attempt, asked.step)
+        return replace(found, vector=members.size * members.ring.dtype.itemsize, known=known)
+
+
+def _own(own: OwnReplica | None, asked: StepAsked) -> OwnReplica:
+    if own is None or own.replica.worker != asked.worker:
+        raise NotFound(f"this worker holds no replica {asked.replica[:80]}")
+    if jobs.spec(own.job).secure is None:
+        raise NotFound("the rounds of this job are not summed by secure aggregation")
+    _check_leased(own.replica)
+    return own
+
+
+def _check_leased(replica: Replica) -> None:
+    if replica.state != ReplicaState.LEASED:
+        raise TooLate(f"the lease is over ({replica.state})")
+
+
+def hear(context: Context, asked: StepAsked, body: bytes, incoming: Incoming | None = None) -> StepTold:
+    """Takes what a holder says, unless it said the same before; returns what it is told, if that is known yet.
+
+    Raises Refused for what breaks a rule, Conflict for a second, other message, TooEarly and TooLate where the step is
+    not open.
+    """
+    said = parsed(asked.step, body)
+    with context.reading() as reader:
+        own = _own(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
+        row = secure_sums.of_round(reader, own.job.id, own.task.round)
+        if row is None:
+            return _renewed(context, own.replica, own.task, StepTold(attempt=0, step=0))
+        members = secure_sums.terms(own.job, row)
+        if said.holder != number_of(members.holders, asked.worker):
+            raise Refused(f"this worker is holder {number_of(members.holders, asked.worker)}, not {said.holder}")
+        told = _told(reader, row, members, asked, said)
+        if told is None and asked.step == MASKED:
+            _check_vector(context, members, row, said, incoming)
+    if told is not None:
+        return _renewed(context, own.replica, own.task, told)
+    return _taken(context, asked, said, _kept(context, own.job, asked, incoming))
+
+
+def _told(reader: RowReader, row: SecureSum, members: Aggregation, asked: StepAsked, said: Said) -> StepTold | None:
+    """Returns what the holder is told; None where its message is still to be taken."""
+    here = StepTold(attempt=row.attempt, step=row.step)
+    if asked.attempt != row.attempt:
+        return here
+    if asked.step > row.step:
+        raise TooEarly(f"step {row.step} is open, and not {asked.step} yet")
+    known = secure_sums.message(reader, row, asked.step, said.holder)
+    _check_same(known, said)
+    if row.survivors is not None and members.members(row.survivors)[said.holder]:
+        if row.step == SUMMED:
+            return here.model_copy(update={"summed": True})
+        if known is None and asked.step < row.step:
+            return here  # its vector counts, whatever else it misses
+    if known is None and asked.step == row.step:
+        return None
+    if known is None or (known.told is None and asked.step < row.step):
+        raise TooLate(f"step {asked.step} is over, and went on without this holder")
+    if known.told is None:
+        return here
+    name, kind = TOLD[asked.step]
+    return here.model_copy(update={name: kind.model_validate_json(known.told)})
+
+
+def _check_same(known: SecureMessage | None, said: Said) -> None:
+    if known is not None and known.said != said.model_dump_json().encode():
+        raise Conflict(f"holder {said.holder} said something else in this step before")
+
+
+def _check_vector(
+    context: Context, members: Aggregation, row: SecureSum, said: Said, incoming: Incoming | None
+) -> None:
+    """Raises Refused unless the holder signed the bytes that came."""
+    if incoming is None or not isinstance(said, MaskedMessage):
+        raise Refused("the masked vector comes after the message of step 3")
+    why: Refused | None = None  # a new one: an error's frames would keep the mapping open
+    with incoming.mapped() as data:
+        try:
+            collector.admit_masked(members, context.domain, row.sharers or b"", said, memoryview(data))
+        except Refused as refused:
+            why = type(refused)(refused.detail)
+    if why is not None:
+        raise why
+
+
+def _kept(context: Context, job: Job, asked: StepAsked, incoming: Incoming | None) -> Digest | None:
+    """Stores the vector with a tag that its holder does not know, so that no other blob is the same."""
+    if incoming is None or asked.step != MASKED:
+        return None
+    incoming.write(tagged("masked", job.secret, asked.replica.encode(), asked.attempt.to_bytes(8, "big"))[:TAG])
+    return context.blobs.keep(incoming)
+
+
+def _taken(context: Context, asked: StepAsked, said: Said, vector: Digest | None) -> StepTold:
+    try:
+        with context.begin() as work:
+            own = in_hand.of_replicas(work, [asked.worker], [asked.replica])[asked.replica]
+            _check_leased(own.replica)
+            row = locked(work, SecureSum, secure_sums.name_of(own.hand.job.id, own.hand.task.round))
+            taken = (row.attempt, row.step) == (asked.attempt, asked.step)
+            if taken:
+                _write(context, work, own, row, said, vector)
+            told = StepTold(attempt=row.attempt, step=row.step)
+    finally:
+        if vector is not None:
+            blob_cleanup.drop(context, vector, lambda reader: secure_sums.needs(reader, vector))
+    return told
+
+
+def _write(context: Context, work: Work, own: ReplicaInHand, row: SecureSum, said: Said, vector: Digest | None) -> None:
+    """Checks the message against what others said, and writes it."""
+    known = secure_sums.message(work, row, row.step, said.holder)
+    _check_same(known, said)
+    if known is not None:
+        return
+    _check(context, work, secure_sums.terms(own.hand.job, row), row, said)
+    body, now = said.model_dump_json().encode(), context.clock()
+    work.add(
+        SecureMessage(
+            sum_id=row.id, attempt=row.attempt, step=row.step, holder=said.holder, said=body, vector=vector, told=None
+        )
+    )
+    work.flush()
+    if row.due_at is None:
+        row.due_at = now + jobs.spec(own.hand.job).deadlines.wave_s
+    own.replica.lease_until = now + own.hand.task.offer.lease_seconds
+    if secure_sums.count(work, row) >= row.expected:
+        work.notify("unmask")
+
+
+def _check(context: Context, reader: RowReader, members: Aggregation, row: SecureSum, said: Said) -> None:
+    """Raises Refused where the message breaks a rule of the protocol; a vector was checked before."""
+    survivors = row.survivors or b""
+    if isinstance(said, HolderKeysMessage):
+        known = secure_sums.said(reader, row, row.step, HolderKeysMessage)
+        collector.admit_keys(members, context.domain, known, said)
+    elif isinstance(said, SharesMessage):
+        mine = HolderKeysMessage.model_validate_json(_before(reader, row, 1, said.holder).said)
+        told = NeighbourKeys.model_validate_json(_before(reader, row, 1, said.holder).told or b"{}")
+        collector.admit_shares(members, {mine.holder: mine} | {one.holder: one for one in told.keys}, said)
+    elif isinstance(said, SurvivorsSigned):
+        collector.admit_signature(members, context.domain, row.sharers or b"", survivors, said)
+    elif isinstance(said, UnmaskAnswer):
+        _before(reader, row, 4, said.holder)
+        dealt = SharesForHolder.model_validate_json(_before(reader, row, 2, said.holder).told or b"{}")
+        shares = {one.sender: SharesMessage(holder=one.sender, shares=[one]) for one in dealt.shares}
+        collector.admit_answer(members, survivors, shares, said)
+
+
+def _before(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage:
+    found = secure_sums.message(reader, row, step, holder)
+    if found is None:
+        raise TooLate(f"step {step} went on without this holder")
+    return found
+
+
+def _renewed(context: Context, replica: Replica, task: Task, told: StepTold) -> StepTold:
+    """Lengthens the lease of a holder that waits, once half of it is over."""
+    seconds, now = task.offer.lease_seconds, context.clock()
+    if replica.lease_until - now < seconds / 2:
+        with context.begin() as work:
+            own = in_hand.of_replicas(work, [replica.worker], [replica.id]).get(replica.id)
+            if own is not None and own.replica.state == ReplicaState.LEASED:
+                own.replica.lease_until = now + seconds
+    return told

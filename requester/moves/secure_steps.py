@@ -1,0 +1,236 @@
+"""Ends the steps of a round's secure aggregation, and takes the masks off its sum. The rules are in market.secagg.
+
+A step ends when all have said what it asks for, or when its time is over: who is missing then has dropped out. A round
+whose sum cannot be had begins anew as long as nothing of it was unmasked, and never after that.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from gradmarket.contracts.events import beacon, opened_job
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.codecs import fp32
+from gradmarket.market.gradient.payload import encode, unflatten
+from gradmarket.market.secagg import collector
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.job_sum import units_of
+from gradmarket.market.secagg.wire_secagg import (
+    HolderKeysMessage,
+    MaskedMessage,
+    SharesMessage,
+    SurvivorsProposed,
+    SurvivorsSigned,
+    UnmaskAnswer,
+)
+from gradmarket.market.terms import Digest, JobState
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.notifier import sum_topic
+from gradmarket.requester.store import jobs, secure_sums, unneeded
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.secure_sums import MASKED, SUMMED
+from gradmarket.requester.store.tables import Job, SecureSum, Task
+from gradmarket.requester.store.work import RowReader, Work
+
+TAG: Final = 32
+"""Bytes after a stored vector, which its holder does not know: no blob of others is the same, to be dropped with it."""
+ANEW: Final = "the sum of round {} cannot be had: {}"
+STUCK: Final = "round {} was being unmasked, so it must not be done again, and its sum cannot be had: {}"
+
+
+def begin(context: Context, job_id: str) -> bool:
+    """Begins the aggregation of the open round; False where the chain has no block to draw its graph from yet."""
+    with context.reading() as reader:
+        chain_job = reader.get_one(Job, job_id).chain_job or 0
+    drawn = beacon(context.ledger, opened_job(context.ledger, chain_job))
+    if drawn is None:
+        return False
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
+        row = jobs.first_under_way(work, job_id)
+        if row is not None and secure_sums.of_round(work, job_id, row.number) is None:
+            work.add(secure_sums.begun(job, row.number, drawn))
+            work.notify(sum_topic(job_id))
+    return True
+
+
+def end_step(context: Context, job_id: str, sum_id: str) -> None:
+    """Ends the open step if its time has come; a sum that cannot be had begins anew."""
+    with context.begin() as work:
+        job, row = locked(work, Job, job_id), locked(work, SecureSum, sum_id)
+        if job.state != JobState.RUNNING or row.step not in _ENDS:
+            return
+        try:
+            left = _ENDS[row.step](context, work, job, row)
+        except Refused as refused:
+            _anew(context, work, job, row, str(refused))
+        else:
+            if left is None:
+                work.notify(sum_topic(job_id))
+            else:
+                row.due_at = left
+    blob_cleanup.drop_unneeded(context, job_id)
+
+
+def _next(context: Context, job: Job, row: SecureSum, expected: int) -> None:
+    """Opens the next step, for so many holders."""
+    deadlines = jobs.spec(job).deadlines
+    row.step += 1
+    row.expected = expected
+    row.due_at = context.clock() + (deadlines.upload_s if row.step == MASKED else deadlines.wave_s)
+
+
+def _keys(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    """Ends step 1; returns when to look again where others may still come."""
+    members, now, spec = secure_sums.terms(job, row), context.clock(), jobs.spec(job)
+    keys = secure_sums.said(work, row, row.step, HolderKeysMessage)
+    if len(keys) < members.plan.least:
+        return now + spec.deadlines.wave_s
+    if len(keys) < row.expected and secure_sums.missing_leases(work, row, members.holders, now):
+        return now + context.settings.sweep_s
+    secure_sums.tell(work, row, collector.neighbour_keys(members, keys))
+    _next(context, job, row, len(keys))
+    return None
+
+
+def _shares(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    members = secure_sums.terms(job, row)
+    shares = secure_sums.said(work, row, row.step, SharesMessage)
+    row.sharers, told = collector.shares_for_holders(members, shares)
+    secure_sums.tell(work, row, told)
+    _next(context, job, row, len(shares))
+    return None
+
+
+def _masks(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    members, found = secure_sums.terms(job, row), secure_sums.rows(work, row, row.step)
+    row.survivors = collector.survivors(members, row.sharers or b"", [one.holder for one in found])
+    told = SurvivorsProposed(survivors=row.survivors)
+    secure_sums.tell(work, row, {one.holder: told for one in found})
+    _next(context, job, row, len(found))
+    return None
+
+
+def _signatures(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    members = secure_sums.terms(job, row)
+    signatures = secure_sums.said(work, row, row.step, SurvivorsSigned)
+    masked = secure_sums.said(work, row, MASKED, MaskedMessage)
+    secure_sums.tell(work, row, collector.unmask_requests(members, row.survivors or b"", signatures, masked))
+    _next(context, job, row, len(signatures))
+    return None
+
+
+_ENDS: Final[Mapping[int, Callable[[Context, Work, Job, SecureSum], float | None]]] = {
+    1: _keys, 2: _shares, 3: _masks, 4: _signatures
+}  # fmt: skip
+"""By step, what ends it: raises Refused where the sum cannot be had from those that are left."""
+
+
+def _anew(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
+    """Begins the next attempt, in which all may take part; now and then the requester is asked first."""
+    now, reason = context.clock(), ANEW.format(row.round, why)
+    _let_go(work, row, now)
+    row.attempt += 1
+    row.step, row.due_at, row.sharers, row.survivors = 1, None, None, None
+    row.expected = len(secure_sums.terms(job, row).holders)
+    tell(work, job.id, "sum_failed", now, round=row.round, attempt=row.attempt - 1, reason=why)
+    if row.attempt % context.settings.max_attempts == 0:
+        _pause(work, job, reason, now)
+    work.notify(sum_topic(job.id), "assign")
+
+
+def _pause(work: Work, job: Job, reason: str, now: float) -> None:
+    if work.move_now(job, JobState.PAUSED, reason=reason):
+        tell(work, job.id, "paused", now, reason=reason)
+
+
+def _let_go(work: Work, row: SecureSum, now: float) -> None:
+    unneeded.add(work, row.job_id, blob_cleanup.PAYLOAD, secure_sums.forget(work, row.id), now)
+
+
+def clean(context: Context, job_id: str) -> None:
+    """Forgets what was said in sums of closed rounds, and in those of a job that is over."""
+    with context.begin() as work:
+        for sum_id in secure_sums.over(work, job_id):
+            row = locked(work, SecureSum, sum_id)
+            _let_go(work, row, context.clock())
+            unneeded.add(work, job_id, blob_cleanup.PAYLOAD, [row.total], context.clock())
+    blob_cleanup.drop_unneeded(context, job_id)
+
+
+def unmask(context: Context, job_id: str, sum_id: str) -> None:
+    """Takes the masks off the sum, as soon as enough has come for it. Otherwise waits for those that may still answer;
+    where none may, the job is paused: another attempt would tell the difference of two sums."""
+    with context.reading() as reader:
+        job, row = reader.get_one(Job, job_id), reader.get_one(SecureSum, sum_id)
+        why = ""
+        try:
+            mean = _mean(context, reader, job, row)
+        except Refused as refused:
+            mean, why = b"", str(refused)
+    kept = context.blobs.put(mean) if mean else None
+    with context.begin() as work:
+        job, row = locked(work, Job, job_id), locked(work, SecureSum, sum_id)
+        if row.step != SUMMED - 1 or job.state != JobState.RUNNING:
+            return
+        if kept is None:
+            _wait(context, work, job, row, why)
+            return
+        blob_cleanup.keep_still(context, work, {kept: partial(context.blobs.put, mean)})
+        row.total, row.step, row.due_at = kept, SUMMED, None
+        _drop_vectors(work, row, context.clock())
+        count = int(secure_sums.terms(job, row).members(row.survivors or b"").sum())
+        tell(work, job_id, "summed", context.clock(), round=row.round, holders=count)
+        work.notify(sum_topic(job_id), "aggregate", "assign")
+    blob_cleanup.drop_unneeded(context, job_id)
+
+
+def take_sum(work: Work, job: Job, number: int, chosen: Sequence[Task], now: float) -> None:
+    """Puts the round's mean, where it is summed so, in place of what its holders are paid for, their receipts."""
+    total = secure_sums.total(work, job.id, number) if jobs.spec(job).secure else None
+    if total is not None:
+        unneeded.add(work, job.id, blob_cleanup.PAYLOAD, [task.payload for task in chosen], now)
+        for task in chosen:
+            task.payload = total
+
+
+def _mean(context: Context, reader: RowReader, job: Job, row: SecureSum) -> bytes:
+    """Returns the mean of the survivors' answers as one payload; loss and buffers of it are zeros.
+
+    Raises Refused where a mask cannot be taken off.
+    """
+    members, spec, layout = secure_sums.terms(job, row), jobs.spec(job), layout_of(job)
+    keys = secure_sums.said(reader, row, 1, HolderKeysMessage)
+    answers = secure_sums.said(reader, row, SUMMED - 1, UnmaskAnswer).values()
+    survivors = row.survivors or b""
+    left = collector.masks_left(members, keys, row.sharers or b"", survivors, answers)
+    total = np.zeros(members.size, members.ring.dtype)
+    for one in secure_sums.rows(reader, row, MASKED):
+        _add(context, members, total, Digest(one.vector or ""))
+    flat = np.zeros(layout.size, np.float32)
+    flat[layout.gradient] = units_of(spec).mean(left.taken_off(members, total), int(members.members(survivors).sum()))
+    return bytes(encode(layout, unflatten(layout, flat), fp32, bytes(32)))
+
+
+def _add(context: Context, members: Aggregation, total: np.ndarray, vector: Digest) -> None:
+    with context.blobs.mapped(vector) as data, memoryview(data) as view, view[:-TAG] as masked:
+        np.add(total, members.ring.read(masked, members.size), out=total)
+
+
+def _wait(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
+    if secure_sums.answering(work, row, secure_sums.terms(job, row).holders):
+        row.due_at = context.clock() + jobs.spec(job).deadlines.wave_s
+    else:
+        _pause(work, job, STUCK.format(row.round, why), context.clock())
+
+
+def _drop_vectors(work: Work, row: SecureSum, now: float) -> None:
+    found = secure_sums.rows(work, row, MASKED)
+    unneeded.add(work, row.job_id, blob_cleanup.PAYLOAD, [one.vector for one in found], now)
+    for one in found:
+        one.vector = None

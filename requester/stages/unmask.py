@@ -1,0 +1,42 @@
+"""Takes the rounds of private jobs from step to step of their secure aggregation (moves.secure_steps)."""
+
+from collections.abc import Sequence
+
+from gradmarket.market.terms import RoundState
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import secure_steps
+from gradmarket.requester.store import jobs, secure_sums
+from gradmarket.requester.store.locks import alone
+from gradmarket.requester.store.secure_sums import SUMMED
+from gradmarket.requester.store.work import RowReader
+
+TOPIC = "unmask"
+
+
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    return list(dict.fromkeys([*secure_sums.due(reader, now), *secure_sums.jobs_over(reader)]))
+
+
+def run(context: Context, job_id: str) -> float | None:
+    with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
+        if not mine:
+            return context.settings.sweep_s
+        secure_steps.clean(context, job_id)
+        return _go_on(context, job_id)
+
+
+def _go_on(context: Context, job_id: str) -> float | None:
+    """Ends the open step of the round under way; returns in how many seconds to begin its aggregation."""
+    with context.reading() as reader:
+        due = job_id in secure_sums.due(reader, context.clock())
+        row = jobs.first_under_way(reader, job_id)
+        begun = None if row is None else secure_sums.of_round(reader, job_id, row.number)
+    if not due or row is None or row.state != RoundState.OPEN:
+        return None
+    if begun is None:
+        return None if secure_steps.begin(context, job_id) else context.settings.sweep_s
+    if begun.step == SUMMED - 1:
+        secure_steps.unmask(context, job_id, begun.id)
+    else:
+        secure_steps.end_step(context, job_id, begun.id)
+    return None

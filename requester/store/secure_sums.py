@@ -1,0 +1,212 @@
+"""The secure aggregations of jobs' rounds, and what holders said in them (rules: market.secagg)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TypeVar
+
+from sqlalchemy import bindparam, delete, exists, func, or_, select
+
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.job_sum import aggregation, number_of
+from gradmarket.market.secagg.job_sum import receipt as receipt_of
+from gradmarket.market.secagg.wire_secagg import MaskedMessage
+from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.wire import hash_of
+from gradmarket.market.wire_fields import Wire
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.tables import Job, Replica, Round, SecureMessage, SecureSum, Task
+from gradmarket.requester.store.work import RowReader, Work
+
+SUMMED: Final = 6
+"""The step of a sum that is there."""
+MASKED: Final = 3
+"""The step in which vectors come."""
+MESSAGE = TypeVar("MESSAGE", bound=Wire)
+
+
+def name_of(job_id: str, number: int) -> str:
+    return f"{job_id}-{number}"
+
+
+def of_round(reader: RowReader, job_id: str, number: int) -> SecureSum | None:
+    return reader.get(SecureSum, name_of(job_id, number))
+
+
+def terms(job: Job, row: SecureSum) -> Aggregation:
+    """Returns the attempt that is under way."""
+    digest, size = hash_of(Digest(job.spec_digest or "")), sum(entry.size for entry in layout_of(job).of("gradient"))
+    return aggregation(jobs.spec(job), digest, job.chain_job or 0, row.round, row.attempt, row.beacon, size)
+
+
+def due(reader: RowReader, now: float) -> list[str]:
+    """Returns the running jobs whose newest round has no aggregation yet, or a step of which may end."""
+    found = []
+    for job in reader.session.scalars(_RUNNING):
+        row = jobs.first_under_way(reader, job.id) if jobs.spec(job).secure else None
+        if row is None or row.state != RoundState.OPEN:
+            continue
+        sum_ = of_round(reader, job.id, row.number)
+        if sum_ is None or (sum_.step < SUMMED and _may_end(reader, sum_, now)):
+            found.append(job.id)
+    return found
+
+
+_RUNNING: Final = select(Job).where(Job.state == JobState.RUNNING)
+
+
+def _may_end(reader: RowReader, row: SecureSum, now: float) -> bool:
+    return (row.due_at is not None and row.due_at <= now) or count(reader, row) >= row.expected
+
+
+def count(reader: RowReader, row: SecureSum) -> int:
+    """Returns how many have said what the open step asks for."""
+    said: int | None = reader.session.scalar(_COUNT, {"sum": row.id, "attempt": row.attempt, "step": row.step})
+    return said or 0
+
+
+_OF_STEP: Final = (
+    SecureMessage.sum_id == bindparam("sum"),
+    SecureMessage.attempt == bindparam("attempt"),
+    SecureMessage.step == bindparam("step"),
+)
+_COUNT: Final = select(func.count()).where(*_OF_STEP)
+_SAID: Final = select(SecureMessage).where(*_OF_STEP).order_by(SecureMessage.holder)
+
+
+def rows(reader: RowReader, row: SecureSum, step: int) -> Sequence[SecureMessage]:
+    """Returns the messages of a step, by the numbers of their holders."""
+    asked = {"sum": row.id, "attempt": row.attempt, "step": step}
+    return reader.session.scalars(_SAID, asked).all()
+
+
+def said(reader: RowReader, row: SecureSum, step: int, kind: type[MESSAGE]) -> dict[int, MESSAGE]:
+    """Returns what was said in a step, by holder."""
+    return {one.holder: kind.model_validate_json(one.said) for one in rows(reader, row, step)}
+
+
+def message(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage | None:
+    return reader.get(SecureMessage, (row.id, row.attempt, step, holder))
+
+
+def too_late(reader: RowReader, job: Job, number: int) -> Collection[Address]:
+    """Returns the holders that get no task of a round any more: all once the first step of its aggregation is over,
+    but for those whose vectors are in a sum that is there, who may still bring their receipts."""
+    row = None if jobs.spec(job).secure is None else of_round(reader, job.id, number)
+    if row is None or row.step == 1:
+        return ()
+    there = set() if row.step < SUMMED else survivors(job, row)
+    return [name for name in terms(job, row).holders if name not in there]
+
+
+def survivors(job: Job, row: SecureSum) -> set[Address]:
+    """Returns the holders whose vectors are summed, once that is fixed."""
+    members = terms(job, row)
+    if row.survivors is None:
+        return set()
+    stayed = members.members(row.survivors)
+    return {name for name, there in zip(members.holders, stayed, strict=True) if there}
+
+
+def receipt(reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
+    """Returns what the worker is paid for; None unless its vector is in a sum that is there."""
+    row = of_round(reader, job.id, number)
+    if row is None or row.step < SUMMED or worker not in survivors(job, row):
+        return None
+    found = message(reader, row, MASKED, number_of(terms(job, row).holders, worker))
+    return None if found is None else receipt_of(MaskedMessage.model_validate_json(found.said))
+
+
+def missing_leases(reader: RowReader, row: SecureSum, holders: Sequence[Address], now: float) -> bool:
+    """Returns whether one that computes a task of the round may still send its keys."""
+    here = {holders[one.holder] for one in rows(reader, row, 1)}
+    leased = reader.session.execute(_IN_ROUND, {"job": row.job_id, "round": row.round}).all()
+    return any(state == ReplicaState.LEASED and until > now and name not in here for name, state, until in leased)
+
+
+_IN_ROUND: Final = (
+    select(Replica.worker, Replica.state, Replica.lease_until)
+    .join(Task, Task.id == Replica.task_id)
+    .where(Replica.job_id == bindparam("job"), Task.round == bindparam("round"))
+)
+
+
+def may_merge(reader: RowReader, job: Job, number: int) -> bool:
+    """Whether the round's sum is there, and everybody in it was paid, or has left its lease unanswered."""
+    row = of_round(reader, job.id, number)
+    if row is None or row.step < SUMMED:
+        return False
+    there = survivors(job, row)
+    found = reader.session.execute(_IN_ROUND, {"job": job.id, "round": number}).all()
+    if any(state in IN_FLIGHT and name in there for name, state, _until in found):
+        return False
+    accepted = exists().where(Task.job_id == job.id, Task.round == number, Task.state == TaskState.ACCEPTED)
+    return bool(reader.session.scalar(select(accepted)))
+
+
+def total(reader: RowReader, job_id: str, number: int) -> Digest | None:
+    """The blob of the round's mean, once it is there."""
+    row = of_round(reader, job_id, number)
+    return None if row is None else row.total
+
+
+def answering(reader: RowReader, row: SecureSum, holders: Sequence[Address]) -> bool:
+    """Whether one that is asked in the open step, and holds a lease of the round, has not answered yet."""
+    asked, here = ({one.holder for one in rows(reader, row, step)} for step in (row.step - 1, row.step))
+    missing = {holders[number] for number in asked - here}
+    leased = reader.session.execute(_IN_ROUND, {"job": row.job_id, "round": row.round}).all()
+    return any(state == ReplicaState.LEASED and name in missing for name, state, _until in leased)
+
+
+def over(reader: RowReader, job_id: str) -> list[str]:
+    """Returns the job's sums whose messages nobody needs any more: of closed rounds, and all once it is over."""
+    return list(reader.session.scalars(_OVER.where(SecureSum.job_id == job_id)))
+
+
+def jobs_over(reader: RowReader) -> list[str]:
+    """Returns the jobs that have such sums."""
+    return list(reader.session.scalars(_OVER.with_only_columns(SecureSum.job_id)))
+
+
+_CLOSED: Final = exists().where(
+    Round.job_id == SecureSum.job_id, Round.number == SecureSum.round, Round.state == RoundState.CLOSED
+)
+_ENDED: Final = exists().where(
+    Job.id == SecureSum.job_id, Job.state.in_((JobState.FINISHED, JobState.CANCELLED, JobState.FAILED))
+)
+_OVER: Final = (
+    select(SecureSum.id)
+    .where(exists().where(SecureMessage.sum_id == SecureSum.id), or_(_CLOSED, _ENDED))
+    .order_by(SecureSum.id)
+    .limit(64)
+)
+
+
+def forget(work: Work, sum_id: str) -> list[Digest]:
+    """Deletes the messages of a sum; returns the blobs of the vectors among them."""
+    mine = SecureMessage.sum_id == sum_id
+    named = select(SecureMessage.vector).where(mine, SecureMessage.vector.is_not(None))
+    vectors = [vector for vector in work.session.scalars(named) if vector]
+    work.session.execute(delete(SecureMessage).where(mine).execution_options(synchronize_session="fetch"))
+    return vectors
+
+
+def needs(reader: RowReader, digest: str) -> bool:
+    """Whether a sum that is not there yet needs the vector."""
+    return bool(reader.session.scalar(select(exists().where(SecureMessage.vector == digest))))
+
+
+def tell(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -> None:
+    """Writes down what holders are told after the step that ends."""
+    for one in rows(reader, row, row.step):
+        if one.holder in told:
+            one.told = told[one.holder].model_dump_json().encode()
+
+
+def begun(job: Job, number: int, beacon: Hash) -> SecureSum:
+    """Returns the first attempt at the sum of a round."""
+    data = jobs.spec(job).private
+    expected = len(data.holders) if data else 0
+    return SecureSum(
+        id=name_of(job.id, number), job_id=job.id, round=number, attempt=0, step=1, beacon=beacon, expected=expected
+    )

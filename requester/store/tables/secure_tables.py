@@ -1,0 +1,52 @@
+"""Tables of secure aggregations: the sum of a round, and what its holders said and were told."""
+
+from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.market.terms import Digest, Hash
+from gradmarket.requester.store.tables.base import Base
+
+
+class SecureSum(Base):
+    """The sum of a round of a private job, of which nobody sees the parts (market.secagg)."""
+
+    __tablename__ = "secure_sums"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    """The job's id and the round's number."""
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    attempt: Mapped[int] = mapped_column(default=0)
+    step: Mapped[int] = mapped_column(default=1)
+    """The step that is open, 1 to 5; 6 once the sum is there."""
+    beacon: Mapped[Hash]
+    """The hash of the block that draws who masks with whom."""
+    expected: Mapped[int]
+    """Messages that end the step at once."""
+    due_at: Mapped[float | None]
+    """When the step is looked at though messages are missing; None while nobody has said anything."""
+    sharers: Mapped[bytes | None]
+    """The set of holders that shared their secrets, as bits; set when step 2 ends."""
+    survivors: Mapped[bytes | None]
+    """The set of those whose vectors are summed; set when step 3 ends."""
+    total: Mapped[Digest | None]
+    """The blob of the mean, as a payload; set when step 5 ends."""
+
+    __table_args__ = (UniqueConstraint("job_id", "round"),)
+
+
+class SecureMessage(Base):
+    """What a holder said in a step, and what it is told once the step is over: JSON as in secagg.wire_secagg."""
+
+    __tablename__ = "secure_messages"
+
+    sum_id: Mapped[str] = mapped_column(ForeignKey("secure_sums.id"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    holder: Mapped[int] = mapped_column(primary_key=True)
+    """Its number in the aggregation."""
+    said: Mapped[bytes]
+    vector: Mapped[Digest | None]
+    """In step 3, the blob of its masked vector until that is summed (exchange.secure_messages)."""
+    told: Mapped[bytes | None]
+    """None while the step is open, and of a holder that is told nothing."""

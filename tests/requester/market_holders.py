@@ -1,0 +1,173 @@
+"""Holders of a private job whose rounds are summed by secure aggregation, one step of one holder at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+
+from gradmarket.contracts.events import beacon, opened_job
+from gradmarket.market import signing
+from gradmarket.market.errors import MarketError
+from gradmarket.market.job import JobSpec
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import secure_sums
+from gradmarket.market.secagg import holder
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.holder import HolderState, HolderStep
+from gradmarket.market.secagg.job_sum import aggregation, noise_of, number_of, receipt, units_of
+from gradmarket.market.secagg.ring import Integers
+from gradmarket.market.terms import Digest, Hash, ReplicaState
+from gradmarket.market.wire import digest_of, hash_of
+from gradmarket.market.wire_sums import StepTold
+from gradmarket.requester.exchange import secure_messages
+from gradmarket.requester.exchange.secure_messages import StepAsked
+from tests.requester.market_workers import Held, SimWorker, honest_answer
+
+if TYPE_CHECKING:
+    from tests.requester.market_fixture import MarketFixture
+
+NEVER = 6
+Message = Any
+
+
+def _same(message: Message) -> Message:
+    return message
+
+
+class SecureHolder(SimWorker):
+    """`gone`: the step before which it says no more. `lies`: what it makes of its message of a step."""
+
+    gone = NEVER
+    brings = True
+    """Whether it brings its receipt."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lies: dict[int, Callable[[Message], Message]] = {}
+        self.state: HolderState | None = None
+        self.said: Message = None
+        self.vector = b""
+        self.paid_for = b""
+        self.attempt = 0
+        self.numbers: dict[int, Integers] = {}
+        """By round, what it keeps to itself."""
+        self.refused: list[str] = []
+
+    def turn(self) -> None:
+        self.ask()
+        for held in list(self.held.values()):
+            if held.state == ReplicaState.LEASED:
+                self.exchange(held)
+                self.market.drive()
+        self.hear()
+
+    def exchange(self, held: Held) -> StepTold | None:
+        """One question of a step, and the state that follows from its answer."""
+        told = self.put(held)
+        if told is None:
+            return None
+        if told.summed and self.brings:
+            self.deliver(held)
+        elif told.step and told.attempt != self.attempt:
+            self.begin(held, told.attempt)
+        else:
+            self.follow(told)
+        return told
+
+    def put(self, held: Held) -> StepTold | None:
+        """Says its message again, until what follows it is told; None where it is gone, or is refused."""
+        if self.state is None or self.state.seat.aggregation.round != held.lease.offer.round:
+            self.begin(held, 0)
+        assert self.state is not None
+        if self.state.step >= self.gone:
+            return None
+        try:
+            return self.hand_in(held, self.said, self.vector)
+        except MarketError as error:
+            self.refused.append(str(error))
+            self.gone = 0
+        return None
+
+    def hand_in(self, held: Held, said: Message, vector: bytes = b"", step: int | None = None) -> StepTold:
+        """As the HTTP door takes it. Raises MarketError."""
+        assert self.state is not None
+        asked = StepAsked(self.address, held.lease.replica, self.attempt, step or int(self.state.step))
+        door = secure_messages.door(self.market.context, asked)
+        body = said.model_dump_json().encode()
+        assert len(body) <= door.most_json
+        if not door.vector or door.known:
+            return secure_messages.hear(self.market.context, asked, body)
+        with self.market.context.blobs.receive() as incoming:
+            incoming.write(vector)
+            return secure_messages.hear(self.market.context, asked, body, incoming)
+
+    def begin(self, held: Held, attempt: int) -> None:
+        number = held.lease.offer.round
+        self.numbers.setdefault(number, self.own_numbers(held))
+        self.attempt, self.vector = attempt, b""
+        members = self.members(number, attempt)
+        entropy = blake3(f"{self.address} {number} {attempt}".encode()).digest()
+        mine = number_of(members.holders, self.address)
+        sign = signing.signer_of(self.key)
+        state, said = holder.advertise(holder.seat(members, self.market.context.domain, mine, entropy, sign))
+        self._say(state, said)
+
+    def follow(self, told: StepTold) -> None:
+        state = self.state
+        assert state is not None
+        if state.step == HolderStep.KEYS and told.keys:
+            self._say(*holder.share(state, told.keys))
+        elif state.step == HolderStep.SHARES and told.shares:
+            state, said, self.vector = holder.mask(state, told.shares, self.numbers[state.seat.aggregation.round])
+            self.paid_for = receipt(said)
+            self._say(state, said)
+        elif state.step == HolderStep.MASKED and told.survivors:
+            self._say(*holder.sign(state, told.survivors))
+        elif state.step == HolderStep.SIGNED and told.unmask:
+            self._say(*holder.unmask(state, told.unmask))
+
+    def _say(self, state: HolderState, said: Message) -> None:
+        self.state, self.said = state, self.lies.get(int(state.step), _same)(said)
+
+    def deliver(self, held: Held) -> None:
+        self.answer(self._put(held, payload=self.paid_for, salt=Hash(bytes(32))))
+
+    @property
+    def spec(self) -> JobSpec:
+        return JobSpec.model_validate(self.market.the_job().spec)
+
+    def own_numbers(self, held: Held) -> Integers:
+        offer, spec = held.lease.offer, self.spec
+        answer = honest_answer(tensors.unpack(self.market.context.blobs.read(digest_of(offer.parameters))), offer.seed)
+        seed = blake3(f"noise {self.address} {offer.round}".encode()).digest()
+        return secure_sums.whole(
+            self.behaviour.spoil(answer, self.address)["w"], spec.norm_bound, units_of(spec), noise_of(spec), seed
+        )
+
+    def members(self, number: int, attempt: int) -> Aggregation:
+        job = self.market.the_job()
+        chain_job, digest = job.chain_job or 0, hash_of(Digest(job.spec_digest or ""))
+        return aggregation(self.spec, digest, chain_job, number, attempt, drawn(self.market, chain_job), 4)
+
+
+_DRAWN: dict[int, Hash] = {}
+
+
+def drawn(market: MarketFixture, chain_job: int) -> Hash:
+    """The beacon of a job, as each holder reads it from the chain."""
+    if chain_job not in _DRAWN:
+        ledger = market.context.ledger
+        found = beacon(ledger, opened_job(ledger, chain_job))
+        assert found is not None
+        _DRAWN[chain_job] = found
+    return _DRAWN[chain_job]
+
+
+def mean_of(market: MarketFixture, holders: list[SecureHolder], number: int) -> np.ndarray:
+    """The mean of what these holders kept to themselves in a round, without any mask."""
+    spec = JobSpec.model_validate(market.the_job().spec)
+    total = np.sum([one.numbers[number] for one in holders], axis=0)
+    return units_of(spec).mean(total, len(holders))

@@ -1,0 +1,323 @@
+"""Private jobs whose rounds are summed by secure aggregation: bits, pay, drop-outs and lies at every step, restarts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradmarket.market.errors import Conflict, MarketError, NotFound, Refused
+from gradmarket.market.model import tensors
+from gradmarket.market.secagg.job_sum import noise_of, units_of
+from gradmarket.market.secagg.wire_secagg import RevealedShare, SharesMessage
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
+from gradmarket.requester.exchange.commitments import TooEarly, TooLate
+from gradmarket.requester.store import holders
+from gradmarket.requester.store.tables import SecureMessage, SecureSum
+from tests.databases import BOTH
+from tests.onchain import OpenJob
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_holders import SecureHolder, mean_of
+from tests.requester.market_workers import key_of
+
+pytestmark = BOTH
+
+INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 2}}
+COUNT, DROP = 5, 1
+Floor = Callable[..., tuple[MarketFixture, list[SecureHolder]]]
+
+
+def spec(count: int = COUNT, drop: int = DROP, **more: Any) -> dict[str, Any]:
+    names = [address_of(key_of(f"worker {n}")) for n in range(count)]
+    asked = {"may_collude": 1, "may_drop": drop}
+    data = {"inputs": INPUTS, "holders": names, "secure_aggregation": asked}
+    limits = {"min_tasks": count - drop} if drop else {}
+    return {"data": data, "tasks_per_round": count, "norm_bound": 100.0, **limits, **more}
+
+
+def take_part(market: MarketFixture) -> SecureHolder:
+    made: Any = market.worker(kind=SecureHolder)
+    with market.context.begin() as work:
+        holders.join(work, market.job, made.address, None, market.clock())
+    return made  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def floor(new_floor, open_job: OpenJob) -> Floor:  # type: ignore[no-untyped-def]
+    def make(count: int = COUNT, drop: int = DROP, **more: Any) -> tuple[MarketFixture, list[SecureHolder]]:
+        opened = open_job()
+        opened.reserve((address_of(opened.requester), 1))  # in a block after the one that opened the job
+        market = new_floor(chain_job=opened.id, **spec(count, drop, **more))
+        return market, [take_part(market) for _ in range(count)]
+
+    return make
+
+
+def merged_plainly(market: MarketFixture, six: Sequence[SecureHolder], number: int = 0) -> None:
+    """Asserts that the round's parameters have the bits of a merge of these holders' plain sum."""
+    row, blobs = market.rounds()[number], market.context.blobs
+    before, after = (tensors.unpack(blobs.read(Digest(one)))["w"] for one in (row.parameters, row.updated))
+    expected = (before - np.float32(0.125) * mean_of(market, list(six), number)).astype(np.float32)
+    assert (after == expected).all()
+    assert after.tobytes() == expected.tobytes()
+
+
+def at(market: MarketFixture, six: Sequence[SecureHolder], step: int) -> SecureSum:
+    """Plays until the step is open."""
+    market.until(lambda: market.all(SecureSum) and market.all(SecureSum)[-1].step >= step, *six)
+    return market.all(SecureSum)[-1]
+
+
+def test_a_round_has_the_bits_of_the_plain_sum_and_all_in_it_are_paid(floor: Floor) -> None:
+    market, six = floor(rounds=3)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    for number in range(3):
+        merged_plainly(market, six, number)
+    assert market.earned() == {one.address: 3 * PRICE for one in six}
+    assert [row.loss for row in market.rounds()] == [None] * 3
+    assert not market.all(SecureMessage), "nothing that was said is kept once a round is merged"
+    check_books(market)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_who_drops_out_before_its_vector_is_not_in_the_sum_nor_paid(floor: Floor, step: int) -> None:
+    market, six = floor()
+    six[2].gone = step
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    stayed = [one for one in six if one is not six[2]]
+    merged_plainly(market, stayed)
+    assert market.earned() == {one.address: PRICE for one in stayed}
+    check_books(market)
+
+
+@pytest.mark.parametrize("step", [4, 5])
+def test_who_drops_out_after_its_vector_is_in_the_sum_and_is_paid_if_it_comes_back(floor: Floor, step: int) -> None:
+    market, six = floor()
+    six[2].gone = step
+    at(market, six, 6)
+    assert market.state() == JobState.RUNNING
+    six[2].gone = 7
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    merged_plainly(market, six)
+    assert market.earned() == {one.address: PRICE for one in six}
+
+
+def test_who_is_in_the_sum_and_never_comes_back_holds_up_nobody(floor: Floor) -> None:
+    market, six = floor()
+    six[2].gone = 4
+    market.play(passes=200)
+    assert market.state() == JobState.FINISHED
+    merged_plainly(market, six)
+    assert set(market.earned()) == {one.address for one in six} - {six[2].address}
+
+
+def test_a_round_that_too_many_left_begins_anew_and_they_may_come_back(floor: Floor) -> None:
+    market, six = floor()
+    for one in six[:3]:
+        one.gone = 3
+    at(market, six, 3)
+    market.until(lambda: market.all(SecureSum)[0].attempt == 1, *six)
+    for one in six:
+        one.gone = 7
+    market.play(passes=200)
+    assert market.state() == JobState.FINISHED
+    assert market.all(SecureSum)[0].attempt >= 1
+    assert [event["attempt"] for event in market.events("sum_failed")][:1] == [0]
+
+
+def forged(message: Any) -> Any:
+    return message.model_copy(update={"signature": bytes(65)})
+
+
+def swapped_shares(message: Any) -> Any:
+    return message.model_copy(update={"shares": message.shares[1:]})
+
+
+def false_share(message: Any) -> Any:
+    false = [RevealedShare(owner=one.owner, share=Hash(bytes(32))) for one in message.self_shares]
+    return message.model_copy(update={"self_shares": false})
+
+
+@pytest.mark.parametrize(
+    ("step", "lie", "said"),
+    [
+        (1, forged, "signature"),
+        (2, swapped_shares, "each neighbour once"),
+        (3, forged, "signature"),
+        (4, forged, "signature"),
+        (5, false_share, "did not deal"),
+    ],
+)
+def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(
+    floor: Floor, step: int, lie: Callable[[Any], Any], said: str
+) -> None:
+    market, six = floor()
+    six[1].lies[step] = lie
+    market.play(passes=200)
+    assert said in six[1].refused[0]
+    assert market.state() == JobState.FINISHED
+    counted = six if step > 3 else [one for one in six if one is not six[1]]
+    merged_plainly(market, counted)
+    assert six[1].address not in market.earned()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_a_second_other_message_of_a_step_is_refused(floor: Floor, step: int) -> None:
+    market, six = floor()
+    at(market, six, step)
+    liar = six[0]
+    market.until(lambda: liar.state is not None and int(liar.state.step) == step, *six)
+    (held,) = [one for one in liar.held.values() if one.state == ReplicaState.LEASED]
+    liar.hand_in(held, liar.said, liar.vector)
+    other = {"holder": liar.said.holder, **liar.said.model_dump()}
+    changed = type(liar.said).model_validate(other | _changed(liar.said))
+    with pytest.raises(Conflict, match="something else"):
+        liar.hand_in(held, changed, liar.vector)
+
+
+def _changed(said: Any) -> dict[str, Any]:
+    return (
+        {"signature": bytes(65)}
+        if hasattr(said, "signature")
+        else {name: [] for name in said.model_fields_set if name != "holder"}
+    )
+
+
+def test_a_vector_that_was_not_signed_is_refused_and_leaves_nothing_on_disk(floor: Floor) -> None:
+    market, six = floor()
+    at(market, six, 3)
+    market.until(lambda: int(six[0].state.step) == 3, six[0])
+    (held,) = [one for one in six[0].held.values() if one.state == ReplicaState.LEASED]
+    before = {path.name for path in (market.folder / "blobs").rglob("*")}
+    with pytest.raises(Refused, match="not the one that it signed"):
+        six[0].hand_in(held, six[0].said, bytes(len(six[0].vector)))
+    with pytest.raises(MarketError, match="has 16 bytes"):
+        six[0].hand_in(held, six[0].said, six[0].vector[:-4])
+    assert {path.name for path in (market.folder / "blobs").rglob("*")} == before
+
+
+def test_only_who_holds_the_lease_is_heard_and_only_at_the_open_step(floor: Floor) -> None:
+    market, six = floor()
+    market.until(lambda: six[0].held and six[1].held, six[0], six[1])
+    (held,) = six[0].held.values()
+    one, other = (worker.said for worker in six[:2])
+    with pytest.raises(NotFound, match="holds no replica"):
+        six[1].hand_in(held, other)
+    with pytest.raises(Refused, match="this worker is holder"):
+        six[0].hand_in(held, one.model_copy(update={"holder": other.holder}))
+    with pytest.raises(TooEarly, match="step 1 is open"):
+        six[0].hand_in(held, SharesMessage(holder=one.holder, shares=[]), step=2)
+
+
+def test_a_lease_that_is_over_is_heard_no_more(floor: Floor) -> None:
+    market, six = floor()
+    market.until(lambda: six[0].held, six[0])
+    (held,) = six[0].held.values()
+    six[0].begin(held, 0)
+    market.lapse(10_000)
+    with pytest.raises(TooLate, match="the lease is over"):
+        six[0].hand_in(held, six[0].said)
+
+
+def test_a_holder_that_waits_for_the_others_keeps_its_lease(floor: Floor) -> None:
+    market, six = floor()
+    for _ in range(60):
+        six[0].turn()
+        market.clock.now += 5
+        market.drive()
+    assert [one.state for one in market.replicas(six[0])] == [ReplicaState.LEASED]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
+def test_the_service_restarts_at_any_step(floor: Floor, step: int) -> None:
+    market, six = floor(rounds=2)
+    at(market, six, step)
+    market.crash()
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    merged_plainly(market, six, 0)
+    merged_plainly(market, six, 1)
+    assert market.earned() == {one.address: 2 * PRICE for one in six}
+
+
+def test_merged_rounds_are_merged_again_after_a_crash(floor: Floor) -> None:
+    market, six = floor(rounds=3)
+    market.until(lambda: len(market.rounds()) > 1)
+    market.crash()
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    merged_plainly(market, six, 2)
+
+
+def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
+    """At any step: neither as floats nor as whole numbers, of 32 or of 64 bits."""
+    market, six = floor(rounds=2)
+    seen = set[bytes]()
+    for _ in range(60):
+        for one in six:
+            one.turn()
+        market.clock.now += 2
+        market.drive()
+        seen |= {path.read_bytes() for path in market.folder.rglob("*") if path.is_file()}
+        if market.state() != JobState.RUNNING:
+            break
+    assert market.state() == JobState.FINISHED
+    numbers = [found for one in six for found in one.numbers.values()]
+    assert len(numbers) == 2 * COUNT
+    assert any(mean_of(market, six, 0).tobytes() in data for data in seen), "the mean is found so"
+    for found in numbers:
+        unit = 2.0 ** units_of(six[0].spec).exponent
+        forms = (found.astype("<i8"), found.astype("<u4"), (found * unit).astype("<f4"), (found * unit).astype("<f8"))
+        assert not any(form.tobytes() in data for form in forms for data in seen)
+
+
+def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> None:
+    """Too few answer step 5 and all others are gone: the job is paused, and says why."""
+    market, six = floor()
+    at(market, six, 5)
+    for one in six[1:]:
+        one.gone = 5
+    market.play(passes=300)
+    row = market.all(SecureSum)[0]
+    assert (row.attempt, row.step) == (0, 5)
+    assert market.state() == JobState.PAUSED
+    assert "must not be done again" in market.the_job().reason
+
+
+def test_a_receipt_without_a_vector_in_the_sum_is_refused(floor: Floor) -> None:
+    market, six = floor()
+    at(market, six, 2)
+    cheat = six[0]
+    (held,) = [one for one in cheat.held.values() if one.state == ReplicaState.LEASED]
+    cheat.paid_for = bytes(97)
+    cheat.deliver(held)
+    cheat.gone = 0
+    market.play(*six[1:], passes=200)
+    assert market.state() == JobState.FINISHED
+    assert cheat.address not in market.earned()
+    assert {one.state for one in market.replicas(cheat)} == {ReplicaState.REJECTED}
+
+
+def test_a_job_that_is_cancelled_keeps_nothing_that_was_said(floor: Floor) -> None:
+    market, six = floor()
+    at(market, six, 4)
+    market.cancel()
+    assert not market.all(SecureMessage)
+
+
+NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
+
+
+def test_holders_add_the_accounted_noise_by_themselves(floor: Floor) -> None:
+    """The service adds none, and what the fewest honest holders add has the whole deviation."""
+    market, six = floor(rounds=1, privacy=NOISED)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    merged_plainly(market, six)
+    asked = six[0].spec
+    assert noise_of(asked) == pytest.approx(2.0 * 100.0 / np.sqrt(COUNT - DROP - 1))

@@ -1,0 +1,173 @@
+"""Takes this holder through the secure aggregation of a round: computes, masks, and helps to take the masks off.
+
+It blocks until the sum is there, in the thread in which a lease is computed. What it returns is the receipt that the
+worker is paid for; the answer itself never leaves this machine without masks.
+"""
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from pydantic import BaseModel
+
+from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.contracts import events
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.rules import secure_sums
+from gradmarket.market.secagg import holder
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
+from gradmarket.market.secagg.job_sum import aggregation, noise_of, number_of, receipt, units_of
+from gradmarket.market.secagg.ring import Integers
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire import Lease, hash_of
+from gradmarket.market.wire_sums import StepTold
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.secure_state import SecureFolder, SecureRecord, record_of
+
+WAIT_S: Final = 20.0
+BREATH_S: Final = 0.2
+"""Seconds before the next question where an answer came at once and told nothing."""
+MOST_ATTEMPTS: Final = 16
+"""Attempts at one sum in one lease."""
+Said = tuple[HolderState, BaseModel]
+
+
+@dataclass(frozen=True)
+class SecureRounds:
+    """All rounds of one market."""
+
+    context: WorkerContext
+    folder: SecureFolder
+
+    def compute(self, lease: Lease) -> tuple[bytes, float]:
+        """Returns the receipt, and the step's seconds; 0 where a restarted worker needs no step any more.
+
+        Raises Refused where this holder drops out of the round, and as Executor.work does.
+        """
+        publication = self.context.view(lease.job).publication
+        if publication is None:
+            raise NotFound(f"job {lease.job} has no publication")
+        self.folder.forget(lease.job, lease.offer.round - 1)
+        known = self.folder.load(lease.job, lease.offer.round)
+        numbers, seconds = None, 0.0
+        if known is None or known.step < HolderStep.MASKED:
+            numbers, seconds = self._numbers(publication, lease)
+        size = known.size if known is not None else 0 if numbers is None else numbers.size
+        return SecureRound(self.context, self.folder, lease, publication, size, numbers).run(), seconds
+
+    def _numbers(self, publication: Publication, lease: Lease) -> tuple[Integers, float]:
+        """Returns the answer's gradients in whole units, with this holder's noise, and the step's seconds."""
+        bench, offer, spec = self.context.bench, lease.offer.struct(), publication.spec
+        payload, seconds = bench.work(publication, offer)
+        flat = np.concatenate([tensor.reshape(-1) for tensor in bench.gradient(publication, offer, payload).values()])
+        return secure_sums.whole(flat, spec.norm_bound, units_of(spec), noise_of(spec), os.urandom(32)), seconds
+
+
+@dataclass
+class SecureRound:
+    """One lease. `numbers`: the answer in whole units; None where its masked vector is stored already."""
+
+    context: WorkerContext
+    folder: SecureFolder
+    lease: Lease
+    publication: Publication
+    size: int
+    numbers: Integers | None
+    sent: tuple[int, int] = (-1, -1)
+    """Attempt and step of the last message that the market has taken."""
+    tried: int = 0
+    heard_at: float = field(default_factory=time.monotonic)
+
+    def run(self) -> bytes:
+        """Returns the receipt. Raises Refused where this holder drops out."""
+        record = self.folder.load(self.lease.job, self.lease.offer.round) or self._begun(0)
+        while True:
+            told = self._ask(record)
+            if told.summed and record.receipt:
+                return bytes.fromhex(record.receipt)
+            if told.step and told.attempt != record.attempt:
+                record = self._anew(record, told.attempt)
+            else:
+                record = self._next(record, told) or record
+
+    def _anew(self, before: SecureRecord, attempt: int) -> SecureRecord:
+        """Begins another attempt, unless something of this round was unmasked: two sums tell their difference."""
+        self.tried += 1
+        if before.unmasked or attempt < before.attempt or self.tried > MOST_ATTEMPTS or self.numbers is None:
+            raise Refused(f"it takes no part in attempt {attempt} of round {before.round} after {before.attempt}")
+        return self._begun(attempt)
+
+    def _begun(self, attempt: int) -> SecureRecord:
+        """Draws the secrets of an attempt, stores them, and returns what is said first."""
+        number = self.lease.offer.round
+        if number <= self.folder.unmasked(self.lease.job):
+            raise Refused(f"round {number} was unmasked before, and is not summed again")
+        drawn = SecureRecord(
+            job=self.lease.job,
+            round=number,
+            attempt=attempt,
+            size=self.size,
+            entropy=Hash(os.urandom(32)),
+            step=1,
+            said="",
+        )
+        return self._stored(drawn, holder.advertise(self._seat(drawn)))
+
+    def _stored(self, before: SecureRecord, said: Said, vector: bytes | None = None, paid: bytes = b"") -> SecureRecord:
+        record = record_of(before, *said, paid)
+        self.folder.save(record, vector)
+        return record
+
+    def _next(self, record: SecureRecord, told: StepTold) -> SecureRecord | None:
+        """Takes the next step, if what it follows from is told; stores it before it can be sent."""
+        state = record.state(self._seat(record))
+        if record.step == HolderStep.KEYS and told.keys is not None:
+            return self._stored(record, holder.share(state, told.keys))
+        if record.step == HolderStep.SHARES and told.shares is not None:
+            if self.numbers is None:
+                raise Refused("there is no answer to mask")
+            after, message, vector = holder.mask(state, told.shares, self.numbers)
+            return self._stored(record, (after, message), vector, receipt(message))
+        if record.step == HolderStep.MASKED and told.survivors is not None:
+            return self._stored(record, holder.sign(state, told.survivors))
+        if record.step == HolderStep.SIGNED and told.unmask is not None:
+            return self._stored(record, holder.unmask(state, told.unmask))
+        return None
+
+    def _ask(self, record: SecureRecord) -> StepTold:
+        """Says what the record says, until the market answers; the vector goes once."""
+        here = record.attempt, record.step
+        vector = self.folder.vector(record) if record.step == HolderStep.MASKED and self.sent != here else b""
+        began = time.monotonic()
+        try:
+            place = self.lease.replica, record.attempt, record.step
+            told = self.context.market.aggregate(*place, record.said.encode(), vector, WAIT_S)
+        except ServiceUnreachable:
+            if self.context.signals.leaving or began - self.heard_at > self.lease.offer.lease_seconds:
+                raise
+            self.context.signals.pause(BREATH_S)
+            return StepTold(attempt=record.attempt, step=0)
+        self.heard_at = time.monotonic()
+        if told.step and told.attempt == record.attempt:
+            self.sent = here
+        if self.heard_at - began < BREATH_S and told == StepTold(attempt=told.attempt, step=told.step):
+            self.context.signals.pause(BREATH_S)
+        return told
+
+    def _seat(self, record: SecureRecord) -> Seat:
+        context, members = self.context, self._members(record.attempt)
+        number = number_of(members.holders, context.address)
+        return holder.seat(members, context.domain, number, record.entropy, context.own_signer)
+
+    def _members(self, attempt: int) -> Aggregation:
+        """Returns the attempt's terms: all of them are this worker's own, from the publication and its own node."""
+        ledger, chain_job = self.context.chain_view.ledger, self.lease.offer.job
+        drawn = events.beacon(ledger, self.context.chain_view.opened(chain_job))
+        if drawn is None:
+            raise Refused("the chain has no block yet to draw the round's graph from")
+        digest = hash_of(self.publication.digest)
+        return aggregation(self.publication.spec, digest, chain_job, self.lease.offer.round, attempt, drawn, self.size)

@@ -1,0 +1,114 @@
+"""What this worker keeps of secure aggregations: a file for each round, written before what it says is sent.
+
+A holder that forgot what it said could say something else, and another that has it could take the masks off. So a
+restarted worker goes on from its file, and a round in which it helped to unmask is written down for good.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from blake3 import blake3
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gradmarket.market.fields import HashField
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
+from gradmarket.market.secagg.wire_secagg import HolderKeysMessage, HolderNumber, SetField
+from gradmarket.worker import durable
+
+Step = Annotated[int, Field(ge=1, le=5)]
+
+
+class SecureRecord(BaseModel):
+    """Where a holder is in an attempt at a round's sum; `entropy` gives all of its secrets. The rest is HolderState."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    job: str
+    round: int
+    attempt: int
+    size: int
+    """Numbers of its vector."""
+    entropy: HashField
+    step: Step
+    said: str
+    """What it said last, as JSON."""
+    receipt: str = ""
+    """From step 3 on: what it is paid for, in hexadecimal (secagg.job_sum.receipt)."""
+    keys: tuple[HolderKeysMessage, ...] = ()
+    channels: dict[HolderNumber, HashField] = Field(default_factory=dict)
+    shares: dict[HolderNumber, tuple[HashField, HashField]] = Field(default_factory=dict)
+    sharers: SetField | None = None
+    survivors: SetField | None = None
+
+    @property
+    def unmasked(self) -> bool:
+        return self.step >= HolderStep.UNMASKED
+
+    def state(self, seat: Seat) -> HolderState:
+        keys = {message.holder: message for message in self.keys}
+        sets = self.sharers or b"", self.survivors or b""
+        return HolderState(seat, HolderStep(self.step), keys, dict(self.channels), dict(self.shares), *sets)
+
+
+def record_of(before: SecureRecord, state: HolderState, said: BaseModel, receipt: bytes = b"") -> SecureRecord:
+    """Returns the record of the state that follows, with what it says."""
+    return SecureRecord.model_validate(
+        before.model_dump()
+        | {
+            "step": int(state.step),
+            "said": said.model_dump_json(),
+            "receipt": receipt.hex() or before.receipt,
+            "keys": tuple(state.keys.values()),
+            "channels": dict(state.channels),
+            "shares": dict(state.shares),
+            "sharers": state.sharers or None,
+            "survivors": state.survivors or None,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class SecureFolder:
+    """One record a round, and the masked vector until its sum is there. Names are hashes: the market chooses them."""
+
+    folder: Path
+
+    def load(self, job: str, number: int) -> SecureRecord | None:
+        """Returns the round's record. One that a power cut left incomplete was never followed by a message."""
+        try:
+            return SecureRecord.model_validate_json(self._file(job, number, "json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def save(self, record: SecureRecord, vector: Bytes | None = None) -> None:
+        """Must be called before what the record says is sent."""
+        if vector is not None:
+            durable.write(self._file(record.job, record.round, "vector"), vector)
+        if record.unmasked:
+            durable.write(self._mark(record.job), str(max(record.round, self.unmasked(record.job))).encode())
+        durable.write(self._file(record.job, record.round, "json"), record.model_dump_json().encode())
+
+    def vector(self, record: SecureRecord) -> bytes:
+        return self._file(record.job, record.round, "vector").read_bytes()
+
+    def unmasked(self, job: str) -> int:
+        """Returns the newest round that this worker helped to unmask; -1 where there is none."""
+        try:
+            return int(self._mark(job).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return NONE
+
+    def forget(self, job: str, number: int) -> None:
+        """Forgets a round whose sum is there and paid: its number stays in the mark."""
+        for kind in ("vector", "json"):
+            self._file(job, number, kind).unlink(missing_ok=True)
+
+    def _file(self, job: str, number: int, kind: str) -> Path:
+        return self.folder / f"{blake3(f'{job} {number}'.encode()).hexdigest()[:32]}.{kind}"
+
+    def _mark(self, job: str) -> Path:
+        return self.folder / f"{blake3(job.encode()).hexdigest()[:32]}.unmasked"
+
+
+NONE: Final = -1
