@@ -75,4 +75,6 @@ def test_a_killed_training_goes_on_with_the_same_bits(tmp_path: Path) -> None:
 def test_the_loss_at_equal_tokens_is_that_of_as_many_inner_steps() -> None:
     plain = Curve("data_parallel", 0, 1, 256, 400, 396, 396, [(30, 3.0), (60, 2.0)], 1.0)
     ours = Curve("ours", 0, 30, 256, 40, 396, 60, [(1, 2.5), (2, 2.2), (3, 1.8)], 1.0)
-    assert equal_tokens(plain, ours).value == 2.2 / 2.0
+    loss, sent = equal_tokens("bytes.large", plain, ours)
+    assert loss.value == 2.2 / 2.0
+    assert sent.value == plain.total(60) / ours.total(2)

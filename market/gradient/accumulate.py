@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Vector, chunks
+from gradmarket.market.gradient.arrays import Vector, chunks, range_exponent
 from gradmarket.market.gradient.sums import OUTSIDE, ROUNDED, mean_of_few
 
 MAX_ADDENDS: Final = 2**20
@@ -35,13 +35,6 @@ STEP: Final = 2**13
 OUT_OF_RANGE: Final = "an element is not within {}"
 SMALLEST: Final = -149
 """The exponent of the smallest float32, of which all others are multiples."""
-
-
-def range_exponent(bound: float) -> int:
-    """Returns the least b with bound < 2^b. Raises PayloadRefused where `bound` is no positive float32."""
-    if not 2.0**-149 <= bound < 2.0**128:
-        raise PayloadRefused(f"a bound is a positive float32, not {bound}")
-    return math.frexp(bound)[1]
 
 
 def units(bound: float, addends: int) -> tuple[float, ...]:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused, Refused
-from gradmarket.market.gradient.accumulate import range_exponent
-from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.arrays import Vector, range_exponent
 
 Integers = NDArray[np.int64]
 Elements = NDArray[Any]
