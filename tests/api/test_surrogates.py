@@ -65,7 +65,8 @@ def places(here: Service) -> dict[str, str]:
     job = here.requester.post("/v1/jobs", json=JOB).json()["id"]
     task, replica = with_a_replica(here, job, address)
     told = {"job_id": job, "task_id": task, "replica": replica, "address": address, "digest": DIGEST}
-    return told | {"name": "nobody", "number": "0", "fence": "1"} | {"token": worker.headers["Authorization"]}
+    told |= {"name": "nobody", "number": "0", "fence": "1", "attempt": "0", "step": "1"}
+    return told | {"token": worker.headers["Authorization"]}
 
 
 def token(here: Service, places: dict[str, str], route: tuple[str, str]) -> str:

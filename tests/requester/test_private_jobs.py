@@ -313,7 +313,7 @@ def test_a_private_job_may_pay_by_worth() -> None:
     [
         ({"evaluation": None}, "measured on rows of your own"),
         ({"data": {"manifest": "blake3:" + "4" * 64}}, "name holders"),
-        ({"privacy": {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}}, "amounts what noise hides"),
+        ({"privacy": {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}}, "amounts what noise or masks hide"),
         ({"aggregator": {"name": "median"}}, "plain mean"),
         ({"optimizer": {"name": "adamw", "lr": 0.1}}, "plain mean"),
         ({"overlap": 1}, "plain mean"),
