@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import hivemind
@@ -52,7 +54,7 @@ def one(folder: Path, elements: int, count: int, rank: int) -> None:
         print(json.dumps(seconds[WARM:]), flush=True)
     while len(list(folder.glob("done-*"))) < WORKERS:  # a peer that leaves fails the other's last round
         time.sleep(0.05)
-    os._exit(0)  # its own processes end with it; it waits for them for long otherwise
+    os._exit(0)  # it waits long for its own processes otherwise; main ends them
 
 
 def main(elements: int, count: int) -> None:
@@ -61,7 +63,12 @@ def main(elements: int, count: int) -> None:
         environment = os.environ | {"HOME": folder, "OMP_NUM_THREADS": "1"}
         peers = [
             subprocess.Popen(
-                [*own, str(rank)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                [*own, str(rank)],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
             )
             for rank in range(WORKERS)
         ]
@@ -71,6 +78,8 @@ def main(elements: int, count: int) -> None:
         finally:
             for process in peers:
                 process.wait(30)
+                with suppress(ProcessLookupError):  # where nothing of its group is left
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
