@@ -9,10 +9,10 @@ import json
 import math
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -59,8 +59,8 @@ class Peer(NamedTuple):
 class Holders:
     """The example's split, and its model with first parameters of a seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.step = LocalStep.model_validate(LOCAL)
+    def __init__(self, seed: int, local: Mapping[str, Any] = LOCAL) -> None:
+        self.step = LocalStep.model_validate(local)
         self.theirs, (x, y) = digits()
         self.own = {"x": x, "y": y}
         torch.manual_seed(seed)
@@ -96,9 +96,17 @@ class Holders:
     def answer(self, start: Arrays, number: int, holder: int, own: Rows | None = None) -> dict[str, np.ndarray]:
         """Returns what local steps on a holder's rows change, or on `own` rows."""
         x, y = own or self.theirs[holder]
-        drawn = rows(holder.to_bytes(8, "big"), number, self.seed, len(y), self.step.rows, self.step.moves)
+        drawn = self._drawn(number, holder, len(y))
         batch = {"x": np.ascontiguousarray(x[drawn]), "y": np.ascontiguousarray(y[drawn])}
-        return compute(self._program, start, batch, bytes(32), self.step)
+        return compute(self._program, start, batch, bytes((self.seed, number, holder)).ljust(32), self.step)
+
+    def _drawn(self, number: int, holder: int, total: int) -> list[int]:
+        """Returns the rows of a task; in epochs where they are noised one by one (compute.row_uses)."""
+        seed, moves, count = holder.to_bytes(8, "big"), self.step.moves, self.step.rows
+        if not self.step.by_row:
+            return rows(seed, number, self.seed, total, count, moves)
+        places = (divmod(step, total // count) for step in range(number * moves, (number + 1) * moves))
+        return [row for epoch, slot in places for row in rows(seed, epoch, slot, total, count)]
 
     def packed(self, answer: Arrays, bound: float = BOUND) -> Bytes:
         return bounded.encoded(self.layout, answer, codec("fp32"), b"", (), bound)

@@ -30,7 +30,7 @@ START_S, RUN_S = 120.0, 900.0
 
 
 @contextmanager
-def _serving(folder: Path) -> Iterator[dict[str, str]]:
+def serving(folder: Path) -> Iterator[dict[str, str]]:
     """Yields the environment in which the service is found."""
     environment = os.environ | {"GRADMARKET_DATA": str(folder), "PYTHONPATH": str(Path.cwd())}
     with (folder / "log").open("wb") as log:
@@ -49,10 +49,10 @@ def _serving(folder: Path) -> Iterator[dict[str, str]]:
         stop_chain(folder)
 
 
-def ours() -> list[float]:
+def ours(*options: str) -> list[float]:
     """Returns when each round closed, in seconds of the clock. Raises RuntimeError where the example fails."""
-    with tempfile.TemporaryDirectory() as temporary, _serving(Path(temporary)) as environment:
-        command = [sys.executable, str(EXAMPLE), str(ROUNDS)]
+    with tempfile.TemporaryDirectory() as temporary, serving(Path(temporary)) as environment:
+        command = [sys.executable, str(EXAMPLE), str(ROUNDS), *options]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
         if done.returncode:
             raise RuntimeError(f"the example failed: {done.stderr[-500:]}")

@@ -106,8 +106,8 @@ class Executor:
 
     def _task(self, publication: Publication, offer: Offer) -> TaskRun:
         info = self._load(publication)
-        batch = self._partitions.batch(publication, offer.round, offer.task)
         state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
+        batch = self._partitions.batch(publication, offer.round, offer.task)
         step = publication.spec.step_in(offer.round)
         return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed)
 
@@ -182,7 +182,7 @@ class Executor:
                 state = self._parameters(publication, 0, publication.parameters, info)
             except DownloadRefused:
                 state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
-            batch = self._partitions.batch(publication, 0, 0)
+            batch = self._partitions.batch(publication, 0, 0, counts=False)
             for _ in range(2):
                 started = time.perf_counter()
                 self._runner.compute(state, batch, bytes(32), publication.spec.step)
@@ -190,8 +190,9 @@ class Executor:
         return min(seconds)
 
     def bear(self, publication: Publication) -> None:
-        """Fetches document and manifest. Raises Refused if a task is too heavy for this machine; raises as `work`."""
+        """Fetches document and manifest. Raises Refused if a task is too heavy here, or its rows spent; as `work`."""
         self._known(publication)
+        self._partitions.afford(publication)
 
     def effort(self, publication: Publication) -> Effort:
         """Returns what one task costs on this machine, measured on its first rows."""
@@ -201,7 +202,7 @@ class Executor:
 
     def _cost(self, publication: Publication, info: DocumentInfo) -> Cost:
         step = publication.spec.step
-        return cost(info.document, self._runner.bound(*step.pass_sizes), step)
+        return cost(info.document, self._runner.bound(*step.pass_sizes, by_row=step.by_row), step)
 
     def _known(self, publication: Publication) -> DocumentInfo:
         """Returns what `_load` does, without waiting for a step that is computed where this is its job."""
@@ -224,10 +225,7 @@ class Executor:
         return self._info
 
     def _bear(self, publication: Publication, info: DocumentInfo) -> None:
-        """Raises Refused if the step exceeds the limits.
-
-        Fetches only document and manifest: parameters and partitions are large.
-        """
+        """Raises Refused over the limits. Fetches only document and manifest: parameters and partitions are large."""
         task = self._cost(publication, info)
         heavy = too_heavy(task.operations, task.memory, self._limits)
         if heavy is not None:

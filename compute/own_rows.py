@@ -5,6 +5,7 @@ from pathlib import Path
 from secrets import token_bytes
 
 from gradmarket.compute.download_errors import PartitionUnfit
+from gradmarket.compute.row_uses import CountedRows, RowUsesStore, UsesInMemory
 from gradmarket.compute.task_run import Arrays
 from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parsed
 from gradmarket.market.digests import blob_digest
@@ -13,6 +14,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.model import sampling
 from gradmarket.market.model.figures import Range
+from gradmarket.market.rules import row_spending
 from gradmarket.runner import Runner
 
 
@@ -27,18 +29,23 @@ class OwnRows:
     folder: Path
     manifest: Manifest
     seed: bytes
+    counted: CountedRows
+    """Which of them a job takes that bounds what is told of each row."""
 
     @classmethod
-    def opened(cls, folder: Path) -> "OwnRows":
-        """Raises Refused where the folder is no packed dataset."""
+    def opened(cls, folder: Path, uses: RowUsesStore | None = None) -> "OwnRows":
+        """`uses` keeps how often the rows were used; while this object lives, where there is none.
+
+        Raises Refused where the folder is no packed dataset."""
         again = "pack your rows with `gradmarket data pack ROWS --output FOLDER`, and name that folder"
         try:
-            manifest = parsed((folder / MANIFEST).read_bytes())
+            manifest = parsed(read := (folder / MANIFEST).read_bytes())
         except (OSError, MarketError) as error:
             raise Refused(f"{folder} is no packed dataset: {error}", again) from error
         if not manifest.partitions:
             raise Refused(f"{folder} has no partition", again)
-        return cls(folder, manifest, token_bytes(32))
+        counted = CountedRows(manifest, blob_digest(read), uses or UsesInMemory())
+        return cls(folder, manifest, token_bytes(32), counted)
 
     @property
     def count(self) -> int:
@@ -71,6 +78,9 @@ class OwnRows:
             if partition.rows < spec.step.rows:
                 few = f"{partition.file} has {partition.rows} rows, and a step takes {spec.step.rows}"
                 raise Refused(few, "pack it again with more --rows-per-partition")
+        if spec.step.by_row and self.counted.slots(spec.step.rows) < row_spending.slots(spec):
+            few = f"its partitions leave room for {self.counted.slots(spec.step.rows)} steps, and the job counts on "
+            raise Refused(f"{few}{row_spending.slots(spec)}", "pack it again with more --rows-per-partition")
 
     def partition(self, round_number: int) -> Partition:
         """Returns the partition of a round: they take turns."""

@@ -1,6 +1,6 @@
 """The rows of tasks: partitions, fetched and read ahead of the tasks that need them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -9,6 +9,7 @@ from gradmarket.compute.download_errors import PartitionUnfit
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.prefetch import Prefetch
+from gradmarket.compute.row_uses import Taken
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
 from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.job import Publication
@@ -43,17 +44,39 @@ class Partitions:
             return self.own.rows(publication.spec, round_number)
         return task_rows(self.manifest(publication.manifest), publication.spec, round_number, task)
 
-    def batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
-        """Returns the task's rows of its partition; the same on every replica, but where they are a holder's own."""
+    def batch(
+        self, publication: Publication, round_number: int, task: int, counts: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Returns the task's rows of its partition; the same on every replica, but where they are a holder's own.
+
+        Where the job bounds what is told of each row, they are counted before, unless nothing of them `counts`, since
+        what is computed stays here. Raises Refused where they are spent.
+        """
+        if publication.spec.step.by_row:
+            counted = self.own.counted
+            return self._joined(counted.take(publication) if counts else counted.peek(publication))
         _partition, arrays = self.of_task(publication, round_number, task)
         return chosen(arrays, self.rows(publication, round_number, task))
+
+    def afford(self, publication: Publication) -> None:
+        """Raises Refused where a task would tell more of this machine's own rows than the job may."""
+        if publication.spec.step.by_row:
+            self.own.counted.afford(publication)
+
+    def _joined(self, taken: Sequence[Taken]) -> dict[str, np.ndarray]:
+        """Returns these rows of this machine's own partitions, one after the other."""
+        parts = [chosen(self._mine(partition), rows) for partition, rows in taken]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _mine(self, partition: Partition) -> Arrays:
+        return self._kept.take(partition.digest, lambda: self.own.read(partition, self._runner))
 
     def of_task(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
         """Returns the partition that holds the task's rows, and its arrays."""
         spec, manifest = publication.spec, self.manifest(publication.manifest)
         if spec.private:
             mine = self.own.partition(round_number)
-            return mine, self._kept.take(mine.digest, lambda: self.own.read(mine, self._runner))
+            return mine, self._mine(mine)
         if not training(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
         partition = partition_of(manifest, spec, spec.place(round_number, task))

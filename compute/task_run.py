@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from secrets import token_bytes
 
 import numpy as np
 
@@ -60,9 +61,13 @@ class TaskRun:
     seed: bytes
 
     def whole(self, keep: Callable[[Digest, bytes], object]) -> Answered:
-        """Returns the answer; `keep` gets the bytes of each state that it commits to. Raises as `compute` does."""
+        """Returns the answer; `keep` gets the bytes of each state that it commits to. Raises as `compute` does.
+
+        Noise by row is drawn under a secret new seed each time, in place of the offer's: nobody can draw it again.
+        """
         if self.step.leaves == 0 or not isinstance(self.step, LocalStep):
-            return self.compute(self.state, self.batch, self.seed, self.step), ()
+            seed = token_bytes(32) if self.step.by_row else self.seed
+            return self.compute(self.state, self.batch, seed, self.step), ()
         step, leaves = self.step, list[Hash]()
         first = state = window_state.begin(self.layout, self.state, step)
         for part in self._parts(step):

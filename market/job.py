@@ -14,7 +14,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import Part
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import DigestField, OnFailure, PrivateData, StopAtMetric
-from gradmarket.market.rules import growth, private_jobs, replication, secure_sums, shapley, task_windows
+from gradmarket.market.rules import growth, private_jobs, replication, row_privacy, secure_sums, shapley, task_windows
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
@@ -67,6 +67,9 @@ class JobSpec(JobFields):
         if self.private and (why := self._not_private(self.private)):
             raise ValueError(why)
         if self.privacy and (why := self._not_noised()):
+            raise ValueError(why)
+        step, least = self.step, self.private.least_rows if self.private else None
+        if why := row_privacy.fault(step.per_row, step.rows, step.moves, least):
             raise ValueError(why)
         if self.by_worth and (why := self._not_by_worth(self.by_worth)):
             raise ValueError(f"price: worth {why}")
@@ -129,8 +132,8 @@ class JobSpec(JobFields):
 
     @property
     def tells_loss(self) -> bool:
-        """Whether rounds tell the mean training loss: it has no noise, and under masks nobody tells it."""
-        return self.privacy is None and self.secure is None
+        """Whether rounds tell the mean training loss: no noise hides it, and under masks nobody tells it."""
+        return self.privacy is None and self.secure is None and not self.step.by_row
 
     def step_in(self, round_number: int) -> GradientStep | LocalStep:
         """Returns what a task of this round computes."""

@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from gradmarket.market.fields import Chosen, Count, Name, Part
 from gradmarket.market.rules import task_windows
+from gradmarket.market.rules.row_privacy import RowPrivacy
 
 
 class Schedule(Part):
@@ -19,7 +20,7 @@ def _is_constant(schedule: Schedule) -> bool:
     return schedule == Schedule()
 
 
-def _is_none(value: float | None) -> bool:
+def _is_none(value: float | RowPrivacy | None) -> bool:
     return not value
 
 
@@ -46,6 +47,14 @@ class Passes(Part):
 
     rows: Count
     microbatch: Count | None = None
+    per_row: RowPrivacy | None = Field(default=None, exclude_if=_is_none)
+    """DP-SGD of a private job: each row's gradient is clipped, and their sum noised, by the holder's own worker
+    (rules.row_privacy). Omitted where there is none."""
+
+    @property
+    def by_row(self) -> bool:
+        """Whether each row's gradient is computed, and clipped, by itself."""
+        return self.per_row is not None
 
     @property
     def moves(self) -> int:

@@ -94,7 +94,8 @@ class ModelRunner:
         with self._lock:
             self._runner.turn(child, publishes=child == PUBLISHING)
             info = self._runner.load(blobs.read(document))
-            estimate = cost(info.document, self._runner.bound(*spec.step.pass_sizes), spec.step)
+            bounded = self._runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
+            estimate = cost(info.document, bounded, spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
         tensors.unpack(blobs.read(parameters), info.document.state)
         if info.document.precision != spec.precision:

@@ -66,7 +66,8 @@ class RequestHandler:
 
     def _bound(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
-            bounded = bound(self._programs[request["digest"]], request["rows"], self._most, request["training"])
+            kind = request["training"], request["by_row"]
+            bounded = bound(self._programs[request["digest"]], request["rows"], self._most, *kind)
         return asdict(replace(bounded, idle_bytes=self._idle))
 
     def _ranges(self, request: Request) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class RequestHandler:
         program = self._programs[request["digest"]]
         step = _STEP.validate_python(request["step"])
         state, batch = self._views(request["state"]), self._views(request["batch"])
-        bounded = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True)
+        bounded = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True, step.by_row)
         settings = self._configuration
         with self._allowed(program, cost(program.document, bounded, step), step.passes):
             result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, settings.device)
@@ -97,13 +98,21 @@ class RequestHandler:
     def _most(self) -> Limits:
         return Limits(self._configuration.operations, self._configuration.memory_bytes)
 
-    def _admit(self, program: Program, batch: Arrays, rows: Sequence[int], limits: Limits, training: bool) -> Bound:
+    def _admit(
+        self,
+        program: Program,
+        batch: Arrays,
+        rows: Sequence[int],
+        limits: Limits,
+        training: bool,
+        by_row: bool = False,
+    ) -> Bound:
         """What the dearest of these microbatches costs, at the sizes that this batch has. Raises DocumentRefused."""
         sizes = sizes_of(program.document, batch)
-        key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits, training)
+        key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits, training, by_row)
         if key not in self._admitted:
             with allowance.allowed(allowance.BOUND_S):
-                bounds = [admit(program, count, sizes, limits, training) for count in rows]
+                bounds = [admit(program, count, sizes, limits, training, by_row) for count in rows]
             self._admitted = dict([*self._admitted.items()][1 - ADMITTED_KEPT :])
             self._admitted[key] = dearest(bounds)
         return self._admitted[key]

@@ -139,25 +139,26 @@ class Runner:
             self._current = self._known(document)
             return self._documents[self._current].info
 
-    def bound(self, *rows: int) -> Bound:
+    def bound(self, *rows: int, by_row: bool = False) -> Bound:
         """Returns the highest cost of a microbatch of the current document with any of these row counts, largest first.
 
-        From then on a step of the document that costs more is refused. Raises DocumentRefused over the limits.
+        `by_row`: with each row's gradient apart. A dearer step is refused from then on. Raises DocumentRefused.
         """
         with self._lock:
             document = self._needed(self._current)
-            bounded = self._bounded(document.digest, rows, training=True)
+            bounded = self._bounded(document.digest, rows, True, by_row)
             self._children.tell(document.digest, bounded)
             return bounded
 
     def bound_evaluation(self, document: bytes, *rows: int) -> Bound:
         """The same of a forward pass of an evaluation document; the current document stays the current one."""
         with self._lock:
-            return self._bounded(self._needed(self._known(document)).digest, rows, training=False)
+            return self._bounded(self._needed(self._known(document)).digest, rows, False)
 
-    def _bounded(self, digest: str, rows: tuple[int, ...], training: bool) -> Bound:
+    def _bounded(self, digest: str, rows: tuple[int, ...], training: bool, by_row: bool = False) -> Bound:
         try:
-            return self._ask({"do": "bound", "digest": digest, "rows": rows, "training": training}, _BOUND)
+            request = {"do": "bound", "digest": digest, "rows": rows, "training": training, "by_row": by_row}
+            return self._ask(request, _BOUND)
         except RunnerTimeout as error:
             raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
 

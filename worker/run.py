@@ -25,6 +25,7 @@ from gradmarket.worker.owner.elsewhere import Outlook
 from gradmarket.worker.owner.own_facts import OwnFolder
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.own_limits import runner_settings
+from gradmarket.worker.protocol.row_uses import RowUsesFolder
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
 from gradmarket.worker.wallet import Wallet
@@ -59,7 +60,11 @@ def run(
 def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Shared]:
     if settings.discover and settings.node is None:
         raise Refused("to discover markets, name a node of your own (--rpc)")
-    own = None if settings.dataset is None else OwnRows.opened(settings.dataset)
+    own = (
+        None
+        if settings.dataset is None
+        else OwnRows.opened(settings.dataset, RowUsesFolder(settings.data / "row-uses"))
+    )
     with ExitStack() as stack:
         stack.enter_context(durable.lock(settings.data))
         key = _key(settings, journal)

@@ -19,6 +19,11 @@ SINGLE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 
 HOLDERS: Final = "holders"
 """The starter of a private job."""
+SECURE: Final = {"may_collude": 1}
+"""What its `private` has more where rounds are summed under masks."""
+PER_ROW: Final = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-3}
+NOISED: Final = {"kind": "local", "rows": 64, "steps": 1, "per_row": PER_ROW, "optimizer": {"name": "sgd", "lr": 0.5}}
+"""Its step where each row's gradient is clipped and noised: few steps of many rows, so that a row is used seldom."""
 
 
 def kinds() -> list[str]:
@@ -30,12 +35,20 @@ def new(
     folder: Annotated[Path, typer.Argument(help="Where to write; a new or empty folder.")],
     kind: Annotated[str, typer.Option("--for", help=f"What it trains on: {', '.join(kinds())}.")] = "",
     private: Annotated[bool, typer.Option("--private", help="On rows that stay with their holders instead.")] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With --private: you see the sum of a round's answers, and none of them.")
+    ] = False,
+    per_row: Annotated[
+        bool, typer.Option("--per-row", help="With --private: holders noise their steps, so that no row is told of.")
+    ] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="One replica a task: one worker is enough, and nobody checks it.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a training script and its job into a folder: it runs at once on bundled data, or on yours."""
+    if (secure or per_row) and (kind or not private):
+        raise Refused("--secure and --per-row are of rows that stay with their holders", "add --private, without --for")
     if private and not kind:
         kind = HOLDERS
     elif kind not in kinds():
@@ -44,6 +57,8 @@ def new(
         raise Refused(f"{folder} exists and is not an empty folder", "name a new folder")
     job = json.loads((files(STARTERS) / f"{kind}.json").read_text())
     job |= {"replication": SINGLE} if alone else {}
+    job |= {"private": job["private"] | {"secure_aggregation": SECURE}} if secure else {}
+    job |= {"step": NOISED} if per_row else {}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SCRIPT).write_text((files(STARTERS) / f"{kind}.py").read_text())
     (folder / JOB).write_text(json.dumps(job, indent=2) + "\n")

@@ -18,7 +18,9 @@ from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.rules import row_spending
 from gradmarket.market.rules.loss_change_test import UNSEEN
+from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
 
@@ -116,6 +118,7 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
         }
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _private(spec)} if spec.privacy else {})
+        | ({"row_privacy": _by_row(spec, spec.step.per_row)} if spec.step.per_row else {})
     )
 
 
@@ -129,6 +132,17 @@ def _private(spec: JobSpec) -> str:
     noise = asked.noise_multiplier * spec.norm_bound / spec.tasks_per_round
     ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""
     return f"{said}{ends}; the mean of a round gets noise of deviation {noise:.3g}"
+
+
+def _by_row(spec: JobSpec, asked: RowPrivacy) -> str:
+    """Returns what a holder's answers may tell of one of its rows."""
+    rounds = min(spec.rounds, row_spending.rounds(spec, asked))
+    uses = row_spending.uses_after(spec, rounds)
+    said = f"epsilon {asked.after(uses):.4g} at delta {asked.delta:g} after {rounds} rounds"
+    whose = f"of a row in {uses} steps, as it is where its holder has no more than least_rows"
+    ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""
+    noise = asked.noise_multiplier * asked.clip_norm / spec.step.rows
+    return f"{said}, {whose}{ends}; a step's gradient gets noise of deviation {noise:.3g}"
 
 
 def _told(expected: Forecast, assumed: Assumed) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def measured(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bo
     with Runner() as runner:
         manifest = _manifest(spec, market)
         info = _document(runner, spec, manifest, market)
-        return manifest, info, runner.bound(*spec.step.pass_sizes)
+        return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
 
 
 def task_download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -> int:

@@ -15,7 +15,7 @@ from gradmarket.market.model import tensors
 from gradmarket.market.model.figures import Published
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.job_handle import TrainingJob
-from gradmarket.sdk.model import Loss, check_taken, published
+from gradmarket.sdk.model import Loss, check_rows_apart, check_taken, published
 from gradmarket.sdk.rows import arrays_of
 
 PARTITION_ROWS: Final = 4096
@@ -79,6 +79,7 @@ class Market:
         packed = pack(arrays, Cut(most, partition_format, 0.0 if private else held_out, seed or 0))
         made = published(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
+        check_rows_apart(made, spec.step)
         if held_out or private:
             measured = packed.manifest.partitions[0].name if private else HELD_OUT
             fields.setdefault("evaluation", {"partition": measured, "metric": _metric(made)})

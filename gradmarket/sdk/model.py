@@ -12,11 +12,13 @@ from gradmarket.data.inputs import check_labels
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document import schema
+from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import publish
 from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.unfit import refuse_unfit
 from gradmarket.market.model.figures import Published
+from gradmarket.market.step import Passes
 from gradmarket.sdk.alone import as_when_alone
 
 Loss = Callable[[Any, Tensor], Any]
@@ -47,6 +49,12 @@ def published(
 def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
     """Raises Refused, naming the first row with a label or index that a pass over `rows` rows does not take."""
     check_labels(arrays, ranges(Program(schema.load(made.document)), rows))
+
+
+def check_rows_apart(made: Published, step: Passes) -> None:
+    """Raises DocumentRefused, naming the node, where a step needs each row's gradient and the model has none."""
+    if step.by_row:
+        bound(Program(schema.load(made.document)), step.pass_sizes, by_row=True)
 
 
 def _copied(module: nn.Module) -> nn.Module:

@@ -23,7 +23,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.worker import wallet
 
 HERE = Path(__file__).parent
-HOLDERS, LEAST = 3, 64
+HOLDERS = 3
 
 
 def own_rows() -> tuple[np.ndarray, np.ndarray]:
@@ -49,9 +49,11 @@ def main(*addresses: str) -> None:
     x, y = own_rows()
     model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10))
     holders = list(addresses) or played()
-    private = {"holders": holders, "least_rows": LEAST}
+    fields = json.loads((HERE / "job.json").read_text())
+    private = {"holders": holders, **fields.pop("private")}
+    if "secure_aggregation" in private:
+        fields["tasks_per_round"] = len(holders)
     with Market() as market:
-        fields = json.loads((HERE / "job.json").read_text())
         job = market.train(model, nn.CrossEntropyLoss(), (x, y), private=private, **fields)
         print(f"job {job.id}. Each holder starts a worker beside its rows:", flush=True)
         for number in range(len(holders)):

@@ -48,7 +48,7 @@ class Privacy(Part):
     @property
     def rounds(self) -> int:
         """The most rounds that epsilon allows."""
-        return _affordable(self.noise_multiplier, self.delta, self.epsilon)
+        return affordable(self.noise_multiplier, self.delta, self.epsilon)
 
     def after(self, rounds: int) -> float:
         """Returns the epsilon that so many rounds spend."""
@@ -73,7 +73,8 @@ def spent(noise_multiplier: float, delta: float, rounds: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _affordable(noise_multiplier: float, delta: float, epsilon: float) -> int:
+def affordable(noise_multiplier: float, delta: float, epsilon: float) -> int:
+    """Returns the most Gaussian mechanisms of this multiplier that epsilon allows at this delta."""
     low, high = 0, 1
     while high < MOST_ROUNDS and spent(noise_multiplier, delta, high) <= epsilon:
         low, high = high, 2 * high

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import StopAtDate, StopAtMetric, StopAtSpent
+from gradmarket.market.rules import row_spending
 
 
 def overdue(spec: JobSpec, now: datetime) -> bool:
@@ -28,6 +29,9 @@ def reached(spec: JobSpec, round_number: int, metrics: Mapping[str, float], spen
     if spec.privacy is not None and spec.rounds > round_number + 1 >= spec.privacy.rounds:
         done = spec.privacy.after(round_number + 1)
         return f"{done:.4g} of epsilon {spec.privacy.epsilon:g} is spent, and another round would pass it"
+    if spec.step.per_row is not None and spec.rounds > round_number + 1 >= row_spending.rounds(spec, spec.step.per_row):
+        done, asked = row_spending.spent(spec, spec.step.per_row, round_number + 1), spec.step.per_row
+        return f"{done:.4g} of epsilon {asked.epsilon:g} of a row is spent, and another round would pass it"
     return "all rounds are done" if round_number + 1 >= spec.rounds else ""
 
 

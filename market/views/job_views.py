@@ -80,6 +80,13 @@ class PrivacyView(BaseModel):
     """The most rounds that epsilon allows."""
 
 
+class RowPrivacyView(PrivacyView):
+    """What the rounds so far may tell of a row of a holder of the fewest rows that was in all (rules.row_spending)."""
+
+    uses: int
+    """How often such a row was used at most."""
+
+
 class JobView(BaseModel):
     id: str
     name: str
@@ -110,6 +117,8 @@ class JobView(BaseModel):
     """Of a job whose rows are taken by epochs; None of others, and from older services."""
     privacy: PrivacyView | None = None
     """Of a private job that names its privacy; None of others, and from older services."""
+    row_privacy: RowPrivacyView | None = None
+    """Of a private job whose step names it; None of others, and from older services."""
     task_flops: int | None
     task_peak_bytes: int | None
     expiry: str | None

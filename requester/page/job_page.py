@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
-from gradmarket.market.views.job_views import PrivacyView
+from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
 from gradmarket.requester.api.traffic import Traffic, traffic_of
-from gradmarket.requester.api.views.job_views import privacy_view
+from gradmarket.requester.api.views.job_views import privacy_view, row_privacy_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.page.measured import PageMeasures
 from gradmarket.requester.page.sentences import Sentence, sentence
@@ -90,6 +90,7 @@ class JobPage:
     traffic: Traffic
     covered: Covered | None
     privacy: PrivacyView | None
+    row_privacy: RowPrivacyView | None
     curve: dict[str, list[float | int | None]]
     events: list[EventLine]
     newest_event: int
@@ -118,6 +119,7 @@ def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> 
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
         covered=standing.covered,
         privacy=privacy_view(spec.privacy, closed[-1].number + 1 if closed else 0) if spec.privacy else None,
+        row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
         curve=_curve(closed),
         events=events,
         newest_event=events[0].id if events else 0,

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.commands.resources import CARDS, smallest_card
+from gradmarket.market.rules.row_privacy import RowPrivacy
 
 READY: dict[str, Any] = {
     "name": "planned",
@@ -47,6 +48,32 @@ def test_a_ready_model_is_made_and_measured_here(tmp_path: Path) -> None:
     assert takes["task_seconds"] == pytest.approx(takes["operations"] / 2e12 + link)
     assert takes["job_seconds"] == pytest.approx(3 * 2 * takes["task_seconds"])
     assert takes["card"] == f"{CARDS[0][0]} ({CARDS[0][1]} GB)"
+
+
+BY_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
+
+
+def private(model: dict[str, Any]) -> dict[str, Any]:
+    image = {"x": {"dtype": "float32", "shape": [1, 8, 8]}, "y": {"dtype": "int64", "classes": 10}}
+    data = {"inputs": image, "holders": ["0x" + "11" * 20], "least_rows": 64}
+    job = {name: value for name, value in READY.items() if name != "evaluation"}
+    return job | {"model": model, "data": data, "tasks_per_round": 1, "step": {"rows": 16, "per_row": BY_ROW}}
+
+
+def test_what_a_job_spends_of_a_row_is_told_before_it_is_posted(tmp_path: Path) -> None:
+    """64 rows, 16 a step: three rounds use no row twice."""
+    spent = RowPrivacy.model_validate(BY_ROW).after(1)
+    flat = planned(tmp_path, private({"architecture": "mlp", "arguments": {"hidden": [8]}}))
+    assert flat["row_privacy"].startswith(f"epsilon {spent:.4g} at delta 1e-05 after 3 rounds, of a row in 1 steps")
+    assert flat["row_privacy"].endswith("gets noise of deviation 0.25")
+
+
+def test_a_model_whose_rows_hang_together_is_refused_before_it_is_posted(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps(private({"architecture": "cnn", "arguments": {"channels": [4]}})))
+    answer = CliRunner().invoke(app, ["job", "plan", str(tmp_path / "job.json")])
+    assert answer.exit_code != 0
+    assert "(batch_norm.training) computes with all rows of a batch" in " ".join(answer.stderr.split())
+    assert "Traceback" not in answer.output
 
 
 def test_rounds_that_overlap_keep_twice_the_workers_busy(tmp_path: Path) -> None:

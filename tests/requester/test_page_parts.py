@@ -13,13 +13,17 @@ from pydantic import ValidationError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules.privacy import Privacy
+from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.views.job_views import RowPrivacyView
 from gradmarket.pages.rendering import ASSETS, moment, short, size, span
+from gradmarket.requester.api.views.job_views import row_privacy_view
 from gradmarket.requester.page import job_form, job_page
 from gradmarket.requester.page.measured import PageMeasures
 from gradmarket.requester.page.rendering import render
 from gradmarket.requester.page.sentences import KINDS, sentence
 from gradmarket.requester.store import jobs, progress
 from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_private_jobs import holder, listed
 from tests.requester.test_worth_pay import floor_of
@@ -108,6 +112,33 @@ def test_a_private_jobs_page_tells_the_epsilon_spent_live(new_floor) -> None:  #
     assert spent.after(3) > spent.after(2) > 0.0
 
 
+BY_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
+
+
+def test_a_page_tells_the_epsilon_spent_of_one_row_live(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Holders of 16 rows, 8 a step: two rounds use each row once."""
+    step = {"kind": "gradient", "rows": 8, "per_row": BY_ROW}
+    market = new_floor(data=listed(2, least_rows=16), rounds=3, tasks_per_round=2, norm_bound=100.0, step=step)
+    spent = RowPrivacy.model_validate(BY_ROW)
+    for _ in range(2):
+        holder(market)
+    allowed = f"of 8 at delta 1e-05, at most, of a holder of the fewest rows; {2 * spent.uses} rounds allowed"
+    assert _epsilon(market, "row") == f"0 {allowed}"
+    market.play()
+    assert _epsilon(market, "row") == f"{spent.after(2):.3g} {allowed}"
+    assert [row.loss for row in market.rounds()] == [None] * 3
+    with market.reading() as reader:
+        told = job_view_of(market, reader)
+    assert (told.uses, told.spent, told.rounds) == (2, spent.after(2), 2 * spent.uses)
+
+
+def job_view_of(market: MarketFixture, reader: RowReader) -> RowPrivacyView:
+    job = reader.get_one(Job, market.job)
+    found = row_privacy_view(jobs.spec(job), len(market.rounds()))
+    assert found is not None
+    return found
+
+
 def test_an_open_jobs_page_tells_no_epsilon_and_one_paid_by_worth_its_ceiling(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     assert "Epsilon" not in _shown(market)
@@ -123,7 +154,7 @@ def _shown(market: MarketFixture) -> str:
         return render("job_now.html", page=page)
 
 
-def _epsilon(market: MarketFixture) -> str:
-    told = re.search(r"Epsilon spent of one holder</dt><dd>(.*?)</dd>", _shown(market))
+def _epsilon(market: MarketFixture, whose: str = "holder") -> str:
+    told = re.search(rf"Epsilon spent of one {whose}</dt><dd>(.*?)</dd>", _shown(market))
     assert told is not None
     return re.sub(r"</?small>", "", told[1])

@@ -12,6 +12,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.faults import FaultKind, StepFault
+from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire import Answer, LeaseReturn
@@ -276,6 +277,18 @@ def test_a_job_of_named_privacy_ends_at_its_epsilon_and_tells_no_loss(new_floor)
     assert "of epsilon 4 is spent" in market.the_job().reason
     assert [row.loss for row in market.rounds()] == [None] * spec.privacy.rounds
     assert "loss" not in {key for event in market.events("round_closed") for key, value in event.items() if value}
+
+
+def test_a_job_that_bounds_what_is_told_of_a_row_ends_at_that_bound(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """A holder of the fewest rows, one step's, uses each in every round."""
+    per_row = {"clip_norm": 1.0, "noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
+    step = {"kind": "gradient", "rows": 8, "per_row": per_row}
+    market = new_floor(data=listed(2, least_rows=8), rounds=50, tasks_per_round=2, step=step, norm_bound=5.0)
+    holder(market), holder(market)
+    market.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    assert len(market.rounds()) == RowPrivacy.model_validate(per_row).uses < 50
+    assert "of epsilon 4 of a row is spent" in market.the_job().reason
 
 
 def test_the_noise_is_the_services_and_the_same_when_a_round_is_merged_again(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.new import kinds
 from gradmarket.demo.service import Service
+from gradmarket.market.rules import row_spending
+from gradmarket.sdk import market_handle
 
 
 @pytest.fixture(autouse=True)
@@ -193,3 +195,23 @@ def test_a_private_one_plays_holders_and_says_how_their_workers_start(tmp_path: 
     assert len(x) == len(y) == 360
     both = CliRunner().invoke(app, ["new", str(tmp_path / "other"), "--private", "--for", "pictures"])
     assert both.exit_code != 0
+
+
+@pytest.mark.parametrize("options", [("--secure",), ("--per-row",), ("--secure", "--per-row")])
+def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "private"
+    assert CliRunner().invoke(app, ["new", str(folder), "--private", *options]).exit_code == 0
+    job = json.loads((folder / "job.json").read_text())
+    holders = {"holders": [f"0x{number:040x}" for number in range(3)], **job.pop("private")}
+    spec = market_handle._check(job | {"price": "1"}, holders)
+    assert (spec.secure is not None) == ("--secure" in options)
+    assert spec.step.by_row == ("--per-row" in options)
+    if spec.step.per_row is not None:
+        assert row_spending.rounds(spec, spec.step.per_row) >= spec.rounds
+
+
+@pytest.mark.parametrize("options", [("--secure",), ("--per-row", "--for", "table")])
+def test_what_is_of_holders_alone_is_refused_elsewhere(options: tuple[str, ...], tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["new", str(tmp_path / "new"), *options])
+    assert done.exit_code == 2
+    assert "add --private" in done.stderr

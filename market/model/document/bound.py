@@ -19,49 +19,60 @@ from gradmarket.market.model.document.formulas import by_formula
 from gradmarket.market.model.document.graph import Document, Input, Scan
 from gradmarket.market.model.document.interpret import Program, Way, gradients
 from gradmarket.market.model.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
+from gradmarket.market.model.document.row_gradients import peak_by_rows
 from gradmarket.market.model.document.scan_costs import STEPS_RUN, by_steps
 from gradmarket.market.model.figures import Bound
 
 Sizes = Mapping[str, int]
 NONE: Final[Sizes] = {}
+BY_ELEMENT: Final = 6
+"""Operations on each element of a row's gradient until it is in the sum: made finite, squared, added, scaled, added."""
 
 
-def bound(program: Program, rows: int | Sequence[int], limits: Limits = USUAL, training: bool = True) -> Bound:
+def bound(
+    program: Program, rows: int | Sequence[int], limits: Limits = USUAL, training: bool = True, by_row: bool = False
+) -> Bound:
     """The cost of one pass over any of these numbers of rows, the first of them the largest, whatever the sizes.
 
-    Without `training` of a forward pass alone. Raises DocumentRefused over the limits, and where shapes do not fit at
-    the most rows and the largest sizes.
+    Without `training` of a forward pass alone; `by_row` of one that keeps each row's gradient apart. Raises
+    DocumentRefused over the limits, and where shapes do not fit at the most rows and the largest sizes.
     """
     most, *fewer = (rows,) if isinstance(rows, int) else rows
     try:
-        bounds = exactly(program, most, NONE, limits, training)
+        bounds = exactly(program, most, NONE, limits, training, by_row)
         for count, sizes in _tried(program.document, most, fewer):
-            bounds = dearest((bounds, _if_it_fits(program, count, sizes, limits, training) or bounds))
+            bounds = dearest((bounds, _if_it_fits(program, count, sizes, limits, training, by_row) or bounds))
     except TooMuch as error:
         raise DocumentRefused(error.detail) from None
     return bounds
 
 
-def _if_it_fits(program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool) -> Bound | None:
+def _if_it_fits(
+    program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool, by_row: bool
+) -> Bound | None:
     """None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
     try:
-        return exactly(program, rows, sizes, limits, training)
+        return exactly(program, rows, sizes, limits, training, by_row)
     except TooMuch:
         raise
     except DocumentRefused:
         return None
 
 
-def admit(program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True) -> Bound:
+def admit(
+    program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
+) -> Bound:
     """The cost of a pass over a batch of just these sizes. Raises DocumentRefused where it is over the limits."""
     try:
-        return exactly(program, rows, sizes, limits, training)
+        return exactly(program, rows, sizes, limits, training, by_row)
     except DocumentRefused as error:
         named = "".join(f", {name} {size}" for name, size in sizes.items())
         raise DocumentRefused(f"a batch of {rows} rows{named}: {error.detail}") from None
 
 
-def exactly(program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True) -> Bound:
+def exactly(
+    program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
+) -> Bound:
     """The cost of one pass over so many rows at these sizes; those that are not named are the largest.
 
     Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
@@ -75,7 +86,12 @@ def exactly(program: Program, rows: int, sizes: Sizes, limits: Limits, training:
         trainable = [state[entry.name] for entry in program.document.trainable]
         if training and trainable:
             gradients(results.loss, trainable)
-    return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
+        del results
+    if not by_row:
+        return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
+    clipped = BY_ELEMENT * rows * sum(tensor.numel() for tensor in trainable)
+    peak = max(meter.peak, peak_by_rows(program, state, data, limits))
+    return Bound(rows, meter.operations + clipped, peak, meter.only_on_cpu)
 
 
 def _steps(document: Document) -> int:

@@ -142,7 +142,7 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     try:
         computed = torch.autograd.grad(loss, list(parameters), allow_unused=True)
     except STEP_ERRORS as error:
-        raise _explained("backward", error) from None
+        raise explained("backward", error) from None
     pairs = zip(computed, parameters, strict=True)
     return [torch.zeros_like(parameter) if _nothing(gradient) else gradient for gradient, parameter in pairs]
 
@@ -152,7 +152,8 @@ def _nothing(gradient: Tensor | None) -> bool:
     return gradient is None or gradient._is_zerotensor()
 
 
-def _explained(where: str, error: Exception) -> MarketError:
+def explained(where: str, error: Exception) -> MarketError:
+    """Returns what an operator's error is told as."""
     text = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
         return OutOfMemory(f"{where}: {text[0][:200]}")
@@ -191,7 +192,7 @@ class _Run:
         except MarketError as error:
             raise type(error)(f"{_where(step, nodes)}: {error.detail}") from None
         except STEP_ERRORS as error:
-            raise _explained(_where(step, nodes), error) from None
+            raise explained(_where(step, nodes), error) from None
 
 
 def _several(step: PreparedCall, result: Any) -> Sequence[Any]:

@@ -1,10 +1,11 @@
-"""Computes the mean gradient over the rows."""
+"""Computes the mean gradient over the rows, or the noised one of `per_row` (model.row_noise)."""
 
 from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.passes import Arrays, Outcome, mean_gradient, numpy_of, tensors
+from gradmarket.market.model.passes import Arrays, Outcome, numpy_of, tensors
+from gradmarket.market.model.row_noise import gradient
 from gradmarket.market.step import GradientStep
 
 
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: GradientStep, device: str) -> Outcome:
-    answer, buffers = mean_gradient(program, tensors(state, device), batch, seed, step, device)
+    answer, buffers = gradient(program, tensors(state, device), batch, seed, step, device)
     return numpy_of(answer | buffers)

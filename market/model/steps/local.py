@@ -11,8 +11,8 @@ the CPU: its bits do not depend on the machine. With `proximal` mu the gradient 
 
     g <- g + mu (p_h-1 - p_0)
 
-before it is clipped. On a GPU the parameters are therefore copied to the host and back in
-each inner step.
+before it is clipped. With `per_row` the gradient of each inner step is the noised one of model.row_noise. On a GPU the
+parameters are therefore copied to the host and back in each inner step.
 """
 
 from typing import Any
@@ -25,7 +25,8 @@ from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.model import window_state
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.layout import layout
-from gradmarket.market.model.passes import Arrays, Outcome, mean_gradient, numbered, numpy_of, tensors
+from gradmarket.market.model.passes import Arrays, Outcome, numbered, numpy_of, tensors
+from gradmarket.market.model.row_noise import gradient
 from gradmarket.market.step import LocalStep, WindowStep
 
 
@@ -58,10 +59,10 @@ def _moved(
     for place, number in enumerate(part):
         rows = slice(place * step.rows, (place + 1) * step.rows)
         cut = {name: array[rows] for name, array in batch.items()}
-        answer, buffers = mean_gradient(program, inputs, cut, numbered(b"inner", number, seed), step, device)
-        gradient = numpy_of(answer)
-        losses.append(gradient.pop("loss"))
-        inputs |= tensors(inner.move(gradient, number), device) | buffers
+        answer, buffers = gradient(program, inputs, cut, numbered(b"inner", number, seed), step, device)
+        found = numpy_of(answer)
+        losses.append(found.pop("loss"))
+        inputs |= tensors(inner.move(found, number), device) | buffers
     updates = numpy_of({name: inputs[name] for name in program.document.updates})
     memory = {window_state.MEMORY + key: array for key, array in inner.memory.items()}
     return {**inner.parameters, **updates, **memory, window_state.LOSSES: np.array(losses, np.float32)}

@@ -1,11 +1,19 @@
 """Views of a job, its rounds and its counts."""
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import private_jobs
+from gradmarket.market.rules import private_jobs, row_spending
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.coverage_views import CoverageCounts
-from gradmarket.market.views.job_views import Costs, DriftView, FaultView, JobView, PrivacyView, RoundView
+from gradmarket.market.views.job_views import (
+    Costs,
+    DriftView,
+    FaultView,
+    JobView,
+    PrivacyView,
+    RoundView,
+    RowPrivacyView,
+)
 from gradmarket.requester.api.views.formats import amount, time
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.coverage import Covered
@@ -17,6 +25,14 @@ def counts_view(covered: Covered | None) -> CoverageCounts | None:
     if covered is None:
         return None
     return CoverageCounts(used=covered.used, late=covered.late, waiting=covered.waiting)
+
+
+def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
+    """Returns what so many merged rounds may tell of one row, where the job bounds it."""
+    if (asked := spec.step.per_row) is None:
+        return None
+    counted = {"spent": row_spending.spent(spec, asked, rounds), "uses": row_spending.uses_after(spec, rounds)}
+    return RowPrivacyView(epsilon=asked.epsilon, delta=asked.delta, rounds=row_spending.rounds(spec, asked), **counted)
 
 
 def privacy_view(privacy: Privacy, rounds: int) -> PrivacyView:
@@ -60,6 +76,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
         coverage=counts_view(standing.covered),
         privacy=spec.privacy and privacy_view(spec.privacy, newest.number + 1 if newest else 0),
+        row_privacy=row_privacy_view(spec, newest.number + 1 if newest else 0),
         task_flops=flops,
         task_peak_bytes=peak_bytes,
         expiry=time(job.expiry),

@@ -1,0 +1,71 @@
+"""What a holder's answers may tell of one of its rows: (epsilon, delta)-differential privacy by row.
+
+DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy", algorithm 1), computed by the holder's own worker:
+each row's gradient is scaled down to an L2 norm of at most C (`clip_norm`), they are summed, normal noise of deviation
+z C is added to each element of the sum, and the sum is divided by the step's rows, a number that everybody knows. Two
+holders are neighbours where the gradients of one row are zeros in one of them (zero-out adjacency), so a step's sum
+differs by C at most.
+
+A holder takes its rows in epochs: no row is in two steps of an epoch. Given all other rows, the steps of an epoch but
+one are the same functions of what was told before, whichever of two neighbours computes them. So an epoch is one
+Gaussian mechanism of sensitivity C and deviation z C, and U epochs are one of sensitivity C sqrt(U): the composition
+and formula of rules.privacy, with uses of a row in place of rounds. Nothing is gained from which rows a step draws (no
+amplification by sampling is claimed), and all that follows a step (its optimizer, local steps, codec, masks, pay) uses
+its noised gradient alone.
+"""
+
+from pydantic import Field, model_validator
+
+from gradmarket.market.fields import Part
+from gradmarket.market.rules.privacy import affordable, spent
+
+
+class RowPrivacy(Part):
+    """What a holder's answers may tell of one of its rows; its own worker adds the noise, counts, and stops."""
+
+    clip_norm: float = Field(gt=0, le=1e9)
+    """The greatest L2 norm of one row's gradient, over all tensors together; a longer one is scaled down."""
+    noise_multiplier: float = Field(ge=1e-3, le=1e6)
+    """Deviation of the normal noise on each element of the sum of a step's row gradients, in clip norms."""
+    epsilon: float = Field(gt=0, le=1e4)
+    """A worker takes no further task that would spend more of any of its rows."""
+    delta: float = Field(ge=1e-15, lt=1)
+    """The probability that epsilon does not bound: less than one over the rows of a holder."""
+
+    @model_validator(mode="after")
+    def _one_use_fits(self) -> "RowPrivacy":
+        if self.uses < 1:
+            least = self.after(1)
+            raise ValueError(f"epsilon: one use of a row spends {least:.4g}: name more, or a greater noise_multiplier")
+        return self
+
+    @property
+    def uses(self) -> int:
+        """How often epsilon allows each row to be in a step."""
+        return affordable(self.noise_multiplier, self.delta, self.epsilon)
+
+    def after(self, uses: int) -> float:
+        """Returns the epsilon that so many uses of a row spend."""
+        return spent(self.noise_multiplier, self.delta, uses)
+
+
+def uses(steps: int, slots: int) -> int:
+    """Returns how often a row is used at most in so many steps, of which an epoch has `slots`."""
+    return -(-steps // slots)
+
+
+def fault(asked: RowPrivacy | None, rows: int, moves: int, least_rows: int | None) -> str:
+    """Returns why a task of `moves` steps of so many rows cannot be computed so, the field first; empty where it can.
+
+    least_rows: of a holder; None where the job's rows are published.
+    """
+    if asked is None:
+        return ""
+    if least_rows is None:
+        return "step.per_row: others must compute the same, and noise is secret: name holders in data, or leave it out"
+    if (needed := uses(moves, max(1, least_rows // rows))) > asked.uses:
+        return (
+            f"step.per_row: a round uses a row {needed} times where a holder has {least_rows}, and epsilon allows "
+            f"{asked.uses}: name more least_rows, fewer steps, or a greater noise_multiplier"
+        )
+    return ""

@@ -1,0 +1,269 @@
+"""DP-SGD by row: what a step tells of one row, what is refused before any is read, and attacks with and without it."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+from scipy import stats
+from torch import nn
+
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.gradient.norm import norm
+from gradmarket.market.job import JobSpec
+from gradmarket.market.model.compute import compute
+from gradmarket.market.model.document.bound import bound
+from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.layout import layout
+from gradmarket.market.rules import row_spending, stopping
+from gradmarket.market.rules.privacy import spent
+from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.step import GradientStep, LocalStep, Step
+from gradmarket.sdk.model import published
+
+Arrays = dict[str, np.ndarray]
+SEED = bytes(range(32))
+CLIP, ROWS, QUIET = 4.0, 12, 0.008
+LEAST = {"clip_norm": CLIP, "noise_multiplier": QUIET, "epsilon": 1e4, "delta": 0.5}
+"""Hardly any noise, and a bound that promises nothing: what clipping alone does."""
+SPENT = {"clip_norm": CLIP, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
+
+
+def asked(**changes: Any) -> GradientStep | LocalStep:
+    step: GradientStep | LocalStep = TypeAdapter(Step).validate_python({"rows": ROWS, "per_row": LEAST} | changes)
+    return step
+
+
+class Scene:
+    """A module as a document, with rows to compute on."""
+
+    def __init__(self, module: nn.Module, x: np.ndarray, y: np.ndarray) -> None:
+        made = published(module, nn.functional.cross_entropy, {"x": x, "y": y})
+        self.program, self.state, self.batch = Program(load(made.document)), made.parameters, {"x": x, "y": y}
+
+    def answer(self, step: GradientStep | LocalStep, seed: bytes = SEED, **changed: np.ndarray) -> Arrays:
+        return compute(self.program, self.state, self.batch | changed, seed, step)
+
+    def gradient(self, answer: Arrays) -> np.ndarray:
+        names = [entry.name for entry in layout(self.program.document).of("gradient")]
+        return np.concatenate([answer[name].reshape(-1) for name in names])
+
+    def of_row(self, at: int) -> np.ndarray:
+        """The gradient of a row by itself, computed as every job computes one."""
+        alone = {name: array[at : at + 1] for name, array in self.batch.items()}
+        return self.gradient(compute(self.program, self.state, alone, SEED, GradientStep(rows=1)))
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    module = nn.Sequential(nn.Linear(20, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4))
+    x = rng.normal(size=(ROWS, 20)).astype(np.float32)
+    return Scene(module, x, rng.integers(0, 4, ROWS))
+
+
+def length(vector: np.ndarray) -> float:
+    return norm([np.ascontiguousarray(vector, np.float32)])
+
+
+@pytest.mark.parametrize("microbatch", [None, 5])
+def test_the_sum_is_that_of_the_rows_clipped_one_by_one(scene: Scene, microbatch: int | None) -> None:
+    rows = [scene.of_row(at) for at in range(ROWS)]
+    lengths = [length(row) for row in rows]
+    assert min(lengths) < CLIP < max(lengths)
+    expected = sum(row * min(1.0, CLIP / one) for row, one in zip(rows, lengths, strict=True)) / ROWS
+    found = scene.answer(asked(microbatch=microbatch))
+    np.testing.assert_allclose(scene.gradient(found), expected, atol=6 * QUIET * CLIP / ROWS)
+    assert found["loss"] == 0.0, "the loss has no noise, so none is told"
+
+
+def test_the_noise_has_the_deviation_that_is_accounted(scene: Scene) -> None:
+    quiet, noised = (scene.gradient(scene.answer(asked(per_row=LEAST | {"noise_multiplier": z}))) for z in (QUIET, 8.0))
+    drawn = (noised - quiet) * ROWS / CLIP / (8.0 - QUIET)
+    assert stats.kstest(drawn, "norm").pvalue > 1e-3
+    other = scene.gradient(scene.answer(asked(per_row=LEAST | {"noise_multiplier": 8.0}), seed=bytes(32)))
+    again = (other - quiet) * ROWS / CLIP / 8.0
+    assert abs(np.corrcoef(drawn, again)[0, 1]) < 0.2, "another seed, other noise"
+
+
+@pytest.mark.parametrize("value", [0.0, 1e4, 1e30, np.inf, np.nan])
+def test_one_row_moves_the_sum_by_no_more_than_the_clip_norm(scene: Scene, value: float) -> None:
+    """With the same noise on both sides, whatever the row is; against one whose gradient is zeros, which is a NaN's."""
+    x = scene.batch["x"].copy()
+    x[3] = np.nan
+    without = scene.gradient(scene.answer(asked(), x=x))
+    x = x.copy()
+    x[3] = value
+    moved = (scene.gradient(scene.answer(asked(), x=x)) - without) * ROWS
+    assert np.isfinite(moved).all()
+    assert length(moved) <= CLIP
+
+
+def test_a_row_that_cannot_be_computed_changes_nothing_but_its_own_part() -> None:
+    """It would fail the step otherwise, and that a step failed is told without noise."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    module = nn.Sequential(nn.Embedding(9, 8), nn.Flatten(), nn.Linear(24, 3))
+    good = Scene(module, rng.integers(0, 9, (ROWS, 3)), rng.integers(0, 3, ROWS))
+    x = good.batch["x"].copy()
+    x[5, 1] = 1000
+    bad = good.gradient(good.answer(asked(), x=x))
+    rest = [at for at in range(ROWS) if at != 5]
+    parts = [good.of_row(at) for at in rest]
+    expected = sum(row * min(1.0, CLIP / length(row)) for row in parts) / ROWS
+    np.testing.assert_allclose(bad, expected, atol=6 * QUIET * CLIP / ROWS)
+
+
+def test_local_steps_use_noised_gradients_alone(scene: Scene) -> None:
+    """One inner step of plain SGD tells its rate times the noised gradient; the rest of a task follows from such."""
+    step = asked(kind="local", steps=1, optimizer={"name": "sgd", "lr": 0.1}, per_row=SPENT | {"epsilon": 100})
+    noised = scene.gradient(scene.answer(step))
+    quiet = scene.gradient(scene.answer(asked()))
+    assert np.std(noised / 0.1 - quiet) == pytest.approx(4.0 * CLIP / ROWS, rel=0.2)
+    assert scene.answer(step)["loss"] == 0.0
+
+
+NORMS = {
+    "batch": nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)),
+    "its own statistics": nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 3)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_document_whose_rows_hang_together_is_refused_from_its_shapes(name: str) -> None:
+    rng = np.random.default_rng(0)
+    made = Scene(NORMS[name], rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 3, 8))
+    with pytest.raises(DocumentRefused, match=r"step.per_row: node \d+ \(batch_norm\.\w+\) computes with all rows"):
+        bound(made.program, 8, by_row=True)
+    bound(made.program, 8)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.out = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.out(self.read(x)[0][:, -1]))
+
+
+def test_an_operator_without_a_rule_of_vmap_is_refused_by_its_node() -> None:
+    rng = np.random.default_rng(0)
+    made = Scene(Recurrent(), rng.normal(size=(8, 4, 6)).astype(np.float32), rng.integers(0, 3, 8))
+    with pytest.raises(DocumentRefused, match=r"vmap cannot compute each row by itself: node \d+ \(gru"):
+        bound(made.program, 8, by_row=True)
+
+
+def test_what_rows_apart_take_is_bounded(scene: Scene) -> None:
+    """The gradients of all rows are alive at once."""
+    parameters = sum(entry.elements for entry in scene.program.document.trainable)
+    apart, together = bound(scene.program, 64, by_row=True), bound(scene.program, 64)
+    assert apart.peak_bytes > 64 * 4 * parameters
+    assert apart.peak_bytes > together.peak_bytes
+    assert apart.operations > together.operations
+
+
+def private(step: dict[str, Any], **more: Any) -> dict[str, Any]:
+    data = {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": ["0x" + "11" * 20], "least_rows": 32}
+    return {
+        "name": "p", "model": {"architecture": "mlp"}, "data": data, "optimizer": {"lr": 0.1}, "rounds": 100,
+        "price": "1", "step": {"rows": 8, "per_row": SPENT} | step, **more,
+    }  # fmt: skip
+
+
+def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
+    """Of 32 rows 8 a step, so that four rounds use each row once."""
+    spec = JobSpec.model_validate(private({}, rounds=1000))
+    asked = spec.step.per_row
+    assert asked is not None
+    assert not spec.tells_loss
+    assert asked.uses == row_spending.rounds(spec, asked) // 4 == 44
+    assert row_spending.spent(spec, asked, 4) == row_spending.spent(spec, asked, 1) == spent(4.0, 1e-5, 1)
+    assert row_spending.spent(spec, asked, 5) == spent(4.0, 1e-5, 2)
+    last = row_spending.rounds(spec, asked) - 1
+    assert stopping.reached(spec, last - 1, {}, 0) == ""
+    assert "of epsilon 8 of a row is spent" in stopping.reached(spec, last, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("step", "more", "said"),
+    [
+        ({}, {"data": {"ready": "digits"}}, "step.per_row: others must compute the same"),
+        ({"per_row": SPENT | {"noise_multiplier": 0.1}}, {}, "one use of a row spends"),
+        ({"per_row": SPENT | {"clip_norm": 0}}, {}, "clip_norm"),
+        ({"per_row": SPENT | {"seed": 1}}, {}, "seed"),
+        (
+            {"kind": "local", "steps": 400, "optimizer": {"lr": 0.1}},
+            {},
+            "a round uses a row 100 times where a holder has 32",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_to_is_refused_in_words(step: dict[str, Any], more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        JobSpec.model_validate(private(step, **more))
+
+
+def test_a_step_without_it_is_the_publication_that_it_was() -> None:
+    assert "per_row" not in GradientStep(rows=4).model_dump(mode="json")
+
+
+# What an answer is attacked with, by the service, which sees every one of them.
+
+MEMBERS, WIDTH = 24, 48
+
+
+def trained(per_row: dict[str, Any] | None) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A model that learns random labels by heart, from answers of one holder over its 24 rows."""
+    torch.manual_seed(0)
+    x, y = torch.randn(MEMBERS, WIDTH), torch.randint(2, (MEMBERS,))
+    model = nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 2))
+    made = Scene(model, x.numpy(), y.numpy())
+    inner = {"kind": "local", "rows": MEMBERS, "steps": 5, "optimizer": {"name": "sgd", "lr": 0.3}}
+    step = TypeAdapter(Step).validate_python(inner | ({"per_row": per_row} if per_row else {}))
+    for number in range(20):
+        data = {name: np.tile(array, (5, *[1] * (array.ndim - 1))) for name, array in made.batch.items()}
+        answer = compute(made.program, made.state, data, number.to_bytes(32, "big"), step)
+        made.state = {name: value - answer[name] for name, value in made.state.items()}
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in made.state.items()})
+    return model, x, y
+
+
+def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    """How often a member's loss is below a stranger's (Yeom et al. 2018): a half where the model tells nothing."""
+    generator = torch.Generator().manual_seed(1)
+    others = torch.randn(400, WIDTH, generator=generator), torch.randint(2, (400,), generator=generator)
+    losses = [nn.functional.cross_entropy(model(a), b, reduction="none").detach() for a, b in ((x, y), others)]
+    return float((losses[0][:, None] < losses[1][None, :]).float().mean())
+
+
+def test_whose_row_was_trained_on_is_told_without_the_noise_and_not_with_it() -> None:
+    assert told_apart(*trained(None)) > 0.9
+    noised = {"clip_norm": 1.0, "noise_multiplier": 20.0, "epsilon": 3.0, "delta": 1e-3}
+    assert RowPrivacy.model_validate(noised).uses >= 100, "that each row is used 20 times 5 times is within epsilon"
+    assert abs(told_apart(*trained(noised)) - 0.5) < 0.15
+
+
+def read_off(answer: Arrays, names: tuple[str, str]) -> np.ndarray:
+    """Gradient inversion in closed form: a linear layer's weight gradient over one row is that row times its bias's."""
+    weight, bias = (answer[name] for name in names)
+    return np.asarray(weight[1] / bias[1])
+
+
+@pytest.mark.parametrize(("kind", "noised"), product(["gradient", "local"], [False, True]))
+def test_a_lone_row_is_read_from_an_answer_that_is_clipped_and_not_from_a_noised_one(kind: str, noised: bool) -> None:
+    """Clipping alone scales a row's gradient, and its quotient is the row all the same."""
+    torch.manual_seed(0)
+    row = np.random.default_rng(3).normal(size=(1, 24)).astype(np.float32)
+    made = Scene(nn.Linear(24, 3), np.repeat(row, 2, 0), np.array([1, 1]))
+    inner: dict[str, Any] = {"kind": "local", "steps": 1, "optimizer": {"lr": 0.1}} if kind == "local" else {}
+    step = asked(rows=1, per_row=LEAST | {"noise_multiplier": 1.0} if noised else LEAST, **inner)
+    quiet = asked(rows=1, per_row=None, **inner)
+    answers = [compute(made.program, made.state, {"x": row, "y": np.array([1])}, SEED, one) for one in (quiet, step)]
+    exact, seen = (abs(np.corrcoef(read_off(one, ("weight", "bias")), row[0])[0, 1]) for one in answers)
+    assert exact > 0.999
+    assert seen < 0.6 if noised else seen > 0.99

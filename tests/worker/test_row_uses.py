@@ -1,0 +1,161 @@
+"""A holder's worker counts how often a job has used its rows, and stops at the job's epsilon whatever a market says."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.machine import MachineLimits
+from gradmarket.compute.own_rows import OwnRows
+from gradmarket.compute.row_uses import CountedRows
+from gradmarket.data.pack import Cut, pack, write
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.terms import Digest
+from gradmarket.runner import Runner
+from gradmarket.worker.protocol.row_uses import RowUsesFolder
+from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
+
+INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
+PER_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 2.0, "delta": 1e-5}
+LIMITS = MachineLimits(max_flops=1e12, max_memory=2**31)
+USES = 4
+"""How often PER_ROW allows each row to be used."""
+
+
+def spec(**changes: Any) -> JobSpec:
+    data = {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 16}
+    step = {"kind": "gradient", "rows": 8, "per_row": PER_ROW} | changes.pop("step", {})
+    return JobSpec.model_validate(SPEC | {"data": data, "step": step, "norm_bound": 10.0} | changes)
+
+
+def packed(folder: Path, store: Path, rows: int = 32, partition: int = 10**6) -> OwnRows:
+    write(pack(some_rows(rows, 4, 3), Cut(rows=partition)), folder)
+    return OwnRows.opened(folder, RowUsesFolder(store))
+
+
+@pytest.fixture
+def counted(blobs: dict[Digest, bytes]) -> Publication:
+    document, parameters, *_ = blobs
+    made = spec()
+    assert made.private is not None
+    assert made.step.per_row is not None
+    assert made.step.per_row.uses == USES
+    manifest = canonical(Manifest(inputs=made.private.inputs, partitions=()).model_dump(mode="json"))
+    blobs[named(manifest)] = manifest
+    return Publication(
+        job="0123456789abcdef", spec=made, document=document, evaluation=None, parameters=parameters,
+        manifest=named(manifest),
+    )  # fmt: skip
+
+
+def taken(rows: CountedRows, publication: Publication, tasks: int) -> list[tuple[str, tuple[int, ...]]]:
+    """What so many tasks take, step by step."""
+    steps = [step for _ in range(tasks) for step in rows.take(publication)]
+    return [(partition.name, tuple(numbers)) for partition, numbers in steps]
+
+
+@pytest.mark.parametrize("partition", [10**6, 10])
+def test_no_row_is_taken_again_before_an_epoch_is_over(tmp_path: Path, counted: Publication, partition: int) -> None:
+    """Of 32 rows 8 a step; with partitions of 10 what is left of each is left out."""
+    rows = packed(tmp_path / "rows", tmp_path / "uses", partition=partition).counted
+    epoch = rows.slots(8)
+    steps = taken(rows, counted, USES * epoch)
+    every = [(name, row) for name, numbers in steps for row in numbers]
+    assert max(map(every.count, every)) == USES
+    for number in range(USES):
+        once = [(name, row) for name, numbers in steps[number * epoch :][:epoch] for row in numbers]
+        assert len(set(once)) == len(once) == 8 * epoch
+    with pytest.raises(Refused, match=r"epsilon 1\.\d+ of 2 is spent of a row here"):
+        rows.take(counted)
+
+
+def test_a_restarted_worker_goes_on_counting(tmp_path: Path, counted: Publication) -> None:
+    for number in range(4 * USES):
+        rows = OwnRows.opened(tmp_path / "rows", RowUsesFolder(tmp_path / "uses")).counted if number else None
+        taken(rows or packed(tmp_path / "rows", tmp_path / "uses").counted, counted, 1)
+    again = OwnRows.opened(tmp_path / "rows", RowUsesFolder(tmp_path / "uses")).counted
+    with pytest.raises(Refused, match="is spent of a row here"):
+        again.take(counted)
+
+
+def test_rows_that_are_packed_again_are_not_counted_anew(tmp_path: Path, counted: Publication) -> None:
+    taken(packed(tmp_path / "rows", tmp_path / "uses").counted, counted, 4 * (USES - 1))
+    rows = packed(tmp_path / "others", tmp_path / "uses", rows=40).counted
+    taken(rows, counted, 5)
+    with pytest.raises(Refused, match="is spent of a row here"):
+        rows.take(counted)
+
+
+def test_a_market_that_shows_another_publication_gets_nothing(tmp_path: Path, counted: Publication) -> None:
+    """Of the same job with more epsilon, once something was told under the first."""
+    rows = packed(tmp_path / "rows", tmp_path / "uses").counted
+    taken(rows, counted, 1)
+    laxer = counted.model_copy(update={"spec": spec(step={"per_row": PER_ROW | {"epsilon": 100.0}})})
+    with pytest.raises(Refused, match="another publication of job"):
+        rows.take(laxer)
+
+
+def test_a_count_that_cannot_be_read_stops_the_job_here(tmp_path: Path, counted: Publication) -> None:
+    rows = packed(tmp_path / "rows", tmp_path / "uses").counted
+    taken(rows, counted, 1)
+    (file,) = (tmp_path / "uses").glob("*.json")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(Refused, match="cannot be read"):
+        rows.take(counted)
+
+
+def test_the_count_is_kept_before_the_rows_are_used(tmp_path: Path, counted: Publication) -> None:
+    rows = packed(tmp_path / "rows", tmp_path / "uses").counted
+    rows.peek(counted)
+    assert not (tmp_path / "uses").exists()
+
+    class Full(RowUsesFolder):
+        def keep(self, job: str, uses: object) -> None:
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        replace(rows, store=Full(tmp_path / "uses")).take(counted)
+
+
+def test_a_dataset_in_pieces_too_small_for_the_job_is_refused(tmp_path: Path, runner: Runner) -> None:
+    """36 rows in three partitions of 12 are three steps of 8, and the job counts on four."""
+    own = packed(tmp_path / "rows", tmp_path / "uses", rows=36, partition=12)
+    with pytest.raises(Refused, match="room for 3 steps, and the job counts on 4"):
+        own.check(spec(data={"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 36}), runner)
+
+
+def test_the_same_offer_gets_other_noise_each_time_and_then_nothing(
+    tmp_path: Path, make_bench: MakeBench, counted: Publication
+) -> None:
+    """A cheating market asks for one round again and again, to average the noise away, or to compare two answers."""
+    own = packed(tmp_path / "rows", tmp_path / "uses", rows=8 * 2)
+    bench: Executor = make_bench(LIMITS, None, None, own)
+    asked, answers = offer(counted), []
+    bench.effort(counted)
+    for _ in range(2 * USES):
+        payload, _ = bench.work(counted, asked)
+        answers.append(blob_digest(payload))
+    assert len(set(answers)) == len(answers)
+    with pytest.raises(Refused, match="is spent of a row here"):
+        bench.work(counted, asked)
+    with pytest.raises(Refused, match="is spent of a row here"):
+        bench.bear(counted)
+
+
+def test_an_answer_tells_no_loss_and_the_noised_gradient(
+    tmp_path: Path, make_bench: MakeBench, counted: Publication
+) -> None:
+    own = packed(tmp_path / "rows", tmp_path / "uses")
+    bench: Executor = make_bench(LIMITS, None, None, own)
+    asked = offer(counted)
+    payload, _ = bench.work(counted, asked)
+    tensors = bench.gradient(counted, asked, payload)
+    told = np.concatenate([tensor.reshape(-1) for tensor in tensors.values()])
+    assert np.std(told) == pytest.approx(4.0 / 8, rel=0.3), "it is noise, nearly all of it"
+    assert np.frombuffer(bytes(payload[:4]), "<f4")[0] == 0.0
