@@ -13,7 +13,9 @@ from gradmarket.requester.api.callers import through_proxy
 from gradmarket.requester.api.problems import Responses, answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import streamed
+from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
+from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.store import visibility
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
@@ -108,7 +110,15 @@ async def put(context: Here, _who: Submitter, request: Request, digest: DigestPa
     with context.blobs.receive() as incoming:
         await streamed(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
         try:
-            await run_in_threadpool(context.blobs.keep, incoming, Digest(digest))
+            await run_in_threadpool(_keep, context, incoming, Digest(digest))
         except Conflict as error:
             raise HTTPException(422, str(error)) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
+
+
+def _keep(context: Context, incoming: Incoming, digest: Digest) -> None:
+    """Raises Conflict where the bytes have another digest, before anything is written down."""
+    if incoming.digest != digest:
+        raise Conflict(f"the bytes are {incoming.digest}, not {digest}")
+    blob_cleanup.uploaded(context, [digest])
+    context.blobs.keep(incoming, digest)

@@ -1,6 +1,6 @@
 """Deletes blobs that nobody needs any more, after the transaction that let them go and wrote that down."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -51,6 +51,14 @@ def _name(digest: Digest) -> str:
     return f"blob {digest}"
 
 
+def uploaded(context: Context, digests: Iterable[Digest]) -> None:
+    """Has blobs stay that jobs may name; the caller stores them after this, or once more."""
+    wanted = sorted(set(digests))
+    with context.begin() as work:
+        work.one_at_a_time(*map(_name, wanted))
+        blob_needs.uploaded(work, wanted, context.clock())
+
+
 def payload(context: Context, digest: Digest) -> None:
     """Deletes an accepted payload if no merge waits for it."""
     drop(context, digest, lambda reader: blob_needs.needs_payload(reader, digest))
@@ -69,7 +77,7 @@ def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) 
     """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
     with context.begin() as work:
         work.one_at_a_time(_name(digest))
-        if not needed(work):
+        if not (blob_needs.stays(work, digest) or needed(work)):
             context.blobs.drop(digest)
 
 
@@ -85,7 +93,7 @@ def drop_unneeded(context: Context, job_id: str) -> None:
             some = rows[start : start + AT_ONCE]
             work.one_at_a_time(*(_name(row.digest) for row in some))
             for row in some:
-                if not _needed(context, row, work):
+                if not (blob_needs.stays(work, row.digest) or _needed(context, row, work)):
                     context.blobs.drop(row.digest)
             unneeded.forget(work, job_id, some)
 

@@ -8,7 +8,7 @@ from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication, canonical
-from gradmarket.market.job_parts import ReadyModel
+from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
@@ -84,6 +84,8 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
 
 def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:
     manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
+    if isinstance(spec.data, ReadyData):
+        _stay(context, manifest)
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
@@ -114,6 +116,15 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
         memory=context.blobs.put(tensors.pack(memory)),
     )
     return publication, facts
+
+
+def _stay(context: Context, made: Manifest) -> None:
+    """Has the partitions stay that this service made itself. Raises NotFound where one was dropped just before."""
+    digests = [part.digest for part in made.partitions]
+    blob_cleanup.uploaded(context, digests)
+    for digest in digests:
+        if not context.blobs.has(digest):
+            _gone(digest)
 
 
 def _model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:

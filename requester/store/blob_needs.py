@@ -1,16 +1,34 @@
-"""Whether a blob is still needed: asked before it is dropped."""
+"""Whether a blob stays or is still needed: asked before it is dropped."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from gradmarket.market.terms import TaskState
-from gradmarket.requester.store.tables import Job, JobBlob, Round, Task
-from gradmarket.requester.store.work import RowReader
+from gradmarket.market.terms import Digest, TaskState
+from gradmarket.requester.store.tables import Job, JobBlob, Round, Task, UploadedBlob
+from gradmarket.requester.store.work import RowReader, Work
 
 STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memory")
 """The blobs that a job's first round is merged from."""
+PUBLISHED: Final = "publication.%"
+
+
+def uploaded(work: Work, digests: Iterable[Digest], now: float) -> None:
+    """Has these blobs stay. The caller has locked them (moves.blob_cleanup), and whoever asks has their bytes."""
+    wanted = set(digests)
+    known = work.session.scalars(select(UploadedBlob.digest).where(UploadedBlob.digest.in_(wanted)))
+    work.add(*(UploadedBlob(digest=digest, at=now) for digest in wanted.difference(known)))
+
+
+def stays(reader: RowReader, digest: str) -> bool:
+    """Whether somebody uploaded the blob or a job is published with it: no answer of equal content takes it away.
+
+    What a job or a manifest merely names is not in this: anybody may name the digest of another's answer.
+    """
+    published = exists().where(JobBlob.digest == digest, JobBlob.part.like(PUBLISHED))
+    return bool(reader.session.scalar(select(or_(published, exists().where(UploadedBlob.digest == digest)))))
 
 
 def needs_payload(reader: RowReader, digest: str) -> bool:

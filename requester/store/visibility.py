@@ -7,7 +7,7 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store import jobs, unneeded
+from gradmarket.requester.store import blob_needs, jobs, unneeded
 from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task, UnneededBlob, WindowState
 from gradmarket.requester.store.work import RowReader
 
@@ -25,13 +25,14 @@ def to_anybody(reader: RowReader, digest: Digest) -> bool:
 
 
 def is_answer(reader: RowReader, digest: Digest) -> bool:
-    """Whether the blob is an accepted payload, or a state that an audit has of a worker: no worker reads it.
+    """Whether the blob is an accepted payload, or a state that an audit has of a worker, and no more: none reads it.
 
     The digest of a payload, the task's root, is published. A worker may commit to any digest as a state's, that of a
     blob that others need too: what it has not brought, it hides from nobody.
     """
     brought = exists().where(WindowState.digest == digest, WindowState.brought.is_(True))
-    return bool(reader.session.scalar(select(or_(exists().where(Task.payload == digest), brought))))
+    hidden = reader.session.scalar(select(or_(exists().where(Task.payload == digest), brought)))
+    return bool(hidden) and not blob_needs.stays(reader, digest)
 
 
 def is_holders(reader: RowReader, digest: Digest) -> bool:
@@ -44,7 +45,8 @@ def is_holders(reader: RowReader, digest: Digest) -> bool:
     row = UnneededBlob
     let_go = exists().where(row.digest == digest, row.kind == unneeded.PAYLOAD, row.job_id == Job.id)
     of = select(Job).where(or_(booked, let_go))
-    return any(jobs.spec(job).private for job in reader.session.scalars(of))
+    theirs = any(jobs.spec(job).private for job in reader.session.scalars(of))
+    return theirs and not blob_needs.stays(reader, digest)
 
 
 def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:

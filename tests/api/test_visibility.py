@@ -120,7 +120,7 @@ def test_an_answer_is_for_no_worker_though_all_may_know_its_root(service: Servic
     """Its root, which is published, is its blob's digest; who knows the round's gradients knows what they give."""
     job, holder, other = trained(service, visibility)
     answer = b"an accepted answer of " + visibility.encode()
-    service.requester.put(f"/v1/blobs/{digest(answer)}", content=answer)
+    service.context.blobs.put(answer)
     place, absent = f"/v1/blobs/{digest(answer)}", f"/v1/blobs/{digest(b'nothing')}"
     assert codes(holder.get(place), other.get(place)) == [200, 200]
     with service.context.begin() as work:
@@ -131,6 +131,32 @@ def test_an_answer_is_for_no_worker_though_all_may_know_its_root(service: Servic
     assert codes(*(client.head(place) for client in clients)) == [200, 404, 404, 401]
     told = [holder.get(path).json()["detail"].replace(path.rpartition("/")[2], "") for path in (place, absent)]
     assert told[0] == told[1], "nobody is told whether it is there"
+
+
+def test_an_answer_hides_no_upload_of_equal_content(service: Service) -> None:
+    """Else who has a job and a worker of its own takes any partition from the workers of another job."""
+    job, holder, other = trained(service, "workers")
+    partition = b"rows that another job trains on"
+    service.requester.put(f"/v1/blobs/{digest(partition)}", content=partition)
+    with service.context.begin() as work:
+        (task,) = work.session.query(Task).where(Task.job_id == job)
+        task.root = task.payload = digest(partition)
+    place = f"/v1/blobs/{digest(partition)}"
+    assert codes(service.requester.get(place), holder.get(place), other.get(place)) == [200, 200, 200]
+
+
+def test_naming_an_answer_or_uploading_other_bytes_for_it_opens_it_to_nobody(service: Service) -> None:
+    """Roots are published: who posts a job with one as its parameters, or tries to upload without the bytes."""
+    job, holder, _other = trained(service, "workers")
+    answer = b"an answer that nobody else has"
+    service.context.blobs.put(answer)
+    with service.context.begin() as work:
+        (task,) = work.session.query(Task).where(Task.job_id == job)
+        task.root = task.payload = digest(answer)
+    model = {"document": digest(answer), "parameters": digest(answer)}
+    assert service.requester.post("/v1/jobs", json=JOB | {"model": model}).status_code == 201
+    assert service.requester.put(f"/v1/blobs/{digest(answer)}", content=b"other bytes").status_code == 422
+    assert codes(holder.get(f"/v1/blobs/{digest(answer)}")) == [404]
 
 
 def test_a_spec_that_says_nothing_keeps_its_bytes(service: Service) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from gradmarket.data.pack import Cut, pack
+from gradmarket.market.data.manifest import parsed
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.stages import publish
+from gradmarket.requester.store import unneeded
 from gradmarket.requester.store.tables import Job
 from tests.handmade import encoded, linear
 
@@ -74,3 +76,33 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
         row = reader.get_one(Job, NEW)
         named = [row.publication["parameters"], row.publication["manifest"], row.facts["memory"]]
     assert all(market.context.blobs.has(Digest(digest)) for digest in named)
+
+
+def test_an_answer_takes_no_upload_of_equal_content_with_it(new_floor: Callable[..., Any]) -> None:
+    """Else who has a job and a worker of its own deletes any partition of another job."""
+    market = new_floor()
+    stays, goes = b"a partition of another job", b"an answer"
+    for data in (stays, goes):
+        market.context.blobs.put(data)
+    blob_cleanup.uploaded(market.context, [blob_digest(stays)])
+    blob_cleanup.uploaded(market.context, [blob_digest(stays)])
+    with market.context.begin() as work:
+        unneeded.add(work, market.job, unneeded.PAYLOAD, [blob_digest(stays), blob_digest(goes)], 0.0)
+    blob_cleanup.drop_unneeded(market.context, market.job)
+    blob_cleanup.payload(market.context, blob_digest(stays))
+    assert market.context.blobs.has(blob_digest(stays))
+    assert not market.context.blobs.has(blob_digest(goes))
+
+
+def test_the_ready_dataset_stays(new_floor: Callable[..., Any]) -> None:
+    market = new_floor()
+    with market.context.begin() as work:
+        own = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
+        spec = market._spec(model={"architecture": "mlp", "arguments": {"hidden": [4]}}, data={"ready": "digits"})
+        work.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **own))
+    publish.run(market.context, NEW)
+    with market.reading() as reader:
+        manifest = parsed(market.context.blobs.read(reader.get_one(Job, NEW).publication["manifest"]))
+    for part in manifest.partitions:
+        blob_cleanup.payload(market.context, part.digest)
+        assert market.context.blobs.has(part.digest)

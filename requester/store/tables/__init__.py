@@ -13,7 +13,16 @@ from gradmarket.requester.store.tables.access_tables import (
     Trouble,
 )
 from gradmarket.requester.store.tables.base import Base, BigKey
-from gradmarket.requester.store.tables.job_tables import Holder, Job, JobBlob, JobEvent, MergePart, Round, UnneededBlob
+from gradmarket.requester.store.tables.job_tables import (
+    Holder,
+    Job,
+    JobBlob,
+    JobEvent,
+    MergePart,
+    Round,
+    UnneededBlob,
+    UploadedBlob,
+)
 from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
 from gradmarket.requester.store.tables.secure_tables import SecureMessage, SecureSum
 from gradmarket.requester.store.tables.task_tables import Replica, Task, Wave, Worker
@@ -61,6 +70,7 @@ __all__ = [
     "Trouble",
     "TrustedRun",
     "UnneededBlob",
+    "UploadedBlob",
     "Wave",
     "WindowState",
     "Worker",

@@ -120,6 +120,15 @@ class UnneededBlob(Base):
     __table_args__ = (Index("unneeded_blobs_of_job", "job_id"),)
 
 
+class UploadedBlob(Base):
+    """A blob that was uploaded for jobs to name. It stays; an answer of equal content neither hides it nor drops it."""
+
+    __tablename__ = "uploaded_blobs"
+
+    digest: Mapped[Digest] = mapped_column(primary_key=True)
+    at: Mapped[float]
+
+
 class Round(Base):
     __tablename__ = "rounds"
 
