@@ -64,6 +64,7 @@ class CandidatePool:
             self._known = newcomers.present(reader, job, mixable, now)
             self._trials = rules.at_once(newcomers.tried(reader, job, now)) - newcomers.in_flight(reader, job)
         self._gain, self._once = jobs.spec(job).gain, jobs.spec(job).private is not None
+        self._given: set[Address] = set()
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:
             self._leads = lead_candidates.leads(reader, job, asking, self._gain, now)
@@ -83,8 +84,13 @@ class CandidatePool:
         new = [candidate for candidate in order if not candidate.known][: max(0, self._trials)]
         return [candidate for candidate in order if candidate.known or candidate in new]
 
+    def spread(self, able: Iterable[Candidate]) -> list[Candidate]:
+        """Returns those that this pass has given no task: a second one waits for the first, and the round for it."""
+        return [candidate for candidate in able if candidate.party.worker not in self._given]
+
     def lease(self, candidate: Candidate, task: Task) -> None:
         """Subtracts one more task from what the candidate can take."""
+        self._given.add(candidate.party.worker)
         self._trials -= not candidate.known
         left = Units(candidate.uncommitted - task.offer.price)
         worker = candidate.party.worker

@@ -117,7 +117,9 @@ def _draw(
         return wait
     if spec.gain is not None and task.wave == 0 and not any(r.state in progress.HOLDS_A_PLACE for r in replicas):
         return _begin(spec, task, seed, able, opening, pool) or context.settings.sweep_s
-    drawn = assignment.draw(seed, able, opening, places)
+    drawn = assignment.draw(seed, pool.spread(able), opening, places)
+    if len(drawn) < places:
+        drawn = assignment.draw(seed, able, opening, places)
     if not replicas and len(drawn) < places:
         # A task starts with a full wave: a worker waiting in a partial one is missing for another task's further wave.
         return context.settings.sweep_s

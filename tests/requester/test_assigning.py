@@ -66,6 +66,16 @@ def test_a_worker_holds_no_more_leases_than_it_asked_for(new_floor) -> None:  # 
     assert all(len(market.replicas(worker)) == 1 for worker in modest)
 
 
+def test_a_second_task_is_given_once_nobody_there_has_none(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Else one worker computes a round's tasks one after the other, and the others wait for it."""
+    alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+    market = new_floor(tasks_per_round=5, replication=alone)
+    for _ in range(4):
+        market.worker().say(capacity=4)
+    assert assign.run(market.context, market.job) is None
+    assert sorted(len(market.replicas(worker)) for worker in market.workers) == [1, 1, 1, 2]
+
+
 def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2)
     workers = [market.worker() for _ in range(5)]
