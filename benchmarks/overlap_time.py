@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from benchmarks.figure import Figure
-from benchmarks.rig.rounds import MLP_1M, Pace, measured
+from benchmarks.rig.rounds import GPT_10M, MLP_1M, Pace, measured
 from benchmarks.rig.service import service
 
 PREFIX = "overlap.round_s"
@@ -16,14 +16,23 @@ STEP_S = 1.0
 COUNT = int(os.environ.get("ROUNDS", "8"))
 
 
+CASES = (
+    ("r1", MLP_1M, 1, 0.04),
+    ("r3", MLP_1M, 3, 0.06),
+    ("gpt10m.r1", GPT_10M, 1, 0.20),
+    ("gpt10m.r3", GPT_10M, 3, 0.25),
+)
+"""Name, model, replicas, and the seconds that a round of an overlap is to take beyond its step."""
+
+
 def measure() -> Iterator[Figure]:
-    for replicas in (1, 3):
+    for name, model, replicas, beyond in CASES:
         found = {}
         for delay in (0, 1):
             with service(shared=False) as here:
                 pace = Pace(STEP_S, leases=2, job={"overlap": delay})
-                found[delay] = sorted(measured(here, MLP_1M, replicas, COUNT, pace).seconds)
+                found[delay] = sorted(measured(here, model, replicas, COUNT, pace).seconds)
         for delay, taken in found.items():
-            ratio = median(taken) / median(found[0])
+            ratio, limit = median(taken) / median(found[0]), f"<= {STEP_S + beyond:g}" if delay else ""
             note = f"steps of {STEP_S:g} s; {taken[0]:.3g} to {taken[-1]:.3g} over {len(taken)}"
-            yield Figure(f"overlap.round_s.r{replicas}.{delay}", median(taken), "s", "no overlap", ratio, note=note)
+            yield Figure(f"{PREFIX}.{name}.{delay}", median(taken), "s", "no overlap", ratio, limit, note)
