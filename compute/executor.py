@@ -109,7 +109,8 @@ class Executor:
         state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
         batch = self._partitions.batch(publication, offer.round, offer.task)
         step = publication.spec.step_in(offer.round)
-        return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed)
+        control = self._partitions.control(publication, offer.round)
+        return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed, control)
 
     def _keep(self, digest: Digest, state: Bytes) -> None:
         if self._window_states is not None:

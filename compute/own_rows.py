@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
 
+from gradmarket.compute.control_rounds import RoundsInMemory, RoundStore
 from gradmarket.compute.download_errors import PartitionUnfit
 from gradmarket.compute.row_uses import CountedRows, RowUsesStore, UsesInMemory
 from gradmarket.compute.task_run import Arrays
@@ -31,10 +32,12 @@ class OwnRows:
     seed: bytes
     counted: CountedRows
     """Which of them a job takes that bounds what is told of each row."""
+    rounds: RoundStore
+    """What a job with control variates keeps from round to round."""
 
     @classmethod
-    def opened(cls, folder: Path, uses: RowUsesStore | None = None) -> "OwnRows":
-        """`uses` keeps how often the rows were used; while this object lives, where there is none.
+    def opened(cls, folder: Path, uses: RowUsesStore | None = None, rounds: RoundStore | None = None) -> "OwnRows":
+        """`uses` keeps how often the rows were used, `rounds` what else; while this object lives, where there is none.
 
         Raises Refused where the folder is no packed dataset."""
         again = "pack your rows with `gradmarket data pack ROWS --output FOLDER`, and name that folder"
@@ -45,7 +48,7 @@ class OwnRows:
         if not manifest.partitions:
             raise Refused(f"{folder} has no partition", again)
         counted = CountedRows(manifest, blob_digest(read), uses or UsesInMemory())
-        return cls(folder, manifest, token_bytes(32), counted)
+        return cls(folder, manifest, token_bytes(32), counted, rounds or RoundsInMemory())
 
     @property
     def count(self) -> int:

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from gradmarket.compute.control_rounds import ControlRound, control_round
 from gradmarket.compute.download_errors import PartitionUnfit
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_rows import OwnRows
@@ -57,6 +58,10 @@ class Partitions:
             return self._joined(counted.take(publication) if counts else counted.peek(publication))
         _partition, arrays = self.of_task(publication, round_number, task)
         return chosen(arrays, self.rows(publication, round_number, task))
+
+    def control(self, publication: Publication, number: int) -> ControlRound | None:
+        """Returns the round of this holder's control variates, where the job has any."""
+        return control_round(self.own.rounds, publication, number) if publication.spec.private else None
 
     def afford(self, publication: Publication) -> None:
         """Raises Refused where a task would tell more of this machine's own rows than the job may."""

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from secrets import token_bytes
 
 import numpy as np
 
+from gradmarket.compute.control_rounds import ControlRound
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import encode
+from gradmarket.market.gradient.codecs import Codec, codec
+from gradmarket.market.gradient.payload import encode, read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import window_state
+from gradmarket.market.model.corrections import given
 from gradmarket.market.model.window_state import LOSSES, State
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep
@@ -45,7 +48,9 @@ def payload_of(spec: JobSpec, task: "TaskRun", tensors: Mapping[str, np.ndarray]
     """Returns the payload of an answer; a holder's own is kept within the job's bounds. Raises Refused as `bounded`."""
     packed = codec(spec.uplink.codec)
     if spec.private:
-        return bounded.encoded(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
+        payload = bounded.encoded(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
+        task.sends(payload, packed)
+        return payload
     return encode(task.layout, tensors, packed, task.seed, leaves)
 
 
@@ -59,6 +64,23 @@ class TaskRun:
     state: Arrays
     batch: Arrays
     seed: bytes
+    control: ControlRound | None = None
+
+    @cached_property
+    def correction(self) -> Arrays:
+        """What is added to each inner gradient; nothing where the job has no control variates."""
+        return {} if self.control is None else self.control.correction(self.state, self._trained)
+
+    def sends(self, payload: Bytes, packed: Codec) -> None:
+        """Keeps of an answer what the next round's correction follows from."""
+        if self.control is not None:
+            told = read_tensors(self.layout, payload, packed, self.seed)
+            change = {name: np.array(tensor) for name, tensor in told if name in self._trained}
+            self.control.answered(self.state, self.correction, change)
+
+    @property
+    def _trained(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.layout.of("gradient"))
 
     def whole(self, keep: Callable[[Digest, bytes], object]) -> Answered:
         """Returns the answer; `keep` gets the bytes of each state that it commits to. Raises as `compute` does.
@@ -67,7 +89,7 @@ class TaskRun:
         """
         if self.step.leaves == 0 or not isinstance(self.step, LocalStep):
             seed = token_bytes(32) if self.step.by_row else self.seed
-            return self.compute(self.state, self.batch, seed, self.step), ()
+            return self.compute({**self.state, **given(self.correction)}, self.batch, seed, self.step), ()
         step, leaves = self.step, list[Hash]()
         first = state = window_state.begin(self.layout, self.state, step)
         for part in self._parts(step):

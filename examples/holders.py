@@ -88,12 +88,11 @@ def post(
         nn.functional.cross_entropy,
         own,
         private=private,
-        step=LOCAL,
         optimizer={"name": "sgd", "lr": 1.0},
         rounds=rounds,
         tasks_per_round=holders,
         norm_bound=10.0,
-        **{"price": "0.01 GRAD", **fields},
+        **{"price": "0.01 GRAD", "step": LOCAL, **fields},
     )
 
 

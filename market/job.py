@@ -14,7 +14,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import Part
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import DigestField, OnFailure, PrivateData, StopAtMetric
-from gradmarket.market.rules import growth, private_jobs, replication, row_privacy, secure_sums, shapley, task_windows
+from gradmarket.market.rules import growth, private_jobs, private_steps, replication, secure_sums, shapley, task_windows
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
@@ -68,8 +68,7 @@ class JobSpec(JobFields):
             raise ValueError(why)
         if self.privacy and (why := self._not_noised()):
             raise ValueError(why)
-        step, least = self.step, self.private.least_rows if self.private else None
-        if why := row_privacy.fault(step.per_row, step.rows, step.moves, least):
+        if why := private_steps.fault(self):
             raise ValueError(why)
         if self.by_worth and (why := self._not_by_worth(self.by_worth)):
             raise ValueError(f"price: worth {why}")

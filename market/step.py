@@ -113,6 +113,9 @@ class LocalStep(Passes):
     proximal: float = Field(default=0.0, ge=0, le=1e6, exclude_if=_is_none)
     """mu of FedProx (Li et al. 2020, equation 2): each inner gradient gets mu times the way from the round's
     parameters, which keeps holders of unlike rows near each other. Omitted where it is 0."""
+    control_variates: bool = Field(default=False, exclude_if=_is_none)
+    """SCAFFOLD of a private job (rules.control_variates): each holder corrects its inner gradients by how its last
+    ones differed from all holders'. Omitted where it is false."""
     window: int | None = Field(default=None, ge=1, le=10_000, exclude_if=_is_none)
     """Inner steps after which the answer commits to the task's state each time, so that an audit repeats two windows
     of the task and not all of it (rules.task_windows). Omitted where there is none."""
@@ -123,7 +126,18 @@ class LocalStep(Passes):
             raise ValueError(f"window: {why}")
         if self.window is not None and self.proximal:
             raise ValueError("proximal: a window starts from its own state and not the round's: leave out window")
+        if self.control_variates and (why := self._not_plain()):
+            raise ValueError(f"control_variates: {why}")
         return self
+
+    def _not_plain(self) -> str:
+        """Returns why what a task changes is no multiple of its mean gradient; empty where it is."""
+        inner = self.optimizer
+        if inner.name != "sgd" or inner.settings or inner.clip is not None or not _is_constant(inner.schedule):
+            return "what steps change is their mean gradient only with the optimizer sgd and its lr alone"
+        if self.rewarm or self.proximal or self.window:
+            return "what steps change is their mean gradient only without rewarm, proximal and window"
+        return ""
 
     @property
     def moves(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.model.corrections import CORRECTION
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.layout import check_batch, check_state
 from gradmarket.market.model.window_state import LOSSES, MEMORY, own_names
@@ -39,13 +40,13 @@ class Sent:
 
 
 def written(arena: Arena, document: Document, state: Arrays, batch: Arrays) -> Sent:
-    """Writes a step's inputs into the arena, with an inner optimizer's memory if the state has one.
+    """Writes a step's inputs into the arena, with an inner optimizer's memory and corrections if the state has them.
 
     Raises Refused if they are not what the document reads.
     """
     check_state(document, state)
     check_batch(document, batch)
-    memory = {name: array for name, array in state.items() if name.startswith(MEMORY)}
+    memory = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION))}
     read = {name: state[name] for name in document.state} | memory
     first = planned(described(read))
     second = planned(described(batch), end_of(first))

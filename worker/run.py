@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceUnreachable
@@ -25,6 +26,7 @@ from gradmarket.worker.owner.elsewhere import Outlook
 from gradmarket.worker.owner.own_facts import OwnFolder
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.own_limits import runner_settings
+from gradmarket.worker.protocol.round_files import RoundFiles
 from gradmarket.worker.protocol.row_uses import RowUsesFolder
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
@@ -60,11 +62,7 @@ def run(
 def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Shared]:
     if settings.discover and settings.node is None:
         raise Refused("to discover markets, name a node of your own (--rpc)")
-    own = (
-        None
-        if settings.dataset is None
-        else OwnRows.opened(settings.dataset, RowUsesFolder(settings.data / "row-uses"))
-    )
+    own = None if settings.dataset is None else _own_rows(settings.dataset, settings.data)
     with ExitStack() as stack:
         stack.enter_context(durable.lock(settings.data))
         key = _key(settings, journal)
@@ -78,6 +76,10 @@ def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, si
             url = stack.enter_context(local_page.served(outlook, settings.page))
             journal.say("page", f"What this worker earns and does: {url}", url=url)
         yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own)
+
+
+def _own_rows(dataset: Path, data: Path) -> OwnRows:
+    return OwnRows.opened(dataset, RowUsesFolder(data / "row-uses"), RoundFiles(data / "rounds"))
 
 
 def _key(settings: WorkerSettings, journal: Journal) -> Wallet:

@@ -105,8 +105,14 @@ def _local(sizes: _Sizes, step: LocalStep) -> int:
 
 
 def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
-    """Returns the bytes in the arena that windows take beside state and answer: the inner optimizer's memory, twice."""
-    return 2 * moments(step.optimizer) * sizes.trained if isinstance(step, LocalStep) and step.leaves else 0
+    """Returns the bytes in the arena that an inner optimizer's memory takes beside state and answer, in and out.
+
+    Windows have it there; corrections are there once, and once more while they are added.
+    """
+    if not isinstance(step, LocalStep):
+        return 0
+    memory = 2 * moments(step.optimizer) if step.leaves else 0
+    return (memory + 2 * step.control_variates) * sizes.trained
 
 
 def _after(sizes: _Sizes, step: Step) -> int:

@@ -95,6 +95,27 @@ def test_who_is_not_on_the_list_does_not_take_part(trained: tuple[str, Path], se
     assert f'"job": "{job_id}"' not in json.dumps([line for line in log.splitlines() if "Working on" in line])
 
 
+def kept(folder: Path, kind: str) -> list[Path]:
+    return sorted(folder.glob(f"holder-*/{kind}/*"))
+
+
+def test_holders_keep_their_control_variates_and_what_they_told_of_their_rows(
+    example: dict[str, Any], tmp_path: Path, market: Market
+) -> None:
+    """Two jobs, each with its own kind of local step, on the example's holders."""
+    plain = example["LOCAL"]
+    job = example["main"](3, HOLDERS, tmp_path / "a", seed=3, step={**plain, "control_variates": True})
+    assert market.job(job.id).state == "finished"
+    assert len(kept(tmp_path / "a", "rounds")) == 2 * HOLDERS, "the two newest rounds of each"
+    per_row = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-3}
+    step = {"kind": "local", "rows": 32, "steps": 1, "optimizer": {"name": "sgd", "lr": 0.5}, "per_row": per_row}
+    noised = market.job(example["main"](2, HOLDERS, tmp_path / "b", seed=4, step=step).id)
+    assert noised.state == "finished"
+    assert [one.loss for one in noised.rounds()] == [None, None]
+    told = [json.loads(path.read_text()) for path in kept(tmp_path / "b", "row-uses")]
+    assert [one["steps"] for one in told] == [2] * HOLDERS
+
+
 WORTH = {"name": "worth", "floor": "0.001 GRAD", "ceiling": "0.03 GRAD", "draws": 1}
 
 

@@ -11,8 +11,9 @@ the CPU: its bits do not depend on the machine. With `proximal` mu the gradient 
 
     g <- g + mu (p_h-1 - p_0)
 
-before it is clipped. With `per_row` the gradient of each inner step is the noised one of model.row_noise. On a GPU the
-parameters are therefore copied to the host and back in each inner step.
+before it is clipped. Corrections among the arrays of the state are added to it (rules.control_variates). With `per_row`
+the gradient of each inner step is the noised one of model.row_noise. On a GPU the parameters are therefore copied to
+the host and back in each inner step.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.schedules import rate
-from gradmarket.market.model import window_state
+from gradmarket.market.model import corrections, window_state
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.passes import Arrays, Outcome, numbered, numpy_of, tensors
@@ -54,7 +55,7 @@ def _moved(
     names = [entry.name for entry in program.document.trainable]
     first = {name: np.asarray(state[name]) for name in names}
     own = {name: np.asarray(before[name], order="C") for name in names}
-    inner = _Inner(step, first, own, window_state.memory_of(before))
+    inner = _Inner(step, first, own, window_state.memory_of(before), corrections.taken(state))
     inputs, losses = tensors({name: state[name] for name in program.document.state}, device), []
     for place, number in enumerate(part):
         rows = slice(place * step.rows, (place + 1) * step.rows)
@@ -72,9 +73,14 @@ class _Inner:
     """A task's own optimizer and the parameters that it updates."""
 
     def __init__(
-        self, step: LocalStep, first: dict[str, Any], parameters: dict[str, Any], memory: dict[str, Any]
+        self,
+        step: LocalStep,
+        first: dict[str, Any],
+        parameters: dict[str, Any],
+        memory: dict[str, Any],
+        added: dict[str, Any],
     ) -> None:
-        self._first, self.parameters, self.memory = first, parameters, memory
+        self._first, self.parameters, self.memory, self._added = first, parameters, memory, added
         self._step, self._chosen = step, step.optimizer
         self._rule = optimizer(self._chosen.name)
         self._settings = self._rule.Settings(**self._chosen.settings)
@@ -82,6 +88,8 @@ class _Inner:
     def move(self, gradient: dict[str, Any], number: int) -> dict[str, Any]:
         """Returns the parameters after inner step `number` of the task, counted from 0."""
         limit, schedule = self._chosen.clip, self._chosen.schedule
+        if self._added:
+            gradient = {name: g + self._added[name] for name, g in gradient.items()}
         if mu := np.float32(self._step.proximal):
             gradient = {name: g + mu * (self.parameters[name] - self._first[name]) for name, g in gradient.items()}
         clipped = gradient if limit is None else clip(gradient, limit)

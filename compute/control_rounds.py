@@ -1,0 +1,87 @@
+"""A holder's control variates (rules.control_variates): what it keeps of its last round, and what it corrects by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from gradmarket.market.errors import Refused, TensorsRefused
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.job import Publication
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import control_variates
+from gradmarket.market.rules.control_variates import LastRound
+from gradmarket.market.step import LocalStep
+
+Arrays = Mapping[str, np.ndarray]
+PARTS: Final = ("start", "correction", "change")
+
+
+class RoundStore(Protocol):
+    """Keeps the bytes of a job's two newest rounds."""
+
+    def load(self, job: str, number: int) -> Bytes | None:
+        """Returns what was kept of a round; None where nothing was."""
+
+    def keep(self, job: str, number: int, data: bytes) -> None:
+        """Keeps it, and forgets all but the round before."""
+
+
+class RoundsInMemory:
+    """Keeps them as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], bytes] = {}
+
+    def load(self, job: str, number: int) -> Bytes | None:
+        return self._kept.get((job, number))
+
+    def keep(self, job: str, number: int, data: bytes) -> None:
+        old = {key: kept for key, kept in self._kept.items() if key[0] != job or key[1] == number - 1}
+        self._kept = old | {(job, number): data}
+
+
+@dataclass(frozen=True)
+class ControlRound:
+    """One round of one job. `step`, `outer`: its step, and the requester's rate."""
+
+    store: RoundStore
+    job: str
+    number: int
+    step: LocalStep
+    outer: float
+
+    def correction(self, state: Arrays, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Returns c - c_i by parameter, zeros in the first round. Raises Refused where the last round's are lost."""
+        start = {name: np.asarray(state[name]) for name in names}
+        if self.number == 0:
+            return {name: np.zeros_like(array) for name, array in start.items()}
+        step = self.step
+        return control_variates.correction(self._last(start), start, step.steps, step.optimizer.lr, self.outer)
+
+    def answered(self, state: Arrays, correction: Arrays, change: Arrays) -> None:
+        """Keeps what the next round's correction follows from: `change` is the gradient part of the answer as sent."""
+        kept = LastRound({name: np.asarray(state[name]) for name in change}, dict(correction), dict(change))
+        arrays = {f"{part}/{name}": array for part in PARTS for name, array in getattr(kept, part).items()}
+        self.store.keep(self.job, self.number, tensors.pack(arrays))
+
+    def _last(self, start: Arrays) -> LastRound:
+        data = self.store.load(self.job, self.number - 1)
+        expected = {f"{part}/{name}": (array.shape, "float32") for part in PARTS for name, array in start.items()}
+        try:
+            arrays = tensors.unpack(data or b"", expected)
+        except TensorsRefused as error:
+            lost = f"the control variates of round {self.number - 1} of job {self.job} are not here"
+            raise Refused(
+                lost, "bring back the worker's folder, or have the job posted anew from its newest model"
+            ) from error
+        return LastRound(*({name: arrays[f"{part}/{name}"] for name in start} for part in PARTS))
+
+
+def control_round(store: RoundStore, publication: Publication, number: int) -> ControlRound | None:
+    """Returns the round's, where the job has control variates."""
+    spec = publication.spec
+    if not isinstance(spec.step, LocalStep) or not spec.step.control_variates:
+        return None
+    return ControlRound(store, publication.job, number, spec.step, spec.optimizer.lr)

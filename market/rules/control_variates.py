@@ -1,0 +1,70 @@
+"""SCAFFOLD (Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378, algorithm 1, option II), as private jobs do it.
+
+Holder i has a control variate c_i, all have c, the mean of all c_i. In each of K inner steps of rate lr it takes
+
+    y <- y - lr (g_i(y) + c - c_i)
+
+and after them, with the change D_i = x - y that it sends,
+
+    c_i <- c_i - c + D_i / (K lr)
+
+Every holder takes part in every round, so the mean of these new c_i is mean(D_i) / (K lr): c follows from what a round
+changed, and nobody has to keep it or send it. With the requester's plain SGD of rate e the round's parameters x and the
+next ones x' give c = (x - x') / (e K lr), which each holder computes from what it downloads. A holder keeps its own
+correction and change of the last round, and sends neither; no message differs from one without SCAFFOLD.
+
+This holds as long as all corrections c - c_i add up to zeros, each weighing as in the merge, and what disturbs that
+once stays in c for good. So D_i is the change as it was sent, a holder that lost what it kept takes no further part,
+and there is no noise in a merge.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradmarket.market.gradient.arrays import Tensors
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.job_parts import PrivateData
+from gradmarket.market.rules.private_jobs import MEAN
+from gradmarket.market.step import LocalStep, Schedule
+
+
+@dataclass(frozen=True)
+class LastRound:
+    """A holder's last round: the parameters that it started from, its correction c - c_i, and the change it sent."""
+
+    start: Tensors
+    correction: Tensors
+    change: Tensors
+
+
+def correction(last: LastRound, start: Tensors, steps: int, lr: float, outer: float) -> dict[str, np.ndarray]:
+    """Returns c - c_i for the round that starts from these parameters. `outer`: the requester's rate."""
+    whole = np.float32(1.0 / (steps * lr))
+    found = {}
+    for name, change in last.change.items():
+        everybody = (last.start[name] - start[name]) * np.float32(1.0 / outer) * whole
+        found[name] = everybody - (change * whole - last.correction[name])
+    return found
+
+
+def fault(spec: JobFields) -> str:
+    """Returns why a job has no control variates that it asks for, the field first; empty where it has, or asks none."""
+    if not isinstance(spec.step, LocalStep) or not spec.step.control_variates:
+        return ""
+    if not isinstance(spec.data, PrivateData):
+        return "step.control_variates: they stay with the holders of rows: name holders in data, or leave it out"
+    count, chosen = len(spec.data.holders), spec.optimizer
+    if spec.tasks_per_round != count or spec.min_tasks is not None or spec.growth:
+        return f"tasks_per_round: control variates are of all holders in every round: {count}, no min_tasks, no growth"
+    if spec.privacy is not None:
+        return "privacy: noise of a merge would stay in the control variates: leave it out, or control_variates"
+    if spec.overlap:
+        return "overlap: a round's control variates follow from the round before: leave out overlap"
+    if spec.aggregator.name != MEAN:
+        return "aggregator: control variates are of the mean: leave out aggregator"
+    if chosen.name != "sgd" or chosen.settings or chosen.clip is not None or chosen.schedule != Schedule():
+        return "optimizer: control variates follow from what rounds change: take sgd with its lr and no more"
+    if spec.downlink.small:
+        return "downlink: control variates follow from exact parameters: leave out downlink"
+    return ""

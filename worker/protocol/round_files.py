@@ -1,0 +1,38 @@
+"""The files in which this worker keeps what a job's next round starts from: one a round, the two newest of a job."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from blake3 import blake3
+
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.worker import durable
+
+
+@dataclass(frozen=True)
+class RoundFiles:
+    """Files are named by a hash: the market chooses a job's name."""
+
+    folder: Path
+
+    def load(self, job: str, number: int) -> Bytes | None:
+        """Returns what was kept of a round; None where nothing was."""
+        try:
+            return self._file(job, number).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def keep(self, job: str, number: int, data: bytes) -> None:
+        """Keeps it, and forgets all but the round before."""
+        durable.write(self._file(job, number), data)
+        before = {self._file(job, number), self._file(job, number - 1)}
+        for path in self.folder.glob(f"{_named(job)}-*"):
+            if path not in before:
+                path.unlink(missing_ok=True)
+
+    def _file(self, job: str, number: int) -> Path:
+        return self.folder / f"{_named(job)}-{number}"
+
+
+def _named(job: str) -> str:
+    return blake3(job.encode()).hexdigest()[:32]
