@@ -27,6 +27,13 @@ class Divergence(StrEnum):
     VALUE_OVER_BOUND = "value_over_bound"
 
 
+_WORDS: Final = {
+    Divergence.NOT_FINITE: "a number in it is not finite",
+    Divergence.NORM_OVER_BOUND: "its gradients are longer than the job's norm_bound",
+    Divergence.VALUE_OVER_BOUND: f"its loss or a number of its buffers is larger than {VALUE_BOUND:g}",
+}
+
+
 @dataclass(frozen=True)
 class Diverged:
     """The answer cannot be used; `norm` is the gradients' and may be infinite or NaN."""
@@ -36,6 +43,11 @@ class Diverged:
 
     def __str__(self) -> str:
         return f"{self.reason} (gradient norm {self.norm:g})"
+
+    @property
+    def unmeasured(self) -> str:
+        """Says the reason without the norm: that of a holder's answer tells of its rows, and a verdict is public."""
+        return _WORDS[self.reason]
 
 
 @dataclass(frozen=True)

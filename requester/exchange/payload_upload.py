@@ -86,7 +86,7 @@ def _keep(context: Context, want: UploadGrant, incoming: Incoming) -> None:
 def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:
     finding = arrival.found()
     if want.spec.private and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
-        return PayloadRefused(f"it is not within the job's bounds: {finding}")
+        return PayloadRefused(f"it is not within the job's bounds: {finding.unmeasured}")
     if want.sketch is None:
         return finding
     if isinstance(finding, PayloadRefused):  # a malformed payload has no sketch

@@ -122,6 +122,25 @@ def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, sp
     assert np.isfinite(after["w"]).all()
 
 
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        (scaled(1e6), "longer than the job's norm_bound"),
+        (filled("w", np.nan), "not finite"),
+        (filled("loss", 2.0**41), "loss"),
+    ],
+)
+def test_a_refusal_tells_nobody_how_long_an_answer_was(new_floor, spoiled, said) -> None:  # type: ignore[no-untyped-def]
+    """The norm is computed from the holder's rows; verdicts, tasks and events are for everybody."""
+    market = new_floor(data=listed(2), rounds=1, norm_bound=100.0)
+    holder(market, spoiled)
+    market.until(lambda: market.replicas() and market.replicas()[0].state == ReplicaState.REJECTED)
+    told = [row.reason for row in (*market.replicas(), *market.tasks())]
+    told += [str(event) for event in market.events("task_failed")]
+    assert any(said in text for text in told), told
+    assert "gradient norm" not in " ".join(map(str, told))
+
+
 def test_five_cheats_on_the_list_do_not_pause_the_job(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(6), rounds=2, norm_bound=100.0)
     for _ in range(5):
