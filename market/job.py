@@ -125,6 +125,11 @@ class JobSpec(JobFields):
         return settings if isinstance(settings := self.price.settings, worth.Settings) else None
 
     @property
+    def notice(self) -> str:
+        """Who sees what of the job, in words."""
+        return private_jobs.seen(self.visibility, self.private is not None, self.secure is not None)
+
+    @property
     def secure(self) -> SecureAggregation | None:
         """Who may collude and drop out, where its rounds are summed under masks."""
         return None if self.private is None else self.private.secure_aggregation

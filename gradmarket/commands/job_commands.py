@@ -18,7 +18,6 @@ from gradmarket.endpoint import find
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
@@ -61,7 +60,7 @@ def _warning(spec: JobSpec, token: TokenUnit) -> str:
         f"{spec.name}: costs at most {token.text(most)}, {_expected(spec, most, token)}: {spec.rounds} rounds of "
         f"{_tasks(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
         f"Each that agrees is paid {_priced(spec, token)}. What is not earned comes back.\n"
-        f"{private_jobs.seen(spec.private is not None)}"
+        f"{spec.notice}"
     )
 
 

@@ -29,14 +29,31 @@ def fault(alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bo
     return ""
 
 
-def seen(private: bool) -> str:
-    """Returns who sees what of a job, in words."""
-    if private:
+def seen(visibility: str, private: bool, secure: bool) -> str:
+    """Returns who sees what of a job, in words. secure: its holders' answers are summed under masks."""
+    return f"{_model_seen(visibility, private)} {_rows_seen(secure)}" if private else _model_seen(visibility, private)
+
+
+def _model_seen(visibility: str, private: bool) -> str:
+    """Returns who sees model and data. Parameters alone are kept from workers: document and manifest are for all."""
+    data = "what it is measured on" if private else "the training data of this job"
+    model = "the model of this job" if private else "the model"
+    if visibility == "public":
+        return f"Everybody sees the model of this job. Workers see {data}{_ANYBODY}"
+    if visibility == "requester":
         return (
-            "Workers see the model of this job and what it is measured on. "
-            "The holders' rows stay with them; the service sees what each answers."
+            f"Workers see the architecture of the model and {data}{_ANYBODY} The model's parameters are seen by "
+            "the requester, and by a worker while it computes on them."
         )
-    return "Workers see the model and the training data of this job."
+    return f"Workers see {model} and {data}{_ANYBODY}"
+
+
+_ANYBODY: Final = ", and anybody may sign in as a worker."
+
+
+def _rows_seen(secure: bool) -> str:
+    answers = "the sum of a round's answers, and none of them alone" if secure else "what each answers"
+    return f"The holders' rows stay with them; the service sees {answers}."
 
 
 def counted(rows: int | None, least: int, cap: int) -> int:

@@ -275,6 +275,56 @@ def test_what_needs_others_to_have_the_rows_is_refused(changes: dict[str, Any], 
         JobSpec.model_validate(SPEC | changes)
 
 
+SECURE = {
+    "secure_aggregation": {"may_collude": 1, "may_drop": 1},
+    "holders": [f"0x{n:02x}" + "11" * 19 for n in range(1, 7)],
+}
+
+
+SUMMED = {"tasks_per_round": 6, "min_tasks": 5}
+
+
+@pytest.mark.parametrize(
+    ("visibility", "model"),
+    [
+        ("requester", "The model's parameters are seen by the requester, and by a worker while it computes on them."),
+        (
+            "workers",
+            "Workers see the model of this job and what it is measured on, and anybody may sign in as a worker.",
+        ),
+        ("public", "Everybody sees the model of this job."),
+    ],
+)
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [
+        ({}, "the service sees what each answers."),
+        (SECURE, "the service sees the sum of a round's answers, and none of them alone."),
+    ],
+)
+def test_the_notice_of_a_private_job_says_who_sees_model_and_rows(
+    visibility: str, model: str, data: dict[str, Any], rows: str
+) -> None:
+    changes = {"visibility": visibility, "data": SPEC["data"] | data, **(SUMMED if data else {})}  # type: ignore[operator]
+    notice = JobSpec.model_validate(SPEC | changes).notice
+    assert model in notice
+    assert notice.endswith(f"The holders' rows stay with them; {rows}")
+    assert ("Workers see the model of" in notice) == (visibility == "workers")
+
+
+@pytest.mark.parametrize(
+    ("visibility", "said"),
+    [
+        ("requester", "Workers see the architecture of the model and the training data of this job, and anybody"),
+        ("workers", "Workers see the model and the training data of this job, and anybody"),
+        ("public", "Everybody sees the model of this job. Workers see the training data of this job, and anybody"),
+    ],
+)
+def test_the_notice_of_a_job_says_who_sees_what(visibility: str, said: str) -> None:
+    data = {"manifest": "blake3:" + "4" * 64}
+    assert JobSpec.model_validate(SPEC | {"data": data, "visibility": visibility}).notice.startswith(said)
+
+
 def test_an_untold_number_of_rows_weighs_least() -> None:
     assert private_jobs.counted(None, 8, 100) == 8
     assert private_jobs.counted(10**12, 8, 100) == 100

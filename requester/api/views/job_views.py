@@ -1,7 +1,7 @@
 """Views of a job, its rounds and its counts."""
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import private_jobs, row_spending
+from gradmarket.market.rules import row_spending
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.coverage_views import CoverageCounts
@@ -51,7 +51,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         state=job.state,
         reason=reason,
         fault=FaultView.model_validate(job.fault) if job.fault else None,
-        notice=private_jobs.seen(spec.private is not None),
+        notice=spec.notice,
         spec=spec,
         publication=publication,
         spec_digest=job.spec_digest,
