@@ -14,6 +14,7 @@ from enum import Enum
 from functools import partial
 
 import numpy as np
+import structlog
 
 from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import NotFound
@@ -27,13 +28,14 @@ from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup, replay
 from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import merge_part_rows, unneeded
+from gradmarket.requester.store import jobs, merge_part_rows, unneeded
 from gradmarket.requester.store.facts import facts_of
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job, MergePart, Round
 from gradmarket.requester.store.work import RowReader, Work
 
 TOPIC = "parts"
+log = structlog.get_logger("gradmarket.merges")
 
 
 class Progress(Enum):
@@ -109,10 +111,13 @@ def _memory(reader: RowReader, job_id: str, number: int, part: slice) -> Digest 
 
 
 def do(context: Context, number: int) -> None:
-    """Does a part, unless it is done or not wanted any more."""
+    """Does a part, unless it is done or not wanted any more.
+
+    A message may come after its job's end, which lets the blobs go that the part reads.
+    """
     with context.reading() as reader:
         row = reader.get(MergePart, number)
-        if row is None or row.result is not None:
+        if row is None or row.result is not None or _of_ended(reader, row):
             return
         job, merging = reader.get_one(Job, row.job_id), reader.get_one(Round, (row.job_id, row.round))
         inputs, part = replay.inputs_of(reader, job, merging), slice(row.start, row.stop)
@@ -121,8 +126,19 @@ def do(context: Context, number: int) -> None:
         done = _stepped(context, inputs, row, memory or Digest("")) if row.step else _squared(context, inputs, part)
     except NotFound:
         _give_up(context, row.job_id)
+        with context.reading() as reader:
+            if _of_ended(reader, row):
+                return
         raise
     _keep(context, row, *done)
+
+
+def _of_ended(reader: RowReader, row: MergePart) -> bool:
+    """Returns whether the part's job has ended, and says so."""
+    if not jobs.ended(reader, [row.job_id]):
+        return False
+    log.info("a part of a merge is not done: its job has ended", job=row.job_id, round=row.round)
+    return True
 
 
 def _give_up(context: Context, job_id: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient import payload_layout
@@ -218,6 +219,52 @@ def test_one_process_merges_where_a_part_goes_during_the_merge(new_floor: NewFlo
     assert market.all(MergePart) == []
     market.stages = (*STAGES, parts)
     assert played(market) == alone
+
+
+def ended(market: MarketFixture, *, drops: bool) -> None:
+    with market.context.begin() as work:
+        end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
+    for task in market.tasks() if drops else ():
+        if task.payload:
+            market.context.blobs.drop(Digest(task.payload))
+
+
+@BOTH
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFloor, drops: bool) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    first = market.all(MergePart)[0]
+    ended(market, drops=drops)
+    with capture_logs() as logged:
+        assert run_once(market.context, parts, str(first.id)) is None
+    (line,) = (one for one in logged if one["log_level"] != "debug")
+    assert (line["log_level"], line["job"], line["round"]) == ("info", market.job, 0)
+    assert "has ended" in line["event"]
+    assert market.all(MergePart)[0].result is None
+
+
+def test_a_job_that_ends_during_a_part_ends_it_with_a_line(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    first, opened = market.all(MergePart)[0], replay.MergeInputs.opened
+
+    def ends_now(inputs: replay.MergeInputs, *arguments: Any) -> Any:
+        ended(market, drops=True)
+        return opened(inputs, *arguments)
+
+    monkeypatch.setattr(replay.MergeInputs, "opened", ends_now)
+    with capture_logs() as logged:
+        assert run_once(market.context, parts, str(first.id)) is None
+    assert not [line for line in logged if line["log_level"] in ("warning", "error")]
+    assert "has ended" in logged[-2]["event"] or "has ended" in logged[-1]["event"]
+    assert market.all(MergePart) == []
 
 
 def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
