@@ -1,6 +1,7 @@
 """Takes what holders say in the steps of a round's secure aggregation, and answers what each is told (market.secagg).
 
-Each message is checked completely and written once: another one of the same step is refused. Waiting keeps the lease.
+Each message is checked completely and written once: another one of the same step is refused. Who has said what the open
+step asks keeps its lease while it waits for the others; whoever is waited for has the time that its lease has left.
 """
 
 from dataclasses import dataclass, replace
@@ -118,8 +119,9 @@ def hear(context: Context, asked: StepAsked, body: bytes, incoming: Incoming | N
         told = _told(reader, row, members, asked, said)
         if told is None and asked.step == MASKED:
             _check_vector(context, members, row, said, incoming)
+        waits = row.step < SUMMED and secure_sums.message(reader, row, row.step, said.holder) is not None
     if told is not None:
-        return _renewed(context, own.replica, own.task, told)
+        return _renewed(context, own.replica, own.task, told) if waits else told
     return _taken(context, asked, said, _kept(context, own.job, asked, incoming))
 
 
@@ -240,7 +242,7 @@ def _before(reader: RowReader, row: SecureSum, step: int, holder: int) -> Secure
 
 
 def _renewed(context: Context, replica: Replica, task: Task, told: StepTold) -> StepTold:
-    """Lengthens the lease of a holder that waits, once half of it is over."""
+    """Lengthens the lease of a holder that waits for others, once half of it is over."""
     seconds, now = task.offer.lease_seconds, context.clock()
     if replica.lease_until - now < seconds / 2:
         with context.begin() as work:

@@ -153,6 +153,22 @@ class SecureHolder(SimWorker):
         return aggregation(self.spec, digest, chain_job, number, attempt, drawn(self.market, chain_job), 4)
 
 
+class Staller(SecureHolder):
+    """From step `quiet` on it says nothing new, and keeps asking what it asked before; of step 1, of no attempt."""
+
+    quiet = 1
+    brings = False
+
+    def follow(self, told: StepTold) -> None:
+        if self.state is not None and self.state.step + 1 < self.quiet:
+            super().follow(told)
+
+    def hand_in(self, held: Held, said: Message, vector: bytes = b"", step: int | None = None) -> StepTold:
+        if self.quiet == 1:
+            self.attempt = 2**20
+        return super().hand_in(held, said, vector, step)
+
+
 _DRAWN: dict[int, Hash] = {}
 
 

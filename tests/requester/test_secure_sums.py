@@ -19,7 +19,7 @@ from tests.databases import BOTH
 from tests.onchain import OpenJob
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_holders import SecureHolder, mean_of
+from tests.requester.market_holders import SecureHolder, Staller, mean_of
 from tests.requester.market_workers import key_of
 
 pytestmark = BOTH
@@ -37,8 +37,8 @@ def spec(count: int = COUNT, drop: int = DROP, **more: Any) -> dict[str, Any]:
     return {"data": data, "tasks_per_round": count, "norm_bound": 100.0, **limits, **more}
 
 
-def take_part(market: MarketFixture) -> SecureHolder:
-    made: Any = market.worker(kind=SecureHolder)
+def take_part(market: MarketFixture, kind: type[SecureHolder] = SecureHolder) -> SecureHolder:
+    made: Any = market.worker(kind=kind)
     with market.context.begin() as work:
         holders.join(work, market.job, made.address, None, market.clock())
     return made  # type: ignore[no-any-return]
@@ -46,11 +46,13 @@ def take_part(market: MarketFixture) -> SecureHolder:
 
 @pytest.fixture
 def floor(new_floor, open_job: OpenJob) -> Floor:  # type: ignore[no-untyped-def]
-    def make(count: int = COUNT, drop: int = DROP, **more: Any) -> tuple[MarketFixture, list[SecureHolder]]:
+    def make(
+        count: int = COUNT, drop: int = DROP, staying: int | None = None, **more: Any
+    ) -> tuple[MarketFixture, list[SecureHolder]]:
         opened = open_job()
         opened.reserve((address_of(opened.requester), 1))  # in a block after the one that opened the job
         market = new_floor(chain_job=opened.id, **spec(count, drop, **more))
-        return market, [take_part(market) for _ in range(count)]
+        return market, [take_part(market) for _ in range(count if staying is None else staying)]
 
     return make
 
@@ -231,6 +233,33 @@ def test_a_holder_that_waits_for_the_others_keeps_its_lease(floor: Floor) -> Non
         market.clock.now += 5
         market.drive()
     assert [one.state for one in market.replicas(six[0])] == [ReplicaState.LEASED]
+
+
+def stallers(market: MarketFixture, quiet: int, count: int = 1) -> list[Any]:
+    """Holders of the list that have not come yet, and that say nothing new from step `quiet` on."""
+    found = [take_part(market, Staller) for _ in range(count)]
+    for one in found:
+        one.quiet = quiet
+    return found
+
+
+@pytest.mark.parametrize("quiet", [1, 2, 3, 4, 5, 6])
+def test_who_asks_on_and_on_and_says_nothing_holds_up_nobody(floor: Floor, quiet: int) -> None:
+    market, five = floor(staying=COUNT - 1)
+    (liar,) = stallers(market, quiet)
+    market.play(passes=200)
+    assert market.state() == JobState.FINISHED
+    merged_plainly(market, five if quiet <= 3 else [*five, liar])
+    assert liar.address not in market.earned()
+    assert market.strikes(liar) == 1 or quiet in (2, 3), "others went on without waiting for its lease to end"
+
+
+def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(floor: Floor) -> None:
+    market, _ = floor(staying=2)
+    stallers(market, 5, COUNT - 2)
+    market.play(passes=200)
+    assert market.state() == JobState.PAUSED
+    assert "must not be done again" in market.the_job().reason
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
