@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.fields import in_words
+from gradmarket.market.fields import faults_of, in_words
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,5 +34,5 @@ def checked(kind: type[Model], given: Mapping[str, Any], name: str) -> Model:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        faults = (in_words(fault, fault["loc"], given) for fault in error.errors())
+        faults = (in_words(fault, fault["loc"], given) for fault in faults_of(error))
         raise Refused("; ".join(f"{field or name}: {message}" for field, message in faults)) from error

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -117,6 +117,18 @@ def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     return ".".join((*within, *map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, ")
 
 
+def faults_of(error: ValidationError) -> list[ErrorDetails]:
+    """Returns the errors, but for those that follow from others: a list is too short where its items are refused."""
+    faults = error.errors()
+    refused = [fault["loc"] for fault in faults]
+
+    def follows(fault: ErrorDetails) -> bool:
+        place = fault["loc"]
+        return fault["type"] == "too_short" and any(one[: len(place)] == place and one != place for one in refused)
+
+    return [fault for fault in faults if not follows(fault)]
+
+
 def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any) -> tuple[str, str]:
     """Returns the dotted path of a refused field in what was given, and the reason.
 
@@ -186,6 +198,8 @@ class Part(BaseModel):
     """A frozen part of a specification that refuses NaN, infinity and unknown fields: these with the nearest known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+    BESIDE: ClassVar[tuple[str, ...]] = ()
+    """Fields that stand beside these in what was given, and are taken out before: they are named where one is not."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -197,7 +211,7 @@ class Part(BaseModel):
             details = error.errors(include_url=False)
             if not any(map(_unknown, details)):
                 raise
-            known = [field.alias or name for name, field in cls.model_fields.items()]
+            known = [*cls.BESIDE, *(field.alias or name for name, field in cls.model_fields.items())]
             lines = [_in_words(detail, known) for detail in details]
             raise ValidationError.from_exception_data(error.title, lines) from None
 

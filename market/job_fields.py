@@ -19,9 +19,7 @@ from gradmarket.market.job_parts import (
     Replication,
     Sampling,
     Separation,
-    StopAtDate,
-    StopAtMetric,
-    StopAtSpent,
+    StopRule,
     Verifier,
     Visibility,
 )
@@ -80,7 +78,7 @@ class JobFields(Part):
     price: Price
     budget: AmountField | None = None
     deadlines: Deadlines = Deadlines()
-    stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
+    stop: tuple[StopRule, ...] = ()
     visibility: Visibility = Field(default="workers", exclude_if=_is_default)
     """Omitted where it is the default, so that publications older than this field keep their digests."""
 

@@ -219,6 +219,20 @@ class StopAtDate(Part):
     date: Time
 
 
+def _stop(value: Any) -> str:
+    asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
+    return "at_" + next((name for name in ("spent", "date") if name in asked), "metric")
+
+
+StopRule = Annotated[
+    Annotated[StopAtMetric, Tag("at_metric")]
+    | Annotated[StopAtSpent, Tag("at_spent")]
+    | Annotated[StopAtDate, Tag("at_date")],
+    Discriminator(_stop),
+]
+"""Told apart by a field, so that a mistake is told of the one that was meant."""
+
+
 Precision = Literal["fp32", "bf16"]
 """bf16: matrix products and convolutions in bfloat16, as in torch.autocast; parameters and answers in float32."""
 

@@ -64,10 +64,13 @@ def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
         raise JobRefused("data.manifest.partitions", "no partition is left to train on besides the held-out one")
     for partition in partitions:
         if spec.step.rows > partition.rows:
-            raise JobRefused("step.rows", f"partition {partition.name!r} has only {partition.rows}")
+            has = f"partition {partition.name!r} has {partition.rows} rows: name {partition.rows} or fewer"
+            raise JobRefused("step.rows", f"{spec.step.rows} is too many: {has}")
         if spec.verifier.scored and (1 + OTHERS) * spec.step.moves * spec.step.rows > partition.rows:
             compared = f"{spec.verifier.name} holds a task's rows against {OTHERS} times as many others"
-            raise JobRefused("step.rows", f"{compared}, and partition {partition.name!r} has only {partition.rows}")
+            raise JobRefused(
+                "step.rows", f"{compared}, and partition {partition.name!r} has only {partition.rows} rows"
+            )
     if spec.evaluation is not None:
         manifest.named(spec.evaluation.partition)
 

@@ -49,7 +49,9 @@ def new(
     """Write a training script and its job into a folder: it runs at once on bundled data, or on yours."""
     if (secure or per_row) and (kind or not private):
         raise Refused("--secure and --per-row are of rows that stay with their holders", "add --private, without --for")
-    if private and not kind:
+    if private and kind:
+        raise Refused("--private has a starter of its own, and --for names another", "leave out --for, or --private")
+    if private:
         kind = HOLDERS
     elif kind not in kinds():
         raise Refused(f"--for {kind[:80]!r} is none of {', '.join(kinds())}", "choose one of them")

@@ -9,6 +9,7 @@ scikit-learn's digits each, and says how to start their workers. Rounds, price a
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from gradmarket import Market
 from gradmarket.data.pack import Cut, pack, write
 from gradmarket.endpoint import find
 from gradmarket.market.errors import MarketError
+from gradmarket.mistakes import tell
 from gradmarket.worker import wallet
 
 HERE = Path(__file__).parent
@@ -57,7 +59,7 @@ def main(*addresses: str) -> None:
         job = market.train(model, nn.CrossEntropyLoss(), (x, y), private=private, **fields)
         print(f"job {job.id}. Each holder starts a worker beside its rows:", flush=True)
         for number in range(len(holders)):
-            place = "FOLDER" if addresses else HERE / f"holder-{number + 1}"
+            place = "FOLDER" if addresses else quote(str(HERE / f"holder-{number + 1}"))
             rows = f"--data {place} --dataset {place}/rows --for {job.id}"
             print(f"  gradmarket worker run --market {find().url} {rows}", flush=True)
         job.watch()
@@ -67,7 +69,12 @@ def main(*addresses: str) -> None:
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print(__doc__)
+        sys.exit()
     try:
         main(*sys.argv[1:])
     except (MarketError, OSError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(tell(error, "python train.py"))
+    except KeyboardInterrupt:
+        sys.exit("stopped: a job that was posted goes on, and `gradmarket job list` shows it")

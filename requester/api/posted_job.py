@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.fields import faults_of
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.requester.api.state import Here
@@ -21,7 +22,7 @@ def _checked(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
     try:
         return JobSpec.model_validate(in_smallest(body, lambda: TokenUnit.of(context.chain_facts)))
     except ValidationError as error:
-        entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in error.errors()]
+        entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in faults_of(error)]
         raise RequestValidationError(entries, body=body) from error
 
 

@@ -49,6 +49,9 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
     least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
+    if have < least and spec.private is not None:
+        joined = f"{holders.count(reader, job)} of {len(spec.private.holders)} holders have joined"
+        return f"no holder's worker is here, {joined}: `gradmarket worker run --dataset FOLDER --for {job.id}`"
     if have < least:
         classes = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
         return f"needs {least} separate workers of {classes}, has {have}"

@@ -33,6 +33,23 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"step": LOCAL | {"window": True}}, "step.window: true and false are no numbers"),
     ({"optimizer": {"name": "adamw", "lr": True}}, "optimizer.lr: true and false are no numbers"),
     ({"replication": {"replicas": True}}, "replication.replicas: true and false are no numbers"),
+    (
+        {"optimizer": {"name": "adamw", "lr": 0.1, "zzz": 1}},
+        "optimizer.zzz: no such field; there is lr, schedule, clip, ",
+    ),
+    ({"optimizer": {"name": "adamw", "lr": 0.1, "clipp": 1}}, "optimizer.clipp: no such field; did you mean 'clip'?"),
+    (
+        {"stop": [{"metric": "accuracy", "above": 2}]},
+        "stop.0.at: Field required; stop.0.above: no such field; there is metric, at\n",
+    ),
+    (
+        {"stop": [{"spend": "5"}]},
+        "stop.0.metric: Field required; stop.0.at: Field required; stop.0.spend: no such field; there is metric, at",
+    ),
+    (
+        {"data": {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": ["me"]}},
+        "data.holders.0: 'me' is no address: write 0x and 40 hex digits\n",
+    ),
     ({"deadlines": {"lease_s": 1}}, "deadlines.lease_s: "),
     ({"model": {"architecture": "mlpp"}}, "model.architecture: no 'mlpp' here; did you mean 'mlp'?"),
     ({"model": {"architecture": "mlp", "arguments": {"hiden": [3]}}}, "model.arguments.hiden: no such field"),

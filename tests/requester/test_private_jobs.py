@@ -97,6 +97,17 @@ def test_a_worker_that_told_of_no_rows_is_told_why_it_waits(new_floor) -> None: 
         assert "told of no rows of its own" in progress.why_no_lease(reader, absent.address, market.clock())
 
 
+def test_a_job_whose_holders_are_away_says_how_they_come(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(data=listed(2), tasks_per_round=2)
+    assert market.why_waiting() == (
+        f"no holder's worker is here, 0 of 2 holders have joined: "
+        f"`gradmarket worker run --dataset FOLDER --for {market.job}`"
+    )
+    holder(market)
+    market.gather()
+    assert "no holder's worker" not in market.why_waiting()
+
+
 def test_a_holder_that_leaves_is_replaced(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(3), rounds=1, tasks_per_round=2)
     idle = holder(market, IDLE)

@@ -35,10 +35,11 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 
     def write(kind: str, rounds: int = 3) -> Path:
         folder = tmp_path / kind
-        done = CliRunner().invoke(app, ["new", str(folder), "--for", kind, "--alone"])
+        chosen = ["--private"] if kind == "private" else ["--for", kind, "--alone"]
+        done = CliRunner().invoke(app, ["new", str(folder), *chosen])
         assert done.exit_code == 0, done.output
         assert f"python {folder / 'train.py'}" in done.stdout
-        assert done.stdout.count("worker run") == 1
+        assert done.stdout.count("worker run") == (kind != "private")
         job = json.loads((folder / "job.json").read_text())
         (folder / "job.json").write_text(json.dumps(job | {"rounds": rounds}))
         return folder
@@ -89,12 +90,13 @@ def test_it_trains_on_text_of_ones_own(written: Callable[..., Path], tmp_path: P
 
 def test_a_mistake_is_told_with_its_remedy(written: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
-    table, text = written("table"), written("text")
+    table, text, private = written("table"), written("text"), written("private")
     for folder, arguments, said, remedy in (
         (table, [str(tmp_path / "mine.csv"), "c"], "has no column c: name the classes' column of a, b", ""),
         (table, [str(tmp_path / "none.csv"), "c"], "none.csv", "fix: make it first, or name another place\n"),
         (text, [str(tmp_path / "none.txt")], "none.txt", "fix: make it first, or name another place\n"),
         (text, [], "no service", "fix: start one with `gradmarket serve`"),
+        (private, [], "no service", "fix: start one with `gradmarket serve`"),
     ):
         environment = os.environ | {"GRADMARKET_DATA": str(tmp_path)}
         command = [sys.executable, str(folder / "train.py"), *arguments]
@@ -107,11 +109,12 @@ def test_a_mistake_is_told_with_its_remedy(written: Callable[..., Path], tmp_pat
         assert rest.count("\n") == bool(remedy)
 
 
-def test_an_interrupted_script_says_what_goes_on(written: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("kind", ["table", "private"])
+def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..., Path]) -> None:
     """Its market takes the connection and says nothing; the interrupt comes then."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         market = {"GRADMARKET_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
-        command = [sys.executable, str(written("table") / "train.py")]
+        command = [sys.executable, str(written(kind) / "train.py")]
         script = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | market)
         connection, _ = silent.accept()
         script.send_signal(signal.SIGINT)
@@ -120,12 +123,17 @@ def test_an_interrupted_script_says_what_goes_on(written: Callable[..., Path]) -
     assert said == "stopped: a job that was posted goes on, and `gradmarket job list` shows it\n"
 
 
-def test_a_script_tells_what_it_takes(written: Callable[..., Path]) -> None:
-    done = subprocess.run(
-        [sys.executable, str(written("table") / "train.py"), "--help"], capture_output=True, text=True
-    )
+@pytest.mark.parametrize(("kind", "takes"), [("table", "[TABLE.csv COLUMN]"), ("private", "[ADDRESS …]")])
+def test_a_script_tells_what_it_takes(kind: str, takes: str, written: Callable[..., Path]) -> None:
+    done = subprocess.run([sys.executable, str(written(kind) / "train.py"), "--help"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "python train.py [TABLE.csv COLUMN]" in done.stdout
+    assert f"python train.py {takes}" in done.stdout
+
+
+def test_a_private_script_is_not_written_as_a_public_one(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["new", str(tmp_path / "mine"), "--private", "--for", "images"])
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "leave out --for, or --private" in done.stderr
 
 
 @pytest.mark.parametrize(

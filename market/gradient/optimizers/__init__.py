@@ -10,7 +10,7 @@ float32 once.
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ class ParameterGroup(Part):
 
 class Settings(Part):
     """The settings of every optimizer besides name, rate, schedule and clip."""
+
+    BESIDE: ClassVar[tuple[str, ...]] = ("lr", "schedule", "clip")
 
     weight_decay: float = Field(default=0.0, ge=0.0, le=1.0)
     groups: tuple[ParameterGroup, ...] = Field(default=(), max_length=100)
