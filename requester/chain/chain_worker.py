@@ -166,6 +166,7 @@ class ChainWorker:
             settlement_batches.step,
             funding.close_jobs,
             accusing.step,
+            reservations.drop_late,
             sender.push,
         ):
             moved |= part(chain)

@@ -4,21 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import exists, select
+
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.rules import assignment, lifecycle
 from gradmarket.market.rules.payment import AccountStanding, top_up
-from gradmarket.market.terms import Address, Units
+from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.requester.chain import sender
-from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
+from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind, TransactionState
 from gradmarket.requester.chain.chain_jobs import expired, running, tell_once, with_money
 from gradmarket.requester.store import ballots, earned_rows, jobs, newcomers, workers
 from gradmarket.requester.store.accounts import accounts_of
-from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.tables import Account, Job, Transaction
 from gradmarket.requester.store.work import RowReader
 
 MOST_ROWS: Final = 200
 """Most workers in one transaction: each costs about 30,000 gas the first time."""
+OVER: Final = tuple(state for state in JobState if lifecycle.over(state))
 NOTHING: Final = AccountStanding(Units(0), Units(0), Units(0))
 LOW_SHARE: Final = 5
 """An event says that money runs low once less than a fifth of the deposit is free."""
@@ -85,6 +88,22 @@ def step(chain: ChainContext) -> bool:
         uncovered = [case for job in with_money(reader) if (case := _uncovered(reader, job, chain.clock()))]
     moved = sum(_reserve(chain, case) for case in cases)
     return moved + sum(_cover(chain, case) for case in uncovered) > 0
+
+
+def drop_late(chain: ChainContext) -> bool:
+    """Empties reservations that were not sent before their job was over, but those that cover what an audit awarded.
+
+    Workers release what is left to them once a job is over: what is reserved after that comes back only when the time
+    for claims is over. Returns whether there was one.
+    """
+    short = exists().where(Account.job_id == Job.id, Account.earned > Account.reserved)
+    unsent = (Transaction.kind == TransactionKind.RESERVE, Transaction.state == TransactionState.PREPARED)
+    late = select(Transaction.id).join(Job, Job.id == Transaction.job_id)
+    with chain.reading() as reader:
+        rows = reader.session.scalars(late.where(*unsent, Job.state.in_(OVER), ~short)).all()
+    for row in rows:
+        sender.empty(chain, row)
+    return bool(rows)
 
 
 def _case_of(job: Job, needs: tuple[Need, ...]) -> ReservationCase:

@@ -67,6 +67,17 @@ def under_way(reader: RowReader, kind: TransactionKind, job_id: str | None = Non
     return reader.session.scalar(same.limit(1)) is not None
 
 
+def empty(chain: ChainContext, row_id: int) -> None:
+    """Makes of a transaction that was not sent yet an empty payment to ourselves: its nonce has to be used."""
+    filled = Call(chain.sender, b"")
+    price = fees(chain.ledger.web3)
+    with chain.begin() as work:
+        row = work.get_one(Transaction, row_id)
+        signed = sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, filled, FILL_GAS, price)
+        row.kind, row.to, row.data = TransactionKind.FILL, filled.to or "", filled.data
+        row.raw, row.hash = signed.raw, signed.hash
+
+
 def refused(chain: ChainContext) -> str:
     """Returns why the node refuses a pending transaction; empty where it refuses none."""
     return next((row.error for row in _open_rows(chain) if row.error), "")

@@ -19,7 +19,7 @@ from gradmarket.market import framing, signing, wire, wire_sign_in
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import SignedConsent, Voucher
 from gradmarket.market.rules import lifecycle, secrets
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState
 from gradmarket.market.wire import (
     Answer,
     CommitmentRequest,
@@ -134,6 +134,7 @@ class ScriptedWorker:
         while not over.is_set():
             self.turn()
         self.turn(wait_s=0.0)
+        self.poll(vouchers_for=(self.job.id,))
 
     def turn(self, wait_s: float = 1.0) -> None:
         self.poll(self.commitments(), self.reveals(), wait_s=wait_s)
@@ -147,8 +148,9 @@ class ScriptedWorker:
         reveals: Sequence[Reveal] = (),
         given_up: Sequence[LeaseReturn] = (),
         wait_s: float = 0.0,
+        vouchers_for: tuple[JobId, ...] = (),
     ) -> PollAnswer:
-        """One request; what it brings is kept."""
+        """One request; what it brings is kept. The voucher of a pay by worth comes only to who asks for it."""
         said = wire.PollRequest(
             determinism_class=self.determinism_class,
             capacity=max(0, self.capacity - len(self.open()) + len(reveals)) if wait_s else 0,
@@ -158,6 +160,7 @@ class ScriptedWorker:
             known={replica: held.state for replica, held in list(self.held.items())},
             jobs=(self.job.id,),
             wait_s=wait_s,
+            vouchers_for=vouchers_for,
         )
         answer = self.http.post("/v1/work/poll", json=said.model_dump(mode="json"))
         answer.raise_for_status()

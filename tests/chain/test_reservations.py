@@ -12,6 +12,7 @@ from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, AuditState, JobState, Units
+from gradmarket.requester.chain import reservations
 from gradmarket.requester.chain.reservations import Need, headroom, plan
 from gradmarket.requester.store.tables import Account, Job, JobEvent, Transaction, Worker
 from tests.chain.chain_fixture import CLASS, PRICE, ChainFixture
@@ -261,3 +262,22 @@ def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: C
     assert chain_fixture.account(job_id, worker).reserved == 0
     assert chain_fixture.ledger.free(chain_fixture.job(job_id).chain_job or 0) == chain_fixture.job(job_id).budget
     assert address_of(key) == worker
+
+
+def test_what_was_not_sent_before_the_job_was_over_is_not_reserved(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    """Its workers have released the rest by then; the demo's requester lacked what three of them were given."""
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    assert reservations.step(chain_fixture.chain)
+    chain_fixture.set_job(job_id, state=JobState.FINISHED, ended_at=chain_fixture.clock())
+    chain_fixture.settle_down()
+    chain = chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0)
+    assert (chain.reserved, chain.deposited) == (0, 0), "all of it went back"
+    assert chain_fixture.account(job_id, worker).reserved == 0
+    assert not chain_fixture.all(Transaction, Transaction.kind == "reserve")
+    again = chain_fixture.running_job()
+    chain_fixture.joins(again, new_key())
+    chain_fixture.settle_down()
+    assert chain_fixture.ledger.job(chain_fixture.job(again).chain_job or 0).reserved == 2 * PRICE, "for both who ask"
