@@ -1,9 +1,13 @@
-"""Downloads by digest: hashed while they stream, never longer than declared, resumed after an interruption."""
+"""Downloads by digest: hashed while they stream, never longer than declared, resumed after an interruption.
+
+Where the whole has another digest, the market's list of piece digests tells which pieces are wrong, and these alone are
+fetched again. The list is asked for only then: a download that is right costs no request more.
+"""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import urljoin
@@ -15,6 +19,7 @@ from gradmarket.compute.addresses import NetworkPlace, Resolve, place, resolve
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.market import framing, piece_digests
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import ANSWER_WITHIN, hash_of
@@ -24,6 +29,8 @@ PATIENCE_S: Final = 60.0
 """Seconds for which a download that makes no progress is retried."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
+PIECE_TRIES: Final = 3
+"""Times that a wrong piece is fetched again: who spoiled it may spoil it once more."""
 ROOM_AT_ONCE: Final = 2**23
 """Bytes by which the cache makes room ahead for a download of undeclared length."""
 
@@ -100,16 +107,11 @@ class Fetcher:
         """Returns an answer of the market that has no digest, at most `limit` bytes; it is asked for once."""
         until = time.monotonic() + min(self._seconds, PATIENCE_S)
         try:
-            with self._open(link, 0, until) as response:
+            with self._open(link, until) as response:
                 _expect_bytes(response, None)
-                data = b""
-                for chunk in response.iter_raw():
-                    data += chunk
-                    if len(data) > limit or time.monotonic() > until:
-                        raise DownloadRefused(f"{link} is longer than {limit} bytes, or takes too long")
+                return _at_most(limit, response, until)
         except httpx.TransportError as error:
             raise DownloadFailed(f"{link}: {error}") from error
-        return data
 
     @contextmanager
     def _alone(self, digest: Digest) -> Iterator[None]:
@@ -132,11 +134,15 @@ class Fetcher:
         until, pause = time.monotonic() + self._seconds, FIRST_PAUSE_S
         patience = min(until, time.monotonic() + PATIENCE_S)
         with self._cache.filling(digest, length or 0) as part:
+            anew = False
             while True:
                 before = _length(part)
                 try:
-                    self._stream(link, digest, limit, until)
-                    break
+                    if self._stream(link, digest, limit, until):
+                        return self._cache.keep(digest)
+                    if anew or not before:
+                        raise DownloadRefused(f"{link} is not {digest}")
+                    anew = True
                 except (httpx.TransportError, DownloadFailed) as error:
                     if _length(part) > before:
                         patience, pause = min(until, time.monotonic() + PATIENCE_S), FIRST_PAUSE_S
@@ -144,21 +150,58 @@ class Fetcher:
                         raise DownloadFailed(f"{link}: {error}") from error
                 self._pause(pause)
                 pause = min(LONGEST_PAUSE_S, 2 * pause)
-            return self._cache.keep(digest)
 
-    def _stream(self, link: str, digest: Digest, limit: int, until: float) -> None:
-        part = self._cache.part(digest)
-        with self._open(link, _length(part), until) as response:
-            _expect_bytes(response, part)
-            resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
-            hasher = blake3()
+    def _stream(self, link: str, digest: Digest, limit: int, until: float) -> bool:
+        """Fetches what the `.part` file lacks; returns whether it has the right bytes then, and deletes it if not."""
+        part, hasher = self._cache.part(digest), blake3()
+        there = _length(part)
+        with self._open(link, until, {"range": f"bytes={there}-"} if there else {}) as response:
+            ended = there and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
+            if not ended:
+                _expect_bytes(response, there or None)
+            resumed = response.status_code != httpx.codes.OK and there
             if resumed:
                 hasher.update_mmap(part)
-            with part.open("ab" if resumed else "wb") as file:
-                self._fill(response, file, hasher, limit, until)
-        if hasher.digest() != hash_of(digest):
-            part.unlink()
-            raise DownloadFailed(f"{link} is not {digest}") if resumed else DownloadRefused(f"{link} is not {digest}")
+            if not ended:
+                with part.open("ab" if resumed else "wb") as file:
+                    self._fill(response, file, hasher, limit, until)
+        if hasher.digest() == hash_of(digest) or self._mended(link, digest, limit, until):
+            return True
+        part.unlink()
+        return False
+
+    def _mended(self, link: str, digest: Digest, limit: int, until: float) -> bool:
+        """Fetches again the pieces that are not the market's list's; returns whether the whole is right then.
+
+        A list that is wrong or not there leaves the download as wrong as it was, at the price of a piece's tries.
+        """
+        part = self._cache.part(digest)
+        if _length(part) <= framing.PIECE:
+            return False
+        with suppress(DownloadRefused), part.open("r+b") as file:
+            listed = self.small(f"/v1/blobs/{digest}/pieces", piece_digests.most(limit))
+            for start, right in piece_digests.by_start(listed).items():
+                file.seek(start)
+                if framing.piece_digest(file.read(framing.PIECE)) != right:
+                    piece = self._piece(link, start, right, until)
+                    self._cache.make_room(part, start + len(piece))
+                    file.seek(start)
+                    file.write(piece)
+            file.truncate()
+            file.flush()
+            return blake3().update_mmap(part).digest() == hash_of(digest)
+        return False
+
+    def _piece(self, link: str, start: int, right: bytes, until: float) -> bytes:
+        """Returns the piece from byte `start` on, past all caches; raises DownloadRefused where it never comes."""
+        headers = {"range": f"bytes={start}-{start + framing.PIECE - 1}", "cache-control": "no-cache"}
+        for _ in range(PIECE_TRIES):
+            with self._open(link, until, headers) as response:
+                _expect_bytes(response, start)
+                piece = _at_most(framing.PIECE, response, until)
+            if framing.piece_digest(piece) == right:
+                return piece
+        raise DownloadRefused(f"{link} never has the listed bytes from {start} on")
 
     def _fill(self, response: httpx.Response, file: BinaryIO, hasher: blake3, limit: int, until: float) -> None:
         """Writes and hashes what arrives; never more than `limit` bytes, nor more than the cache has room for."""
@@ -178,13 +221,13 @@ class Fetcher:
             file.write(chunk)
 
     @contextmanager
-    def _open(self, link: str, start: int, until: float) -> Iterator[httpx.Response]:
+    def _open(self, link: str, until: float, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
         """Opens `link` and follows its redirects; each redirect is checked like a link."""
         own, ours = True, False
         for _ in range(REDIRECTS):
             target = place(link, self._origin, self._look_up, own, self._stores if ours else frozenset(), self._named)
             own = ours = target.own
-            request = self._request(target, start, until)
+            request = self._request(target, until, headers or {})
             response = self._http.send(request, stream=True)
             try:
                 if not response.has_redirect_location:
@@ -195,34 +238,34 @@ class Fetcher:
                 response.close()
         raise DownloadRefused(f"more than {REDIRECTS} redirects")
 
-    def _request(self, where: NetworkPlace, start: int, until: float) -> httpx.Request:
-        headers = {"host": where.host, "accept-encoding": "identity"}
+    def _request(self, where: NetworkPlace, until: float, besides: Mapping[str, str]) -> httpx.Request:
+        headers = {"host": where.host, "accept-encoding": "identity", **besides}
         if where.own:
             headers |= self._bearer()
-        if start:
-            headers["range"] = f"bytes={start}-"
         name = httpx.URL(f"http://{where.host}").host
         extensions = {"sni_hostname": name, ANSWER_WITHIN: until - time.monotonic()}
         return self._http.build_request("GET", where.url, headers=headers, extensions=extensions)
 
 
-def _expect_bytes(response: httpx.Response, part: Path | None) -> None:
-    """Raises unless the answer has the bytes that were asked for: all, or those after what `part` has."""
+def _expect_bytes(response: httpx.Response, start: int | None) -> None:
+    """Raises unless the answer has the bytes that were asked for: all, or a range of them from byte `start` on."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise DownloadRefused("the answer is compressed, which was not asked for")
-    if part is not None and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-        part.unlink(missing_ok=True)
-        raise DownloadFailed("it cannot be resumed")
     if response.status_code >= 500 or response.status_code == 429:
         raise DownloadFailed(f"the answer is {response.status_code}")
     if response.status_code not in (200, 206):
         raise DownloadRefused(f"the answer is {response.status_code}")
-    if response.status_code == 206 and not _continues(response, _length(part) if part is not None else 0):
+    if response.status_code == 206 and not response.headers.get("content-range", "").startswith(f"bytes {start}-"):
         raise DownloadRefused("another range than was asked for")
 
 
-def _continues(response: httpx.Response, start: int) -> bool:
-    return bool(start) and response.headers.get("content-range", "").startswith(f"bytes {start}-")
+def _at_most(limit: int, response: httpx.Response, until: float) -> bytes:
+    data = b""
+    for chunk in response.iter_raw():
+        data += chunk
+        if len(data) > limit or time.monotonic() > until:
+            raise DownloadRefused(f"{response.url} is longer than {limit} bytes, or takes too long")
+    return data
 
 
 def _length(path: Path) -> int:

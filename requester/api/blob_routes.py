@@ -58,6 +58,19 @@ def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath
     return served(context, request, Digest(digest), None)
 
 
+@router.get(
+    "/{digest}/pieces",
+    operation_id="get_blob_pieces",
+    response_class=Response,
+    responses={**WHOLE, **ROLE, **answers(404)},
+    summary="The blake3 of each MiB of a longer blob, one after the other: which Range of a download is wrong",
+)
+def pieces(context: Here, who: AnyoneOrNobody, digest: DigestPath) -> Response:
+    """A blob of one MiB or less has no list, nor has one that an older version of the service kept."""
+    _check(context, who, Digest(digest))
+    return Response(context.blobs.pieces(Digest(digest)), 200, media_type=OCTETS)
+
+
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
     """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers."""
     with context.reading() as reader:

@@ -39,6 +39,9 @@ class Blobs(Protocol):
     def where(self, digest: Digest) -> Path | str:
         """Returns a local file, or an address that serves the blob for a while."""
 
+    def pieces(self, digest: Digest) -> bytes:
+        """Returns the list of the blob's piece digests; NotFound too where it has one piece, or was kept without."""
+
     def put(self, data: bytes) -> Digest: ...
 
     def receive(self) -> AbstractContextManager[Incoming]:

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 from blake3 import blake3
 
+from gradmarket.market import piece_digests
 from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
@@ -74,6 +75,12 @@ class Incoming:
             self._to_hash = False
         return digest_text(self._hasher)
 
+    @property
+    def pieces(self) -> bytes:
+        """The list of its piece digests; empty where it has one piece."""
+        with self.mapped() as data:
+            return piece_digests.listed(data)
+
     @contextmanager
     def mapped(self) -> Iterator[Bytes]:
         """Gives what was written so far, without a copy in memory."""
@@ -109,8 +116,9 @@ class DiskBlobs:
         self._to_stay = to_stay
         self.unfinished = UnfinishedUploads(root / "unfinished", unfinished)
         self._root = root
-        self._incoming = root / "incoming"
-        self._incoming.mkdir(parents=True, exist_ok=True)
+        self._incoming, self._pieces = root / "incoming", root / "pieces"
+        for folder in (self._incoming, self._pieces):
+            folder.mkdir(parents=True, exist_ok=True)
         for leftover in self._incoming.iterdir():
             _unlink_unless_held(leftover)
 
@@ -129,6 +137,12 @@ class DiskBlobs:
 
     def read(self, digest: Digest) -> bytes:
         return self.where(digest).read_bytes()
+
+    def pieces(self, digest: Digest) -> bytes:
+        try:
+            return (self._pieces / self._place(digest).name).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFound(f"no pieces of {digest} are listed") from error
 
     def put(self, data: bytes) -> Digest:
         with self.receive() as incoming:
@@ -160,6 +174,10 @@ class DiskBlobs:
         place.parent.mkdir(parents=True, exist_ok=True)
         incoming.settle(place)
         _sync_directory(place.parent)
+        if pieces := incoming.pieces:
+            with self.receive() as listed:
+                listed.write(pieces)
+                listed.settle(self._pieces / place.name)
         return incoming.digest
 
     @contextmanager
@@ -168,6 +186,7 @@ class DiskBlobs:
             yield data
 
     def drop(self, digest: Digest) -> None:
+        (self._pieces / self._place(digest).name).unlink(missing_ok=True)
         self._place(digest).unlink(missing_ok=True)
 
     def door(self, name: str, length: int, seconds: float) -> None:

@@ -1,9 +1,10 @@
 """Blobs in a bucket of an S3-compatible store, which readers and uploaders reach directly.
 
-A blob is the object `blobs/<hex of its digest>`. A direct upload lies at `doors/<hash of its name>` until it is read;
-an expiry of a day on that prefix deletes what was never read. Bytes are checked against their digest at every read:
-nobody who can write to the bucket can make the service take other bytes. Credentials come from boto3's own chain:
-AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_SHARED_CREDENTIALS_FILE, or the machine's role.
+A blob is the object `blobs/<hex of its digest>`, the list of its piece digests `pieces/<the same>`. A direct upload
+lies at `doors/<hash of its name>` until it is read; an expiry of a day on that prefix deletes what was never read.
+Bytes are checked against their digest at every read: nobody who can write to the bucket can make the service take other
+bytes. Credentials come from boto3's own chain: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,
+AWS_SHARED_CREDENTIALS_FILE, or the machine's role.
 """
 
 import errno
@@ -92,6 +93,11 @@ class S3Blobs:
         self.length(digest)
         return self._address("get_object", LINK_S, Key=_key(digest))
 
+    def pieces(self, digest: Digest) -> bytes:
+        with _answering(f"no pieces of {digest} are listed"):
+            answer = self._store.get_object(Bucket=self._bucket, Key=_pieces_key(digest))
+            return bytes(answer["Body"].read())
+
     def put(self, data: bytes) -> Digest:
         with self._spool.receive() as incoming:
             incoming.write(data)
@@ -111,14 +117,18 @@ class S3Blobs:
             raise Conflict(f"the bytes are {digest}, not {expected}")
         if isinstance(incoming.lies, Door):
             self._copy(incoming.lies, digest)
-            return digest
-        with _answering(), incoming.reread() as file:
-            self._store.upload_fileobj(file, self._bucket, _key(digest))
+        else:
+            with _answering(), incoming.reread() as file:
+                self._store.upload_fileobj(file, self._bucket, _key(digest))
+        if pieces := incoming.pieces:
+            with _answering():
+                self._store.put_object(Bucket=self._bucket, Key=_pieces_key(digest), Body=pieces)
         return digest
 
     def drop(self, digest: Digest) -> None:
-        with _answering():
-            self._store.delete_object(Bucket=self._bucket, Key=_key(digest))
+        for key in (_pieces_key(digest), _key(digest)):
+            with _answering():
+                self._store.delete_object(Bucket=self._bucket, Key=key)
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
         """Signs the length with the address: the store refuses any other length."""
@@ -203,6 +213,10 @@ def _answering(otherwise: str = "no such object") -> Iterator[None]:
 
 def _key(digest: Digest) -> str:
     return "blobs/" + _hex(digest)
+
+
+def _pieces_key(digest: Digest) -> str:
+    return "pieces/" + _hex(digest)
 
 
 def _hex(digest: Digest) -> str:

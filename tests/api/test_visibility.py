@@ -16,6 +16,12 @@ MADE = b"what the round made"
 NEXT = b"what the next round made"
 
 
+@pytest.fixture(autouse=True)
+def of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that each blob has a list of piece digests, which is for whom the blob is for."""
+    monkeypatch.setattr("gradmarket.market.framing.PIECE", 8)
+
+
 def digest(data: bytes) -> str:
     return f"blake3:{blake3(data).hexdigest()}"
 
@@ -53,6 +59,7 @@ def test_the_newest_parameters_are_for_whom_the_job_says(
     assert codes(*(client.get(f"/v1/jobs/{job}/parameters") for client in clients)) == expected
     assert codes(*(client.get(f"/v1/blobs/{digest(made)}") for client in clients)) == expected
     assert codes(*(client.head(f"/v1/blobs/{digest(made)}") for client in clients)) == expected
+    assert codes(*(client.get(f"/v1/blobs/{digest(made)}/pieces") for client in clients)) == expected
 
 
 def test_who_computes_on_kept_parameters_reads_them_as_long_as_it_does(service: Service) -> None:
@@ -62,11 +69,13 @@ def test_who_computes_on_kept_parameters_reads_them_as_long_as_it_does(service: 
     with service.context.begin() as work:
         work.get_one(Round, (job, 0)).parameters = digest(made)
     place = f"/v1/blobs/{digest(made)}"
+    listed = f"{place}/pieces"
     assert codes(holder.get(place), other.get(place), service.anyone.get(place)) == [200, 403, 401]
+    assert codes(holder.get(listed), other.get(listed), service.anyone.get(listed)) == [200, 403, 401]
     with service.context.begin() as work:
         (replica,) = work.session.query(Replica).where(Replica.job_id == job)
         replica.state = ReplicaState.PAYABLE
-    assert codes(holder.get(place)) == [403]
+    assert codes(holder.get(place), holder.get(listed)) == [403, 403]
 
 
 def test_kept_first_parameters_are_read_by_who_computes_on_them_alone(service: Service) -> None:
@@ -129,6 +138,7 @@ def test_an_answer_is_for_no_worker_though_all_may_know_its_root(service: Servic
     clients = (service.requester, holder, other, service.anyone)
     assert codes(*(client.get(place) for client in clients)) == [200, 404, 404, 401]
     assert codes(*(client.head(place) for client in clients)) == [200, 404, 404, 401]
+    assert codes(*(client.get(f"{place}/pieces") for client in clients)) == [200, 404, 404, 401]
     told = [holder.get(path).json()["detail"].replace(path.rpartition("/")[2], "") for path in (place, absent)]
     assert told[0] == told[1], "nobody is told whether it is there"
 

@@ -1,12 +1,14 @@
 """One contract for every store of blobs: a new one is held to it by being there."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from blake3 import blake3
 
-from gradmarket.market import plugins
+from gradmarket.market import piece_digests, plugins
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.framing import PIECE
 from gradmarket.market.terms import Digest
 from gradmarket.requester import blobs as stores
 from gradmarket.requester.blobs import Blobs
@@ -44,6 +46,16 @@ class TestStore:
         with store.mapped(digest) as mapped:
             assert bytes(mapped) == data
 
+    @pytest.mark.parametrize("length", [0, PIECE, PIECE + 1, 3 * PIECE])
+    def test_a_longer_blob_has_a_list_of_its_pieces_as_long_as_it_is_there(self, store: Blobs, length: int) -> None:
+        data = Random(length).randbytes(length)
+        digest = store.put(data)
+        if length > PIECE:
+            assert store.pieces(digest) == piece_digests.listed(data)
+            store.drop(digest)
+        with pytest.raises(NotFound):
+            store.pieces(digest)
+
     def test_what_was_not_put_is_not(self, store: Blobs) -> None:
         assert not store.has(ABSENT)
         for ask in (store.length, store.read, store.where):
@@ -58,6 +70,8 @@ class TestStore:
             store.read(Digest(strange))
         with pytest.raises(NotFound):
             store.drop(Digest(strange))
+        with pytest.raises(NotFound):
+            store.pieces(Digest(strange))
 
     def test_pieces_are_kept_as_one_blob(self, store: Blobs) -> None:
         with store.receive() as incoming:

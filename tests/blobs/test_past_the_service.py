@@ -1,6 +1,7 @@
 """Uploads and downloads that pass the service by: what was put counts only as what it is."""
 
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,17 @@ import boto3
 import httpx
 import pytest
 
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.contracts import deployment as deployments
+from gradmarket.market import piece_digests
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester import blobs as stores
 from gradmarket.requester.blobs._s3_parts import PART
 from gradmarket.requester.blobs.s3 import S3Blobs, StoreDown
 from gradmarket.requester.settings import RequesterSettings
+from tests.api.api_service import serving
 from tests.blobs.test_blob_stores import DATA, named
 
 
@@ -117,6 +123,23 @@ def put_part(part: PartAddress, data: bytes = LONG) -> httpx.Response:
     return httpx.put(part.address, content=data[part.start : part.start + part.length])
 
 
+def test_a_worker_mends_a_download_from_the_store(  # type: ignore[no-untyped-def]
+    s3: str, bucket: str, tmp_path: Path, anvil, deployment
+) -> None:
+    """All bytes are there and one of them is wrong; the list comes from the service, the piece from the store."""
+    deployments.write(deployment, tmp_path / "deployment.json")
+    here: dict[str, Any] = {"blobs": "s3", "s3_endpoint": s3, "s3_bucket": bucket, "rpc": anvil.url}
+    cache, fetched = Cache(tmp_path / "cache", 2**26), list[httpx.URL]()
+    with serving(RequesterSettings(data=tmp_path, **here)) as service:
+        assert service.requester.put(f"/v1/blobs/{named(LONG)}", content=LONG).status_code == 201
+        bearer = {"authorization": service.worker()[1].headers["Authorization"]}
+        cache.part(named(LONG)).write_bytes(b"!" + LONG[1:])
+        with closing(Fetcher(cache, service.url, 2**26, bearer=lambda: bearer, stores=frozenset({s3}))) as fetcher:
+            fetcher._http.event_hooks = {"response": [lambda response: fetched.append(response.url)]}
+            assert fetcher.blob(named(LONG)) == LONG
+    assert [url.path.split("/")[-1] == "pieces" for url in fetched] == [False, False, True, False, False]
+
+
 def test_what_is_long_has_an_address_for_each_part_and_none_for_all(store: S3Blobs) -> None:
     assert store.door("replica", len(LONG), 60) is None
     parts = store.missing_parts("replica", len(LONG))
@@ -138,6 +161,7 @@ def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: st
     with store.left("replica", len(LONG)) as incoming:
         assert store.keep(incoming, named(LONG)) == named(LONG)
     assert store.read(named(LONG)) == LONG
+    assert store.pieces(named(LONG)) == piece_digests.listed(LONG)
 
 
 def test_what_lacks_a_part_is_not_there_and_loses_nothing(store: S3Blobs) -> None:
