@@ -12,7 +12,7 @@ class Holding(Wire):
 
 
 class HoldingReceipt(Wire):
-    """The worker may be drawn for the job's tasks."""
+    """The worker may be drawn for the job's tasks. `rows` are what it told first: its answers weigh by them."""
 
     job: JobField
     rows: int | None

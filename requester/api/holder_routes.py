@@ -35,10 +35,11 @@ def hold(context: Here, worker: Worker, job_id: JobPath, said: Holding) -> Holdi
     if said.rows is not None and said.rows < data.least_rows:
         raise Refused(f"the job takes holders of {data.least_rows} rows or more, not of {said.rows}")
     with context.begin() as work:
-        if holders.join(work, job_id, worker, said.rows, context.clock()):
+        rows, new = holders.join(work, job_id, worker, said.rows, context.clock())
+        if new:
             tell(work, job_id, "holder_joined", context.clock(), worker=worker)
             work.notify("assign", "settle")
-    return HoldingReceipt(job=job_id, rows=said.rows)
+    return HoldingReceipt(job=job_id, rows=rows)
 
 
 def _private(job: Job) -> PrivateData:

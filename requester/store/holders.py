@@ -5,7 +5,6 @@ from typing import Final
 
 from sqlalchemy import and_, bindparam, or_, select
 
-from gradmarket.market.errors import Conflict
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
@@ -15,19 +14,16 @@ from gradmarket.requester.store.tables import Holder, Job, Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
 
 
-def join(work: Work, job_id: str, worker: Address, rows: int | None, now: float) -> bool:
-    """Notes that the worker takes part; False where it did before. Raises Conflict where it told of other rows then.
+def join(work: Work, job_id: str, worker: Address, rows: int | None, now: float) -> tuple[int | None, bool]:
+    """Notes that the worker takes part; returns the rows that it told first, and whether that is now.
 
     What merges weigh its answers by must not change: they are done again from the payloads after a crash.
     """
     known = work.get(Holder, (job_id, worker))
     if known is None:
         work.add(Holder(job_id=job_id, worker=worker, rows=rows, joined_at=now))
-        return True
-    if known.rows != rows:
-        told = "no number of rows" if known.rows is None else f"{known.rows} rows"
-        raise Conflict(f"it told {told} before, which stands: tell the same again")
-    return False
+        return rows, True
+    return known.rows, False
 
 
 def among_workers(reader: RowReader, job: Job, workers: Collection[str]) -> set[str] | None:

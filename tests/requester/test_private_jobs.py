@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.market.errors import Conflict
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import private_jobs
@@ -234,9 +233,8 @@ def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[n
 def test_what_a_holder_told_first_stands(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(1))
     one = holder(market, rows=10)
-    join(market, one, 10)
-    with pytest.raises(Conflict, match="10 rows before"):
-        join(market, one, 1000)
+    with market.context.begin() as work:
+        assert holders.join(work, market.job, one.address, 1000, market.clock()) == (10, False)
 
 
 def test_weighted_rounds_are_merged_again_after_a_crash(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -37,8 +37,18 @@ class TakingPart:
         with self._runner.alone:
             own.check(listed.publication.spec, self._runner)
         rows = own.count if context.settings.tell_rows else None
-        context.market.hold(job, rows)
-        told = f"{rows} rows" if rows else "rows whose number it does not tell"
+        stands = context.market.hold(job, rows).rows
+        told = in_words(rows, stands)
         text = f"Takes part in {context.name(job)} with {told} of {own.folder}. They stay on this machine."
-        context.journal.say("takes_part", text, job=job, rows=rows)
+        context.journal.say("takes_part", text, job=job, rows=rows, weighs_as=stands)
         return True
+
+
+def in_words(rows: int | None, stands: int | None) -> str:
+    """Returns the rows in words, and what was told when the job was joined first, where that was another number."""
+    now = _counted(rows)
+    return now if rows == stands else f"{now}, weighed as what it told first, {_counted(stands)},"
+
+
+def _counted(rows: int | None) -> str:
+    return f"{rows} rows" if rows else "rows whose number it does not tell"

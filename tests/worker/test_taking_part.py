@@ -1,0 +1,18 @@
+"""What a holder's worker says of the rows with which it takes part."""
+
+import pytest
+
+from gradmarket.worker.markets.taking_part import in_words
+
+
+@pytest.mark.parametrize(
+    ("rows", "stands", "said"),
+    [
+        (80, 80, "80 rows"),
+        (None, None, "rows whose number it does not tell"),
+        (80, 100, "80 rows, weighed as what it told first, 100 rows,"),
+        (80, None, "80 rows, weighed as what it told first, rows whose number it does not tell,"),
+    ],
+)
+def test_a_worker_says_what_its_answers_weigh_by(rows: int | None, stands: int | None, said: str) -> None:
+    assert in_words(rows, stands) == said
