@@ -116,7 +116,7 @@ def unmask_requests(
     """Returns what each signer is told after step 4. Raises Refused where too few signed."""
     quorum, members = aggregation.plan.quorum, aggregation.members(survivors)
     if len(signatures) < quorum:
-        raise Refused(f"{len(signatures)} holders signed the survivors, and {quorum} must have", "do the round again")
+        raise Refused(f"{len(signatures)} holders signed the survivors, and {quorum} must have", "wait for the others")
     enough = list(signatures.values())[:quorum]
     return {
         holder: UnmaskRequest(

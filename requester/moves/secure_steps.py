@@ -1,7 +1,8 @@
 """Ends the steps of a round's secure aggregation, and takes the masks off its sum. The rules are in market.secagg.
 
 A step ends when all have said what it asks for, or when its time is over: who is missing then has dropped out. A round
-whose sum cannot be had begins anew as long as nothing of it was unmasked, and never after that.
+whose sum cannot be had begins anew as long as holders were told of no survivors, and never after that: each signs one
+set a round. It then waits for the survivors, and pauses the job where none of them may answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,10 @@ from gradmarket.requester.store.work import RowReader, Work
 TAG: Final = 32
 """Bytes after a stored vector, which its holder does not know: no blob of others is the same, to be dropped with it."""
 ANEW: Final = "the sum of round {} cannot be had: {}"
-STUCK: Final = "round {} was being unmasked, so it must not be done again, and its sum cannot be had: {}"
+STUCK: Final = (
+    "holders may have signed the survivors of round {}, so it must not be done again, and its sum cannot be had yet: "
+    "{}; resume the job once they are here again"
+)
 
 
 def begin(context: Context, job_id: str) -> bool:
@@ -68,7 +72,7 @@ def end_step(context: Context, job_id: str, sum_id: str) -> None:
         try:
             left = _ENDS[row.step](context, work, job, row)
         except Refused as refused:
-            _anew(context, work, job, row, str(refused))
+            (_anew if row.step <= MASKED else _wait)(context, work, job, row, str(refused))
         else:
             if left is None:
                 work.notify(sum_topic(job_id))
@@ -164,8 +168,7 @@ def clean(context: Context, job_id: str) -> None:
 
 
 def unmask(context: Context, job_id: str, sum_id: str) -> None:
-    """Takes the masks off the sum, as soon as enough has come for it. Otherwise waits for those that may still answer;
-    where none may, the job is paused: another attempt would tell the difference of two sums."""
+    """Takes the masks off the sum, as soon as enough has come for it."""
     with context.reading() as reader:
         job, row = reader.get_one(Job, job_id), reader.get_one(SecureSum, sum_id)
         why = ""
@@ -223,10 +226,14 @@ def _add(context: Context, members: Aggregation, total: np.ndarray, vector: Dige
 
 
 def _wait(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
-    if secure_sums.answering(work, row, secure_sums.terms(job, row).holders):
-        row.due_at = context.clock() + jobs.spec(job).deadlines.wave_s
+    """Waits for those that may still answer. Where none may, the job is paused: another attempt would tell the
+    difference of two sums. Once it is resumed, the next that comes back is waited for."""
+    now = context.clock()
+    if secure_sums.answering(work, row, secure_sums.terms(job, row).holders, now):
+        row.due_at = now + jobs.spec(job).deadlines.wave_s
     else:
-        _pause(work, job, STUCK.format(row.round, why), context.clock())
+        row.due_at = None
+        _pause(work, job, STUCK.format(row.round, why), now)
 
 
 def _drop_vectors(work: Work, row: SecureSum, now: float) -> None:

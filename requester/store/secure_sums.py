@@ -90,13 +90,15 @@ def message(reader: RowReader, row: SecureSum, step: int, holder: int) -> Secure
 
 
 def too_late(reader: RowReader, job: Job, number: int) -> Collection[Address]:
-    """Returns the holders that get no task of a round any more: all once the first step of its aggregation is over,
-    but for those whose vectors are in a sum that is there, who may still bring their receipts."""
+    """Returns the holders that get no task of a round any more: all once the first step of its aggregation is over, but
+    for survivors that are still asked for something: their signatures, their shares, and at last their receipts."""
     row = None if jobs.spec(job).secure is None else of_round(reader, job.id, number)
     if row is None or row.step == 1:
         return ()
-    there = set() if row.step < SUMMED else survivors(job, row)
-    return [name for name in terms(job, row).holders if name not in there]
+    holders, there = terms(job, row).holders, survivors(job, row)
+    if row.step == SUMMED - 1:
+        there = {holders[one.holder] for one in rows(reader, row, row.step - 1)}
+    return [name for name in holders if name not in there]
 
 
 def survivors(job: Job, row: SecureSum) -> set[Address]:
@@ -150,12 +152,12 @@ def total(reader: RowReader, job_id: str, number: int) -> Digest | None:
     return None if row is None else row.total
 
 
-def answering(reader: RowReader, row: SecureSum, holders: Sequence[Address]) -> bool:
+def answering(reader: RowReader, row: SecureSum, holders: Sequence[Address], now: float) -> bool:
     """Whether one that is asked in the open step, and holds a lease of the round, has not answered yet."""
     asked, here = ({one.holder for one in rows(reader, row, step)} for step in (row.step - 1, row.step))
     missing = {holders[number] for number in asked - here}
     leased = reader.session.execute(_IN_ROUND, {"job": row.job_id, "round": row.round}).all()
-    return any(state == ReplicaState.LEASED and name in missing for name, state, _until in leased)
+    return any(state == ReplicaState.LEASED and until > now and name in missing for name, state, until in leased)
 
 
 def over(reader: RowReader, job_id: str) -> list[str]:

@@ -318,6 +318,31 @@ def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> 
     assert "must not be done again" in market.the_job().reason
 
 
+@pytest.mark.parametrize(("step", "away"), [(4, 2), (5, 3)])
+def test_a_round_whose_survivors_were_told_waits_for_them_and_is_never_begun_anew(
+    floor: Floor, step: int, away: int
+) -> None:
+    """Who signed signs no other set of the round. The requester resumes the job once the missing ones are back."""
+    market, six = floor()
+    at(market, six, step)
+    for one in six[:away]:
+        one.gone = step
+    market.play(passes=300)
+    assert market.state() == JobState.PAUSED
+    assert "must not be done again" in market.the_job().reason
+    for one in six[:away]:
+        one.gone = 7
+    for _ in range(100):  # the others wait on while the job is paused
+        for one in six[away:]:
+            one.turn()
+        market.lapse(5)
+    market.resume()
+    market.play(passes=300)
+    row = market.all(SecureSum)[0]
+    assert (market.state(), row.attempt) == (JobState.FINISHED, 0)
+    merged_plainly(market, six)
+
+
 def test_a_receipt_without_a_vector_in_the_sum_is_refused(floor: Floor) -> None:
     market, six = floor()
     at(market, six, 2)

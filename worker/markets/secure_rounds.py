@@ -95,17 +95,19 @@ class SecureRound:
                 record = self._next(record, told) or record
 
     def _anew(self, before: SecureRecord, attempt: int) -> SecureRecord:
-        """Begins another attempt, unless something of this round was unmasked: two sums tell their difference."""
+        """Begins another attempt, unless it signed survivors in this round: two sums tell their difference."""
         self.tried += 1
-        if before.unmasked or attempt < before.attempt or self.tried > MOST_ATTEMPTS or self.numbers is None:
+        if before.signed:
+            raise Refused(f"it signed the survivors of attempt {before.attempt} of round {before.round}, and no others")
+        if attempt < before.attempt or self.tried > MOST_ATTEMPTS or self.numbers is None:
             raise Refused(f"it takes no part in attempt {attempt} of round {before.round} after {before.attempt}")
         return self._begun(attempt)
 
     def _begun(self, attempt: int) -> SecureRecord:
         """Draws the secrets of an attempt, stores them, and returns what is said first."""
         number = self.lease.offer.round
-        if number <= self.folder.unmasked(self.lease.job):
-            raise Refused(f"round {number} was unmasked before, and is not summed again")
+        if number <= self.folder.signed(self.lease.job):
+            raise Refused(f"it signed survivors of round {number} or a later one before, and signs no others")
         drawn = SecureRecord(
             job=self.lease.job,
             round=number,

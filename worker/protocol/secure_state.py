@@ -1,7 +1,8 @@
 """What this worker keeps of secure aggregations: a file for each round, written before what it says is sent.
 
 A holder that forgot what it said could say something else, and another that has it could take the masks off. So a
-restarted worker goes on from its file, and a round in which it helped to unmask is written down for good.
+restarted worker goes on from its file, and a round whose survivors it signed is written down for good: it signs one set
+a round, over all attempts, so no two sets of one round have a quorum.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Final
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
@@ -42,8 +44,8 @@ class SecureRecord(BaseModel):
     survivors: SetField | None = None
 
     @property
-    def unmasked(self) -> bool:
-        return self.step >= HolderStep.UNMASKED
+    def signed(self) -> bool:
+        return self.step >= HolderStep.SIGNED
 
     def state(self, seat: Seat) -> HolderState:
         keys = {message.holder: message for message in self.keys}
@@ -85,19 +87,24 @@ class SecureFolder:
         """Must be called before what the record says is sent."""
         if vector is not None:
             durable.write(self._file(record.job, record.round, "vector"), vector)
-        if record.unmasked:
-            durable.write(self._mark(record.job), str(max(record.round, self.unmasked(record.job))).encode())
+        if record.signed:
+            durable.write(self._mark(record.job), str(max(record.round, self.signed(record.job))).encode())
         durable.write(self._file(record.job, record.round, "json"), record.model_dump_json().encode())
 
     def vector(self, record: SecureRecord) -> bytes:
         return self._file(record.job, record.round, "vector").read_bytes()
 
-    def unmasked(self, job: str) -> int:
-        """Returns the newest round that this worker helped to unmask; -1 where there is none."""
+    def signed(self, job: str) -> int:
+        """Returns the newest round of which this worker signed survivors; -1 where there is none.
+
+        Raises Refused where that cannot be read: it takes no further part.
+        """
         try:
             return int(self._mark(job).read_bytes())
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
             return NONE
+        except ValueError as error:
+            raise Refused(f"which rounds of job {job} this worker has signed cannot be read") from error
 
     def forget(self, job: str, number: int) -> None:
         """Forgets a round whose sum is there and paid: its number stays in the mark."""
@@ -108,7 +115,7 @@ class SecureFolder:
         return self.folder / f"{blake3(f'{job} {number}'.encode()).hexdigest()[:32]}.{kind}"
 
     def _mark(self, job: str) -> Path:
-        return self.folder / f"{blake3(job.encode()).hexdigest()[:32]}.unmasked"
+        return self.folder / f"{blake3(job.encode()).hexdigest()[:32]}.signed"
 
 
 NONE: Final = -1

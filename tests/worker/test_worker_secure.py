@@ -1,0 +1,136 @@
+"""A holder's worker against a server that plays two attempts at once, or shows holders different models."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from eth_keys.datatypes import PrivateKey
+from eth_utils.crypto import keccak
+
+from gradmarket.contracts import events
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.job_sum import aggregation
+from gradmarket.market.signing import address_of, signer_of
+from gradmarket.market.terms import Digest, JobId, ReplicaId, TaskId
+from gradmarket.market.wire import Lease, OfferFields, hash_of
+from gradmarket.worker.markets.secure_rounds import SecureRound
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.secure_state import SecureFolder
+from gradmarket.worker.wallet import Wallet
+from tests.onchain import OpenedJob
+from tests.worker.conftest import SPEC, MakeDesk, published_as
+from tests.worker.fake_market import FakeMarket
+from tests.worker.lying_sums import Attempt, Colluder, Floor, LyingServer, sum_of
+
+COUNT, COLLUDE, DROP, SIZE = 8, 3, 2, 6
+HONEST = COUNT - COLLUDE
+EVERYBODY = frozenset(range(COUNT))
+LEFT_OUT = frozenset({0, 1})
+"""As many as may drop out; with the colluders they can take the masks off."""
+REST = EVERYBODY - LEFT_OUT
+KEYS = sorted((PrivateKey(keccak(text=f"holder {n}")) for n in range(COUNT)), key=lambda key: address_of(key).lower())
+NUMBERS = {number: np.random.default_rng(number).integers(-999, 999, SIZE) for number in range(HONEST)}
+INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
+
+
+@pytest.fixture
+def publication(blobs: dict[Digest, bytes]) -> Publication:
+    names = [address_of(key) for key in KEYS]
+    asked = {"may_collude": COLLUDE, "may_drop": DROP}
+    data = {"inputs": INPUTS, "holders": names, "least_rows": 8, "secure_aggregation": asked}
+    more = {"tasks_per_round": COUNT, "min_tasks": COUNT - DROP, "norm_bound": 1.0}
+    return published_as(blobs, **SPEC | {"data": data} | more)
+
+
+@pytest.fixture
+def desk(fake_market: FakeMarket, make_desk: MakeDesk) -> WorkerContext:
+    """One worker's, with a real chain beneath; the block after the one that opened the job draws the graphs."""
+    made = make_desk(fake_market)
+    made.signals.leave()  # so that a holder does not wait for what nobody will tell it
+    return made
+
+
+Play = Any
+
+
+@pytest.fixture
+def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp_path: Path) -> Play:
+    """Gives a floor of honest holders, and the server that lies to them."""
+
+    def members(attempt: int) -> Aggregation:
+        drawn = events.beacon(chain_job.ledger, events.opened_job(chain_job.ledger, chain_job.id))
+        assert drawn is not None
+        published = fake_market.publication
+        digest = hash_of(published.digest)
+        return aggregation(published.spec, digest, chain_job.id, 0, attempt, drawn, SIZE)
+
+    def held(number: int, server: LyingServer, **offered: Any) -> SecureRound:
+        offer = replace(fake_market.offer(number)[0], **offered)
+        lease = Lease(
+            replica=ReplicaId(str(number)), task=TaskId(f"task-{number}"), job=JobId(fake_market.publication.job),
+            fence=1, seconds=60.0, offer=OfferFields(**asdict(offer)), signature=bytes(65),
+        )  # fmt: skip
+        place = tmp_path / f"holder-{number}"
+        mine: Any = replace(desk, wallet=Wallet(KEYS[number], place), market=server)
+        return SecureRound(mine, SecureFolder(place), lease, fake_market.publication, SIZE, NUMBERS[number])
+
+    def make(*attempts: frozenset[int], lies: dict[int, tuple[int, int]]) -> tuple[LyingServer, Floor]:
+        made = {n: Attempt(members(n), desk.domain, who) for n, who in enumerate(attempts)}
+        colluders = [Colluder(number, signer_of(KEYS[number])) for number in range(HONEST, COUNT)]
+        server = LyingServer(made, colluders, lies)
+        return server, Floor({number: held(number, server) for number in range(HONEST)})
+
+    return make
+
+
+def learned(server: LyingServer) -> dict[int, list[int]]:
+    """The sums that the server has, by attempt."""
+    found = {}
+    for number, attempt in server.attempts.items():
+        try:
+            found[number] = attempt.unmasked().tolist()
+        except Refused:
+            continue
+    return found
+
+
+def test_honest_holders_give_an_honest_server_one_sum(play: Play) -> None:
+    server, floor = play(EVERYBODY, lies={})
+    floor.play()
+    assert learned(server) == {0: sum_of(NUMBERS, range(HONEST)).tolist()}
+    assert not floor.refused
+
+
+def test_two_attempts_at_a_round_never_give_two_sums(play: Play) -> None:
+    """All sign attempt 0, which some holders unmask with the colluders; the others are told that it began anew.
+
+    The difference of both sums would be of two holders, where no sum is of fewer than three honest ones.
+    """
+    server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 4)))
+    floor.play()
+    assert learned(server) == {0: sum_of(NUMBERS, range(HONEST)).tolist()}
+    assert floor.refused.keys() == REST - set(range(HONEST, COUNT))
+    assert all("signed" in why for why in floor.refused.values())
+
+
+def test_who_only_masked_in_an_attempt_may_go_on_to_the_next(play: Play) -> None:
+    """Too few have signed the first then, so the second's is the only sum."""
+    server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 3)))
+    floor.play()
+    assert learned(server) == {1: sum_of(NUMBERS, range(2, HONEST)).tolist()}
+    assert not floor.refused
+
+
+def test_a_holder_that_lost_what_it_said_still_knows_that_it_signed(play: Play) -> None:
+    server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 4)))
+    floor.play(turns=4)
+    one = floor.holders[2]
+    assert one.folder.signed(one.lease.job) == 0
+    one.folder.forget(one.lease.job, 0)
+    with pytest.raises(Refused, match="signed survivors of round 0"):
+        one.run()
+    assert 1 not in learned(server)
