@@ -66,7 +66,7 @@ def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath
     summary="The blake3 of each MiB of a longer blob, one after the other: which Range of a download is wrong",
 )
 def pieces(context: Here, who: AnyoneOrNobody, digest: DigestPath) -> Response:
-    """A blob of one MiB or less has no list, nor has one that an older version of the service kept."""
+    """A blob of one MiB or less has no list, nor has one that an older version kept or that came back from a backup."""
     _check(context, who, Digest(digest))
     return Response(context.blobs.pieces(Digest(digest)), 200, media_type=OCTETS)
 
