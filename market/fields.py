@@ -81,6 +81,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
+NO_URL: Final = "no address of a service: write it like http://127.0.0.1:8700"
 ALIKE: Final = 0.65
 """How like a known field an unknown one is, so that it was meant (difflib's ratio)."""
 NAMED: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
@@ -114,7 +115,8 @@ def not_kept(value: Any) -> str:
 def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     """Returns the first refused field, as a dotted path beneath `within`, and the reason."""
     fault = error.errors()[0]
-    return ".".join((*within, *map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, ")
+    said = NO_URL if fault["type"] in ("url_parsing", "url_scheme") else fault["msg"].removeprefix("Value error, ")
+    return ".".join((*within, *map(str, fault["loc"]))), said
 
 
 def faults_of(error: ValidationError) -> list[ErrorDetails]:

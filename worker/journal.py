@@ -16,7 +16,7 @@ class Journal:
         self._as_json = as_json
         self._timed = timed
         self._stream = stream or sys.stdout
-        self._last = ""
+        self._last: dict[str, str] = {}
 
     def say(self, event: str, text: str, **facts: Any) -> None:
         line = self._line(event, text, facts)
@@ -24,12 +24,16 @@ class Journal:
             f"{self._dated(line)}\n"
         )  # one write: a container's log collector takes each write for a line
         self._stream.flush()
-        self._last = line
+        self._last.clear()
 
     def once(self, event: str, text: str, **facts: Any) -> None:
-        """Logs the entry unless it equals the last one."""
-        if self._line(event, text, facts) != self._last:
-            self.say(event, text, **facts)
+        """Logs the entry unless it equals the last one of its event, and only such entries came since."""
+        line = self._line(event, text, facts)
+        if line == self._last.get(event):
+            return
+        others = dict(self._last)
+        self.say(event, text, **facts)
+        self._last = others | {event: line}
 
     def _dated(self, line: str) -> str:
         if not self._timed:

@@ -73,7 +73,7 @@ def _key(path: Path, passphrase: str | None) -> PrivateKey:
 def create(folder: Path, passphrase: str | None) -> Wallet:
     """Makes a new key (Web3 keystore v3 if a passphrase is given); raises Conflict rather than replace one."""
     if existing := find(folder):
-        raise Conflict(f"{existing} is there already")
+        raise Conflict(f"{existing} is there already", "name another folder with --data: no key is ever replaced")
     return _write(folder, PrivateKey(secrets.token_bytes(32)), passphrase)
 
 

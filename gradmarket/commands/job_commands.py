@@ -1,15 +1,17 @@
 """`gradmarket job …`: the requester's commands."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
-from gradmarket.commands import calibration, ledger, plan, progress, proposal
+from gradmarket.commands import calibration, ledger, plan, printed, progress, proposal
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, writable
 from gradmarket.commands.following import follow, sentence
 from gradmarket.commands.job_file import read_job
@@ -25,6 +27,8 @@ from gradmarket.market.views.job_views import JobView
 
 INTERRUPTED: Final = 130
 """The exit code of shells for what Ctrl-C ended."""
+WIDE: Final = 140
+"""Columns of a terminal from which on a list has room for the reasons."""
 STEERING: Final = {
     "pause": "Give out no more leases; what is in flight is judged and paid.",
     "resume": "Go on after a pause.",
@@ -112,11 +116,25 @@ def listed(
             say_json(jobs)
             return
         token = TokenUnit.of(client.chain())
-    table = Table(Column("id", no_wrap=True), "name", "state", "rounds done", "accepted", "rejected", "paid", "why")
+    _show(jobs, token, Console())
+
+
+def _show(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> None:
+    """Prints a row a job; where a terminal has no room for the reasons beside them, these follow line by line."""
+    beside = not console.is_terminal or console.width >= WIDE
+    table = Table(
+        Column("id", no_wrap=True), Column("name", overflow="fold"), Column("state", no_wrap=True), "rounds done"
+    )
+    for name in ("accepted", "rejected", "paid", *(["why"] if beside else [])):
+        table.add_column(name, no_wrap=name == "paid", overflow="fold")
     for job in jobs:
         done, _, _, accepted, rejected, paid, *_ = (value for _, value in progress.facts(job, token))
-        table.add_row(job.id, job.name, job.state, done, accepted, rejected, paid, job.reason)
-    Console().print(table)
+        row = (job.id, escape(job.name), job.state, done, accepted, rejected, paid)
+        table.add_row(*row, *([escape(job.reason)] if beside else []))
+    printed.show(table, console)
+    for job in jobs if not beside else ():
+        if job.reason:
+            console.print(f"{job.id}: {job.reason}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find
 from gradmarket.market.errors import NotFound
@@ -58,7 +59,8 @@ def _print(report: LedgerView, books: BooksView, token: TokenUnit) -> None:
     for name, balance in books.accounts.items():
         accounts.add_row(name, token.text(balance))
     console = Console()
-    console.print(moves, accounts)
+    printed.show(moves, console)
+    printed.show(accounts, console)
     console.print(_verdict(report, books), soft_wrap=True)
 
 

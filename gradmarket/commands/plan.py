@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from gradmarket.client import RequesterClient
+from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, writable
 from gradmarket.commands.job_file import read_job
 from gradmarket.commands.resources import Speed, lines, resources
 from gradmarket.endpoint import find
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules import row_spending
@@ -80,14 +80,25 @@ def plan(
     if as_json:
         say_json(_costs(spec) | outlooks | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
     else:
-        _print(spec, lines(taken, speed) if taken else [])
+        _print(spec, lines(taken, speed) if taken else [], _told_token(service))
         if outlook:
             _show(outlook, assumed)
 
 
-def _print(spec: JobSpec, takes: list[tuple[str, str]]) -> None:
-    costs = [(name.replace("_", " "), str(value)) for name, value in _costs(spec).items()]
-    for name, value in [*costs, *takes]:
+def _told_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:
+    """Returns the market's token; None where no market answers, which a plan can do without."""
+    try:
+        with service() as client:
+            return TokenUnit.of(client.chain())
+    except MarketError:
+        return None
+
+
+def _print(spec: JobSpec, takes: list[tuple[str, str]], token: TokenUnit | None) -> None:
+    costs = {name.replace("_", " "): str(value) for name, value in _costs(spec).items()}
+    for name in ("price", "at most"):
+        costs[name] = token.text(costs[name]) if token else f"{costs[name]} of the token's smallest unit"
+    for name, value in [*costs.items(), *takes]:
         typer.echo(f"{name:>14}  {value}")
 
 
@@ -156,7 +167,7 @@ def _show(expected: Forecast, assumed: Assumed) -> None:
         caught = "never" if row.tasks_until_caught is None else f"{row.tasks_until_caught:,.0f}"
         odds = (f"{value:.2%}" for value in (row.wrong_per_task, row.silently, row.wrong_in_job))
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}")
-    Console().print(table)
+    printed.show(table)
     for line in (*_window_words(expected), *_words(expected, assumed)):
         typer.echo(line)
 

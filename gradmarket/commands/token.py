@@ -4,9 +4,9 @@ import re
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
@@ -57,7 +57,7 @@ def listed(
     table = Table("name", "role", "made", "ends")
     for entry in tokens:
         table.add_row(entry.name, entry.role, entry.created_at or "", entry.expires_at or "never")
-    Console().print(table)
+    printed.show(table)
 
 
 @app.command()

@@ -125,7 +125,7 @@ async def put(context: Here, _who: Submitter, request: Request, digest: DigestPa
         try:
             await run_in_threadpool(_keep, context, incoming, Digest(digest))
         except Conflict as error:
-            raise HTTPException(422, str(error)) from error
+            raise HTTPException(422, error.detail) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
 
 

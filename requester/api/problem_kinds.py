@@ -61,7 +61,7 @@ OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
     (NotFound, NOT_FOUND),
     (
         JobRefused,
-        _kind(422, "job_refused", "A field of the job breaks a rule.", "change the field that `errors` names"),
+        _kind(422, "job_refused", "A field of the job breaks a rule.", "change the field that `detail` names"),
     ),
     (
         DocumentRefused,
@@ -103,7 +103,9 @@ OF_STATUSES: Final = {
         TOO_LATE,
         _kind(413, "too_large", "The body is longer than this address takes.", "send less, as `detail` says"),
         _kind(414, "long_address", "The address or its query is too long.", "shorten it, as `detail` says"),
-        _kind(422, "invalid_request", "A field breaks the schema.", "change the fields that `errors` names"),
+        _kind(
+            422, "invalid_request", "A field breaks the schema.", "change what `detail` names; `errors` has it by field"
+        ),
         _kind(429, "too_many", "Too many requests at once.", "wait as many seconds as Retry-After says"),
         _kind(431, "long_headers", "The headers are too long.", "send fewer or shorter headers"),
         _kind(500, "fault", "The service itself is at fault.", "report it with the X-Request-Id of the answer"),

@@ -82,10 +82,21 @@ async def _market(_request: Request, raised: Exception) -> JSONResponse:
     return _answer(of_error(error), str(error), error.remedy, errors)
 
 
-async def _validation(_request: Request, error: Exception) -> JSONResponse:
+NO_OBJECT: Final = ("dict_type", "model_attributes_type", "model_type")
+"""What pydantic calls a body that is none; one that did not come as JSON is a text to it."""
+JSON: Final = "send it with Content-Type: application/json"
+
+
+def _is_json(sent: str) -> bool:
+    kind = sent.partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
+async def _validation(request: Request, error: Exception) -> JSONResponse:
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     body = error.body if isinstance(error, RequestValidationError) else None
-    told = [_told(entry, body) for entry in entries]
+    sent = request.headers.get("content-type", "")
+    told = [_told(entry, body, sent) for entry in entries]
     detail = "; ".join(": ".join(filter(None, pair)) for pair in told)
     errors = [{"field": field, "detail": said} for field, said in told]
     return _answer(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail[:2000], errors=errors)
@@ -98,11 +109,15 @@ def _flaw(entry: Mapping[str, Any]) -> str:
     return str(entry["msg"]).removeprefix("Invalid JSON: ")
 
 
-def _told(entry: Mapping[str, Any], body: Any) -> tuple[str, str]:
-    """Returns the refused field, empty for the whole body, and the reason."""
+def _told(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str, str]:
+    """Returns the refused field, empty for the whole body, and the reason. sent: the body's Content-Type."""
     location = entry["loc"]
     if entry["type"] == "json_invalid":
         return "", f"the body is not JSON: {_flaw(entry)}"
+    if location == ("body",) and entry["type"] in NO_OBJECT:
+        return "", "the body is no JSON object" if _is_json(
+            sent
+        ) else f"the body came as {sent[:80] or 'nothing'}: {JSON}"
     if location[:1] == ("body",) and isinstance(body, Mapping):
         return in_words(entry, location[1:], body)
     field = ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))

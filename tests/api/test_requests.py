@@ -278,3 +278,22 @@ def test_a_seed_that_is_not_named_is_drawn_so_that_equal_jobs_have_other_answers
     assert "seed" not in JOB
     assert seed() != seed()
     assert seed(seed=0) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        (b"{}", "text/plain", "the body came as text/plain: send it with Content-Type: application/json"),
+        (b"name=a", "application/x-www-form-urlencoded", "the body came as application/x-www-form-urlencoded: send it"),
+        (b"[]", "application/json", "the body is no JSON object"),
+        (b'"name"', "application/json; charset=utf-8", "the body is no JSON object"),
+    ],
+)
+def test_a_body_of_another_kind_is_said_to_be(service: Service, body: bytes, kind: str, said: str) -> None:
+    refused = service.requester.post("/v1/jobs", content=body, headers={"Content-Type": kind})
+    assert (refused.status_code, refused.json()["detail"][: len(said)]) == (422, said)
+
+
+def test_bytes_under_another_digest_are_told_their_own(service: Service) -> None:
+    refused = service.requester.put(f"/v1/blobs/blake3:{'0' * 64}", content=b"x")
+    assert (refused.status_code, refused.json()["detail"][:18]) == (422, "the bytes are blak")

@@ -51,6 +51,20 @@ def test_a_log_of_work_has_times_and_says_nothing_twice() -> None:
         assert re.fullmatch(form, said.getvalue())
 
 
+def test_two_reasons_in_turn_are_said_once_each_until_something_happens() -> None:
+    said = StringIO()
+    journal = Journal(stream=said)
+    for _ in range(3):
+        journal.once("waiting", "Waiting.")
+        journal.once("dataset", "Cannot take part.")
+    journal.once("waiting", "Waiting longer.")
+    journal.say("accepted", "Accepted.")
+    journal.once("waiting", "Waiting longer.")
+    assert said.getvalue().splitlines() == [
+        "Waiting.", "Cannot take part.", "Waiting longer.", "Accepted.", "Waiting longer."
+    ]  # fmt: skip
+
+
 @given(st.integers(0, 10**30), st.integers(0, 18))
 def test_a_measured_amount_is_cut_and_never_to_nothing(amount: int, decimals: int) -> None:
     token = TokenUnit("T", decimals)

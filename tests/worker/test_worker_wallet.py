@@ -60,6 +60,22 @@ def test_the_commands_make_and_show_it(tmp_path: Path) -> None:
     again = run.invoke(app, ["wallet", "new", "--data", str(tmp_path), "--plain-key"])
     assert again.exit_code == 2
     assert "is there already" in again.output
+    assert "fix: name another folder with --data" in again.output
+
+
+@pytest.mark.parametrize("command", [["wallet", "show"], ["worker", "run", "--market", "http://127.0.0.1:1"]])
+def test_a_damaged_book_is_named_with_a_way_on(command: list[str], tmp_path: Path) -> None:
+    wallet.create(tmp_path, None)
+    durable.write(tmp_path / ownership.BOOK, b"junk")
+    done = CliRunner().invoke(app, [*command, "--data", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"error: {tmp_path / ownership.BOOK}, which has the vouchers, is damaged\n" in done.stderr
+    assert "fix: put the file back from a copy" in done.stderr
+
+
+def test_an_address_without_its_scheme_is_refused_with_an_example(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["worker", "run", "--market", "127.0.0.1:8700", "--data", str(tmp_path)])
+    assert done.stderr.startswith("error: --market: no address of a service: write it like http://127.0.0.1:8700\n")
 
 
 def test_a_file_holds_the_old_bytes_or_the_new_ones(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from gradmarket.market.errors import NotFound
+from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import AddressField, AmountField, HashField, SignatureField
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
@@ -83,13 +83,22 @@ class AccountsFile(Stored):
     dealings: dict[AddressField, Dealings] = {}
 
 
+def _read(path: Path) -> AccountsFile:
+    """Raises Refused where the file is damaged: nothing of it is guessed."""
+    text = path.read_bytes() if path.is_file() else None
+    try:
+        return AccountsFile.model_validate_json(text) if text else AccountsFile()
+    except ValueError as error:
+        fix = "put the file back from a copy, or take another folder with --data"
+        raise Refused(f"{path}, which has the vouchers, is damaged", fix) from error
+
+
 class AccountStore:
     """Holds all accounts in memory; `keep` writes the changes to disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        text = path.read_bytes() if path.is_file() else None
-        self._pages = AccountsFile.model_validate_json(text) if text else AccountsFile()
+        self._pages = _read(path)
         self._kept = self._pages
 
     @property
