@@ -53,8 +53,8 @@ class AggregationPlay:
     @cached_property
     def aggregation(self) -> Aggregation:
         names = tuple(signing.address_of(key) for key in self.wallets)
-        spec, beacon = Hash(entropy(self.seed, "spec")), Hash(entropy(self.seed, "beacon"))
-        return Aggregation(1, 2, 0, spec, beacon, names, self.corrupt, self.dropped, self.size, self.most)
+        spec, start, beacon = (Hash(entropy(self.seed, name)) for name in ("spec", "start", "beacon"))
+        return Aggregation(1, 2, 0, spec, start, beacon, names, self.corrupt, self.dropped, self.size, self.most)
 
     @cached_property
     def integers(self) -> Integers:

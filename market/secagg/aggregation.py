@@ -26,6 +26,8 @@ class Aggregation:
     """One sum: of a round of a job, over holders in rising order of their wallets. A holder is known by its number.
 
     A round that could not be unmasked is done again as its next `attempt`.
+    `start` is the digest of what vectors follow from besides `spec` and own rows. Were it not the same for all holders,
+    the others could be given a model of which all gradients are zeros (Pasquini et al. 2022).
     `beacon` is the hash of a block after the one that fixed the holders; at most `corrupt` of them collude with the
     requester, at most `dropped` drop out; a vector has `size` integers, none of them beyond `most` either way.
     """
@@ -34,6 +36,7 @@ class Aggregation:
     round: int
     attempt: int
     spec: Hash
+    start: Hash
     beacon: Hash
     holders: tuple[Address, ...]
     corrupt: int
@@ -54,7 +57,7 @@ class Aggregation:
             self.most,
             len(self.holders),
         )
-        words = [self.spec, self.beacon, *(number.to_bytes(_WORD, "big") for number in numbers)]
+        words = [self.spec, self.start, self.beacon, *(number.to_bytes(_WORD, "big") for number in numbers)]
         names = [bytes.fromhex(address[2:]) for address in self.holders]
         return Hash(blake3(b"".join(words + names), derive_key_context="gradmarket.secagg aggregation").digest())
 

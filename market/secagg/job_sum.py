@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from blake3 import blake3
+
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secure_sums
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.ring import FixedPoint
 from gradmarket.market.secagg.wire_secagg import MaskedMessage
+from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Hash
 
 RECEIPT: Final = 32 + 65
@@ -20,18 +23,18 @@ EACH: Final = 512
 
 
 def aggregation(
-    spec: JobSpec, digest: Hash, chain_job: int, round_number: int, attempt: int, beacon: Hash, size: int
+    spec: JobSpec, digest: Hash, start: Hash, chain_job: int, round_number: int, attempt: int, beacon: Hash, size: int
 ) -> Aggregation:
     """Returns the aggregation of a round. `digest`: the publication's; `size`: the model's trainable parameters.
 
-    beacon: the hash of the block after the one in which the job was opened with this publication.
+    start: see start_of. beacon: the hash of the block after the one in which the job was opened with this publication.
     Raises Refused where the job's rounds are not summed so.
     """
     if spec.private is None or spec.secure is None:
         raise Refused("the job's rounds are not summed by secure aggregation")
     names = tuple(sorted(spec.private.holders, key=str.lower))
     limits = spec.secure.may_collude, spec.secure.may_drop, size, units_of(spec).most
-    return _made(chain_job, round_number, attempt, digest, beacon, names, *limits)
+    return _made(chain_job, round_number, attempt, digest, start, beacon, names, *limits)
 
 
 @lru_cache(maxsize=8)
@@ -40,6 +43,7 @@ def _made(
     round_number: int,
     attempt: int,
     digest: Hash,
+    start: Hash,
     beacon: Hash,
     names: tuple[Address, ...],
     corrupt: int,
@@ -47,7 +51,15 @@ def _made(
     size: int,
     most: int,
 ) -> Aggregation:
-    return Aggregation(chain_job, round_number, attempt, digest, beacon, names, corrupt, dropped, size, most)
+    return Aggregation(chain_job, round_number, attempt, digest, start, beacon, names, corrupt, dropped, size, most)
+
+
+def start_of(spec: JobSpec, parameters: Hash, before: Hash | None) -> Hash:
+    """Returns the digest of what a round's vectors follow from: its parameters, and with control variates those of all
+    rounds before, by `before`, the digest of the round before; None in the first round."""
+    if not (isinstance(spec.step, LocalStep) and spec.step.control_variates):
+        return parameters
+    return Hash(blake3((before or bytes(32)) + parameters, derive_key_context="gradmarket.secagg start").digest())
 
 
 def noise_of(spec: JobSpec) -> float:

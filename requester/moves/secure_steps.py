@@ -58,7 +58,7 @@ def begin(context: Context, job_id: str) -> bool:
         job = locked(work, Job, job_id)
         row = jobs.first_under_way(work, job_id)
         if row is not None and secure_sums.of_round(work, job_id, row.number) is None:
-            work.add(secure_sums.begun(job, row.number, drawn))
+            work.add(secure_sums.begun(work, job, row, drawn))
             work.notify(sum_topic(job_id))
     return True
 

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, delete, exists, func, or_, select
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.job_sum import aggregation, number_of
+from gradmarket.market.secagg.job_sum import aggregation, number_of, start_of
 from gradmarket.market.secagg.job_sum import receipt as receipt_of
 from gradmarket.market.secagg.wire_secagg import MaskedMessage
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
@@ -36,7 +36,8 @@ def of_round(reader: RowReader, job_id: str, number: int) -> SecureSum | None:
 def terms(job: Job, row: SecureSum) -> Aggregation:
     """Returns the attempt that is under way."""
     digest, size = hash_of(Digest(job.spec_digest or "")), sum(entry.size for entry in layout_of(job).of("gradient"))
-    return aggregation(jobs.spec(job), digest, job.chain_job or 0, row.round, row.attempt, row.beacon, size)
+    number, drawn = job.chain_job or 0, row.beacon
+    return aggregation(jobs.spec(job), digest, row.start, number, row.round, row.attempt, drawn, size)
 
 
 def due(reader: RowReader, now: float) -> list[str]:
@@ -205,10 +206,11 @@ def tell(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -> None:
             one.told = told[one.holder].model_dump_json().encode()
 
 
-def begun(job: Job, number: int, beacon: Hash) -> SecureSum:
+def begun(reader: RowReader, job: Job, row: Round, beacon: Hash) -> SecureSum:
     """Returns the first attempt at the sum of a round."""
-    data = jobs.spec(job).private
-    expected = len(data.holders) if data else 0
+    spec, before = jobs.spec(job), of_round(reader, job.id, row.number - 1)
+    start = start_of(spec, hash_of(row.parameters), None if before is None else before.start)
+    expected, name = len(spec.private.holders) if spec.private else 0, name_of(job.id, row.number)
     return SecureSum(
-        id=name_of(job.id, number), job_id=job.id, round=number, attempt=0, step=1, beacon=beacon, expected=expected
+        id=name, job_id=job.id, round=row.number, attempt=0, step=1, start=start, beacon=beacon, expected=expected
     )

@@ -68,7 +68,13 @@ def of_another_round(keys: list[HolderKeysMessage]) -> list[HolderKeysMessage]:
     return [old[keys[0].holder], *keys[1:]]
 
 
-@pytest.mark.parametrize("lie", [own_keys_for_another, exchanged, of_another_round])
+def of_other_parameters(keys: list[HolderKeysMessage]) -> list[HolderKeysMessage]:
+    other = AggregationPlay(COUNT, 20, 100, 1, 3, seed=5)
+    other.aggregation = replace(PLAY.aggregation, start=Hash(bytes(32)))
+    return [Played(other).to(1).keys[keys[0].holder], *keys[1:]]
+
+
+@pytest.mark.parametrize("lie", [own_keys_for_another, exchanged, of_another_round, of_other_parameters])
 def test_keys_that_the_wallet_did_not_sign_for_this_round_are_refused(
     lie: Callable[[list[HolderKeysMessage]], list[HolderKeysMessage]],
 ) -> None:

@@ -17,7 +17,7 @@ from gradmarket.market.rules import secure_sums
 from gradmarket.market.secagg import holder
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState, HolderStep
-from gradmarket.market.secagg.job_sum import aggregation, noise_of, number_of, receipt, units_of
+from gradmarket.market.secagg.job_sum import aggregation, noise_of, number_of, receipt, start_of, units_of
 from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire import digest_of, hash_of
@@ -150,7 +150,12 @@ class SecureHolder(SimWorker):
     def members(self, number: int, attempt: int) -> Aggregation:
         job = self.market.the_job()
         chain_job, digest = job.chain_job or 0, hash_of(Digest(job.spec_digest or ""))
-        return aggregation(self.spec, digest, chain_job, number, attempt, drawn(self.market, chain_job), 4)
+        start = self.start_of_round(number)
+        return aggregation(self.spec, digest, start, chain_job, number, attempt, drawn(self.market, chain_job), 4)
+
+    def start_of_round(self, number: int) -> Hash:
+        before = self.start_of_round(number - 1) if number else None
+        return start_of(self.spec, hash_of(self.market.rounds()[number].parameters), before)
 
 
 class Staller(SecureHolder):

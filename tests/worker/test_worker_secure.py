@@ -13,11 +13,12 @@ from gradmarket.contracts import events
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.job_sum import aggregation
+from gradmarket.market.secagg.job_sum import aggregation, start_of
 from gradmarket.market.signing import address_of, signer_of
-from gradmarket.market.terms import Digest, JobId, ReplicaId, TaskId
+from gradmarket.market.step import LocalStep
+from gradmarket.market.terms import Digest, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire import Lease, OfferFields, hash_of
-from gradmarket.worker.markets.secure_rounds import SecureRound
+from gradmarket.worker.markets.secure_rounds import SecureRound, started
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol.secure_state import SecureFolder
 from gradmarket.worker.wallet import Wallet
@@ -66,7 +67,8 @@ def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp
         assert drawn is not None
         published = fake_market.publication
         digest = hash_of(published.digest)
-        return aggregation(published.spec, digest, chain_job.id, 0, attempt, drawn, SIZE)
+        start = hash_of(published.parameters)
+        return aggregation(published.spec, digest, start, chain_job.id, 0, attempt, drawn, SIZE)
 
     def held(number: int, server: LyingServer, **offered: Any) -> SecureRound:
         offer = replace(fake_market.offer(number)[0], **offered)
@@ -76,15 +78,23 @@ def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp
         )  # fmt: skip
         place = tmp_path / f"holder-{number}"
         mine: Any = replace(desk, wallet=Wallet(KEYS[number], place), market=server)
-        return SecureRound(mine, SecureFolder(place), lease, fake_market.publication, SIZE, NUMBERS[number])
+        folder, published = SecureFolder(place), fake_market.publication
+        start = started(folder, published.spec, lease)
+        return SecureRound(mine, folder, lease, published, start, SIZE, NUMBERS[number])
 
-    def make(*attempts: frozenset[int], lies: dict[int, tuple[int, int]]) -> tuple[LyingServer, Floor]:
+    def make(
+        *attempts: frozenset[int], lies: dict[int, tuple[int, int]], offered: dict[int, Hash] | None = None
+    ) -> tuple[LyingServer, Floor]:
         made = {n: Attempt(members(n), desk.domain, who) for n, who in enumerate(attempts)}
         colluders = [Colluder(number, signer_of(KEYS[number])) for number in range(HONEST, COUNT)]
         server = LyingServer(made, colluders, lies)
-        return server, Floor({number: held(number, server) for number in range(HONEST)})
+        return server, Floor({number: held(number, server, **_offered(offered, number)) for number in range(HONEST)})
 
     return make
+
+
+def _offered(offered: dict[int, Hash] | None, number: int) -> dict[str, Hash]:
+    return {"parameters": offered[number]} if offered and number in offered else {}
 
 
 def learned(server: LyingServer) -> dict[int, list[int]]:
@@ -134,3 +144,42 @@ def test_a_holder_that_lost_what_it_said_still_knows_that_it_signed(play: Play) 
     with pytest.raises(Refused, match="signed survivors of round 0"):
         one.run()
     assert 1 not in learned(server)
+
+
+def test_holders_of_other_parameters_are_in_no_sum_together(play: Play) -> None:
+    """Else all could be given a model without gradients but one, whose vector is then the sum.
+
+    Nobody goes on with a key that is signed for other parameters, so the round ends before anything is masked.
+    """
+    server, floor = play(EVERYBODY, lies={}, offered={0: Hash(b"2" * 32)})
+    floor.play()
+    assert learned(server) == {}
+    assert floor.refused.keys() == set(range(HONEST))
+    assert not server.attempts[0].vectors.keys() & set(range(HONEST))
+
+
+def test_a_round_that_was_begun_goes_on_from_no_other_parameters(play: Play) -> None:
+    """Nor in another lease of it, after a restart."""
+    _, floor = play(EVERYBODY, lies={})
+    floor.play(turns=1)
+    one = floor.holders[0]
+    other = one.lease.offer.model_copy(update={"parameters": Hash(b"2" * 32)})
+    with pytest.raises(Refused, match="begun from other parameters"):
+        started(one.folder, one.publication.spec, one.lease.model_copy(update={"offer": other}))
+
+
+def test_with_control_variates_a_vector_follows_from_all_rounds_before(play: Play) -> None:
+    """They are made of what rounds changed: other parameters of an earlier round are another model in this one."""
+    _, floor = play(EVERYBODY, lies={})
+    floor.play(turns=1)
+    one = floor.holders[0]
+    local = {"kind": "local", "rows": 8, "steps": 2, "optimizer": {"name": "sgd", "lr": 0.1}, "control_variates": True}
+    spec = one.publication.spec.model_copy(update={"step": LocalStep.model_validate(local)})
+    lease = one.lease.model_copy(update={"offer": one.lease.offer.model_copy(update={"round": 1})})
+    parameters, before = lease.offer.parameters, one.start
+    assert started(one.folder, spec, lease) == start_of(spec, parameters, before) != parameters
+    assert start_of(spec, parameters, Hash(b"2" * 32)) != start_of(spec, parameters, before)
+    assert start_of(one.publication.spec, parameters, before) == parameters
+    one.folder.forget(lease.job, 0)
+    with pytest.raises(Refused, match="computed round 0 from is not here"):
+        started(one.folder, spec, lease)

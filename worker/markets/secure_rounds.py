@@ -15,12 +15,19 @@ from pydantic import BaseModel
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.contracts import events
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.job import Publication
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secure_sums
 from gradmarket.market.secagg import holder
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
-from gradmarket.market.secagg.job_sum import aggregation, noise_of, number_of, receipt, units_of
+from gradmarket.market.secagg.job_sum import (
+    aggregation,
+    noise_of,
+    number_of,
+    receipt,
+    start_of,
+    units_of,
+)
 from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire import Lease, hash_of
@@ -51,13 +58,12 @@ class SecureRounds:
         publication = self.context.view(lease.job).publication
         if publication is None:
             raise NotFound(f"job {lease.job} has no publication")
-        self.folder.forget(lease.job, lease.offer.round - 1)
         known = self.folder.load(lease.job, lease.offer.round)
-        numbers, seconds = None, 0.0
+        start, numbers, seconds = started(self.folder, publication.spec, lease), None, 0.0
         if known is None or known.step < HolderStep.MASKED:
             numbers, seconds = self._numbers(publication, lease)
         size = known.size if known is not None else 0 if numbers is None else numbers.size
-        return SecureRound(self.context, self.folder, lease, publication, size, numbers).run(), seconds
+        return SecureRound(self.context, self.folder, lease, publication, start, size, numbers).run(), seconds
 
     def _numbers(self, publication: Publication, lease: Lease) -> tuple[Integers, float]:
         """Returns the answer's gradients in whole units, with this holder's noise, and the step's seconds."""
@@ -67,14 +73,35 @@ class SecureRounds:
         return secure_sums.whole(flat, spec.norm_bound, units_of(spec), noise_of(spec), os.urandom(32)), seconds
 
 
+def started(folder: SecureFolder, spec: JobSpec, lease: Lease) -> Hash:
+    """Returns the digest of what this holder's vector follows from.
+
+    Raises Refused where its round was begun from other parameters, or what the round before followed from is lost.
+    """
+    job, number, parameters = lease.job, lease.offer.round, lease.offer.parameters
+    known, before = folder.load(job, number), folder.load(job, number - 1)
+    if known is not None and known.parameters != parameters:
+        raise Refused(f"round {number} was begun from other parameters than those of this lease")
+    if known is not None:
+        return known.start
+    start = start_of(spec, parameters, None if before is None else before.start)
+    if number and before is None and start != parameters:
+        raise Refused(
+            f"what this worker computed round {number - 1} from is not here, and round {number} follows from it"
+        )
+    return start
+
+
 @dataclass
 class SecureRound:
-    """One lease. `numbers`: the answer in whole units; None where its masked vector is stored already."""
+    """One lease. `start`: of its aggregation. `numbers`: the answer in whole units; None where its masked vector is
+    stored already."""
 
     context: WorkerContext
     folder: SecureFolder
     lease: Lease
     publication: Publication
+    start: Hash
     size: int
     numbers: Integers | None
     sent: tuple[int, int] = (-1, -1)
@@ -85,6 +112,7 @@ class SecureRound:
     def run(self) -> bytes:
         """Returns the receipt. Raises Refused where this holder drops out."""
         record = self.folder.load(self.lease.job, self.lease.offer.round) or self._begun(0)
+        self.folder.forget(self.lease.job, self.lease.offer.round - 1)
         while True:
             told = self._ask(record)
             if told.summed and record.receipt:
@@ -112,6 +140,8 @@ class SecureRound:
             job=self.lease.job,
             round=number,
             attempt=attempt,
+            parameters=self.lease.offer.parameters,
+            start=self.start,
             size=self.size,
             entropy=Hash(os.urandom(32)),
             step=1,
@@ -171,5 +201,5 @@ class SecureRound:
         drawn = events.beacon(ledger, self.context.chain_view.opened(chain_job))
         if drawn is None:
             raise Refused("the chain has no block yet to draw the round's graph from")
-        digest = hash_of(self.publication.digest)
-        return aggregation(self.publication.spec, digest, chain_job, self.lease.offer.round, attempt, drawn, self.size)
+        spec, digest, number = self.publication.spec, hash_of(self.publication.digest), self.lease.offer.round
+        return aggregation(spec, digest, self.start, chain_job, number, attempt, drawn, self.size)

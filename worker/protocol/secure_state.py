@@ -29,6 +29,9 @@ class SecureRecord(BaseModel):
     job: str
     round: int
     attempt: int
+    parameters: HashField
+    start: HashField
+    """Of the round's parameters, and of what its vector follows from (secagg.job_sum.start_of)."""
     size: int
     """Numbers of its vector."""
     entropy: HashField
