@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
@@ -44,6 +45,8 @@ MEND: Final = {
     JobState.RUNNING: "gradmarket worker run --market {url}",
 }
 """The command that most often mends a job that does not get on."""
+HOLD: Final = "gradmarket worker run --market {url} --dataset FOLDER --for {id}"
+"""The same of a private job that runs: it gets on with its holders' workers alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,12 @@ class JobPage:
     grid: list[GridRow]
 
 
+def _mend(context: Context, job: Job, spec: JobSpec) -> str:
+    hold = spec.private is not None and job.state == JobState.RUNNING
+    command = HOLD if hold else MEND.get(job.state, "")
+    return command.format(id=job.id, url=context.public_url)
+
+
 def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> JobPage:
     spec, standing = jobs.spec(job), known.standing
     rows = overview.rounds(reader, job.id)
@@ -112,7 +121,7 @@ def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> 
         rounds=spec.rounds,
         round=closed[-1].number if closed else None,
         reason=standing.reason,
-        mend=MEND[job.state].format(id=job.id, url=context.public_url) if waits and job.state in MEND else "",
+        mend=_mend(context, job, spec) if waits else "",
         money=_money(context, reader, job, known),
         left_s=_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),

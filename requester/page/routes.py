@@ -74,7 +74,8 @@ def job(context: Here, request: Request, job_id: JobPath) -> Response:
     now = _job(context, request, job_id).text
     with context.reading() as reader:
         row = job_or_404(reader, job_id)
-        known = {"name": jobs.spec(row).name, "everybody": row.visibility == "public"}
+        spec = jobs.spec(row)
+        known = {"name": spec.name, "notice": spec.notice, "everybody": row.visibility == "public"}
     return _page(context, "job.html", now, job_id=job_id, **known)
 
 

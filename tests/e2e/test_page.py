@@ -151,6 +151,20 @@ def test_pages_are_accessible_and_fit_a_phone(market: Watched, browser: Browser,
     context.close()
 
 
+def test_a_grid_of_many_rounds_scrolls_by_itself_on_a_phone(market: Watched, browser: Browser) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    shown = context.new_page()
+    shown.goto(f"{market.url}/jobs/{market.job}")
+    expect(shown.locator(".grid th .hidden").first).to_be_attached(timeout=60_000)
+    expect(shown.get_by_text("anybody may sign in as a worker")).to_be_visible()
+    shown.evaluate("""() => {
+        const row = document.querySelector(".grid thead tr")
+        for (let more = 0; more < 40; more++) row.append(row.lastElementChild.cloneNode(true))
+    }""")
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
 def test_a_jobs_name_is_shown_and_not_run(market: Watched, browser: Browser) -> None:
     with page(browser) as shown:
         shown.goto(f"{market.url}/jobs/{market.job}")

@@ -158,3 +158,14 @@ def _epsilon(market: MarketFixture, whose: str = "holder") -> str:
     told = re.search(rf"Epsilon spent of one {whose}</dt><dd>(.*?)</dd>", _shown(market))
     assert told is not None
     return re.sub(r"</?small>", "", told[1])
+
+
+def test_a_private_job_without_workers_shows_its_holders_command(new_floor) -> None:  # type: ignore[no-untyped-def]
+    private, open_to_all = new_floor(data=listed(2), tasks_per_round=2), new_floor()
+    for market, rows in ((private, f" --dataset FOLDER --for {private.job}"), (open_to_all, "")):
+        with market.reading() as reader:
+            job = reader.get_one(Job, market.job)
+            standing = progress.standing(reader, job, market.clock())
+            assert standing.reason
+            shown = job_page.page(market.context, reader, job, PageMeasures(standing, "", None))
+        assert shown.mend == f"gradmarket worker run --market {market.context.public_url}{rows}"
