@@ -11,15 +11,16 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
 from gradmarket.market.errors import IllegalTransition
-from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
+from gradmarket.market.wire import hash_of
 from gradmarket.requester import engine
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import StageEngine
 from gradmarket.requester.stages import close, judge
-from gradmarket.requester.store import earned_rows, identities, schema
+from gradmarket.requester.store import earned_rows, identities, schema, secure_sums
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.tables import Earned, Job, Task
+from gradmarket.requester.store.tables import Earned, Job, SecureSum, Task
 from gradmarket.requester.store.work import begin, reading
 from tests.databases import BOTH, NewDatabase, Postgres
 
@@ -35,6 +36,20 @@ def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewD
     schema.upgrade(database)
     assert schema.differences(database) == []
     database.dispose()
+
+
+def test_sums_from_before_have_the_parameters_of_their_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    row = market.rounds()[0]
+    with begin(market.context.sessions) as work:
+        work.add(secure_sums.begun(work, market.the_job(), row, Hash(b"b" * 32)))
+    with reading(market.context.sessions) as reader:
+        database = reader.session.get_bind()
+    schema.downgrade(database, "0020")
+    schema.upgrade(database)
+    (found,) = market.all(SecureSum)
+    assert found.start == hash_of(row.parameters)
+    assert schema.differences(database) == []
 
 
 def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  # type: ignore[no-untyped-def]
