@@ -1,10 +1,11 @@
 """Several processes merge a round part by part: the digest of one process, and nothing left over, whatever befalls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from gradmarket.market.errors import Conflict, NotFound
@@ -229,7 +230,17 @@ def ended(market: MarketFixture, *, drops: bool) -> None:
             market.context.blobs.drop(Digest(task.payload))
 
 
+@pytest.fixture
+def every_level() -> Iterator[None]:
+    """Lines of every level: a test before this one may have configured the process for warnings alone."""
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    yield
+    structlog.configure(**before)
+
+
 @BOTH
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFloor, drops: bool) -> None:
     market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
@@ -246,6 +257,7 @@ def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFlo
     assert market.all(MergePart)[0].result is None
 
 
+@pytest.mark.usefixtures("every_level")
 def test_a_job_that_ends_during_a_part_ends_it_with_a_line(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
