@@ -27,7 +27,7 @@ def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
     A link to one of its blobs is a path, however it was spelt: what is stored here is checked here.
     """
     if isinstance(spec.data, ReadyData):
-        return digits.manifest(blobs)
+        return digits.manifest()
     if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
         return Manifest(inputs=spec.data.inputs, partitions=())
     digest = spec.data.manifest or Digest("")

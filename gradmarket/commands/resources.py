@@ -1,9 +1,7 @@
 """What a job needs: operations, memory and bytes of a task, rounds, traffic and time. Posts nothing."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from gradmarket.client import RequesterClient
@@ -16,7 +14,6 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.task_cost import cost
-from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
 
@@ -180,8 +177,7 @@ def _manifest(spec: JobSpec, market: Service) -> Manifest:
         return Manifest(inputs=spec.data.inputs, partitions=())
     if not isinstance(spec.data, ReadyData):
         return Manifest.model_validate_json(_blob(market, spec.data.manifest or ""))
-    with tempfile.TemporaryDirectory() as folder:
-        return digits.manifest(DiskBlobs(Path(folder)))
+    return digits.manifest()
 
 
 def _document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> DocumentInfo:

@@ -6,7 +6,6 @@ from typing import Any
 from gradmarket.market import admissible
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import ReadyData
 from gradmarket.market.rules import payment
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
@@ -27,8 +26,7 @@ class Admitted:
 def admit(context: Context, spec: JobSpec) -> Admitted:
     """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
     admissible.check(spec)
-    if not isinstance(spec.data, ReadyData):
-        dataset.check_rows_of_a_task(dataset.manifest_of(context.blobs, spec, context.public_url), spec)
+    dataset.check_rows_of_a_task(dataset.manifest_of(context.blobs, spec, context.public_url), spec)
     unit = Amount(int(context.chain_facts.unit))
     for field, amount in spec.price.prices.items():
         payment.in_units(field, amount, unit, payment.MAX_PRICE)

@@ -17,6 +17,7 @@ from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
 from gradmarket.requester.model_runner import PublishedModel
 from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.ready_data import digits
 from gradmarket.requester.store import jobs, ready_rows
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
@@ -85,6 +86,7 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
 def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:
     manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
     if isinstance(spec.data, ReadyData):
+        digits.store(context.blobs)
         _stay(context, manifest)
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)

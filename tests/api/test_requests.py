@@ -54,6 +54,8 @@ def test_a_job_is_created_with_its_place_its_notice_and_its_highest_cost(service
         ({"price": "-1"}, "price"),
         ({"price": 1.5}, "price"),
         ({"rounds": 0}, "rounds"),
+        ({"step": {"rows": 10_000}}, "step.rows"),
+        ({"evaluation": {"partition": "tests"}}, "evaluation.partition"),
         ({"model": {"architecture": "pickle"}}, "model.architecture"),
         ({"optimizer": {"name": "sgd", "lr": 0.1, "momentun": 0.9}}, "optimizer.momentun"),
         ({"optimizer": {"name": "os", "lr": 0.1}}, "optimizer.name"),
