@@ -76,7 +76,8 @@ def _counted() -> Iterator[Figure]:
 
 def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:
     """Milliseconds of CPU a task, the median of the samples."""
-    tasks = (TASKS + CROWD * case.leases) * (SAMPLES + 2)
+    begun = 2 * CROWD * case.leases if case.ahead else CROWD * case.leases
+    tasks = (TASKS + begun) * (SAMPLES + 2)
     replication = {"name": "fixed", "replicas": case.replicas, "max_replicas": case.replicas}
     here.post(replication=replication, tasks_per_round=tasks)
     alone = case.replicas == 1
