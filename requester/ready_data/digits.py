@@ -23,6 +23,11 @@ TEST_EVERY: Final = 5
 """Every fifth image is held out."""
 
 
+def installed() -> bool:
+    """Returns whether this process has scikit-learn, whose file the dataset is."""
+    return find_spec("sklearn") is not None
+
+
 def manifest() -> Manifest:
     """Four training partitions and `test`: `x` float32 (rows, 1, 8, 8) in 0..1, `y` int64 (rows,)."""
     inputs = {"x": Column(dtype="float32", shape=SHAPE), "y": Column(dtype="int64", classes=CLASSES)}

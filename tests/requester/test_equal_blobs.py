@@ -10,10 +10,13 @@ import pytest
 from gradmarket.data.pack import Cut, pack
 from gradmarket.market.data.manifest import parsed
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.moves import admission, blob_cleanup
+from gradmarket.requester.ready_data import digits
 from gradmarket.requester.stages import publish
 from gradmarket.requester.store import unneeded
 from gradmarket.requester.store.tables import Job
@@ -106,3 +109,17 @@ def test_the_ready_dataset_stays(new_floor: Callable[..., Any]) -> None:
     for part in manifest.partitions:
         blob_cleanup.payload(market.context, part.digest)
         assert market.context.blobs.has(part.digest)
+
+
+def test_a_service_without_the_ready_dataset_s_library_takes_the_job(
+    new_floor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image of the HTTP process lacks scikit-learn: its rows are checked when the job is published."""
+    market = new_floor()
+    ready = {"model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "data": {"ready": "digits"}}
+    many = JobSpec.model_validate(market._spec(**ready, step={"rows": 10_000}))
+    with pytest.raises(JobRefused, match="10000 is too many"):
+        admission.admit(market.context, many)
+    digits._packed.cache_clear()
+    monkeypatch.setattr(digits, "find_spec", lambda _name: None)
+    assert admission.admit(market.context, many).budget > 0
