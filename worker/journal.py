@@ -27,7 +27,7 @@ class Journal:
         self._last.clear()
 
     def once(self, event: str, text: str, **facts: Any) -> None:
-        """Logs the entry unless it equals the last one of its event, and only such entries came since."""
+        """Logs the entry, unless the last of its event was the same and nothing was logged by `say` since then."""
         line = self._line(event, text, facts)
         if line == self._last.get(event):
             return

@@ -115,9 +115,8 @@ def _told(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str, str]:
     if entry["type"] == "json_invalid":
         return "", f"the body is not JSON: {_flaw(entry)}"
     if location == ("body",) and entry["type"] in NO_OBJECT:
-        return "", "the body is no JSON object" if _is_json(
-            sent
-        ) else f"the body came as {sent[:80] or 'nothing'}: {JSON}"
+        came = f"the body came as {sent[:80] or 'nothing'}: {JSON}"
+        return "", "the body is no JSON object" if _is_json(sent) else came
     if location[:1] == ("body",) and isinstance(body, Mapping):
         return in_words(entry, location[1:], body)
     field = ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))
