@@ -125,7 +125,7 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
         return await asyncio.gather(*asks)
 
     assert asyncio.run(three_at_once()) == [4, 8, 12]
-    assert doubler.calls == [[2, 4], [6]]
+    assert sorted(doubler.calls) == [[2, 4], [6]], "of two threads either may be the first"
 
 
 @pytest.mark.parametrize("longest", [10.0, 0.0])
