@@ -9,7 +9,7 @@ import json
 import math
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from torch import nn
 
 import benchmarks.peers
 from benchmarks.figure import Figure
-from benchmarks.rig.peers import ENVIRONMENTS
+from benchmarks.rig.peers import ENVIRONMENTS, LATEST_S
 from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.aggregators import configured
@@ -54,6 +54,13 @@ class Peer(NamedTuple):
 
     accuracy: float
     seconds: float
+
+
+class Deployed(NamedTuple):
+    """`seconds`: of each round after the first."""
+
+    accuracy: float
+    seconds: list[float]
 
 
 class Holders:
@@ -113,23 +120,32 @@ class Holders:
 
     def flowers(self) -> Peer | None:
         """Returns what Flower's FedAvg comes to in as many rounds; None where it is not installed."""
+        own = {"seed": self.seed, "holders": len(self.theirs)}
+        told = self._by_flower("flower_holders.py", lambda held, options: [held, json.dumps(options | own)])
+        return None if told is None else Peer(*map(float, told[-1].split()))
+
+    def flowers_deployed(self, rounds: int) -> Deployed | None:
+        """Returns the same of Flower as it is deployed, in so many rounds after the first."""
+        own = {"workers": len(self.theirs), "rounds": 1 + rounds}
+        told = self._by_flower("flower_deployed.py", lambda held, options: [json.dumps(options | own | {"held": held})])
+        return None if told is None else Deployed(float(told[-2]), json.loads(told[-1]))
+
+    def _by_flower(self, file: str, arguments: Callable[[str, dict[str, Any]], list[str]]) -> list[str] | None:
+        """Returns the lines that a file of benchmarks.peers prints; None where Flower is not installed."""
         python = ENVIRONMENTS / "flower" / "bin" / "python"
         if not python.exists():
             return None
+        options = {"rounds": ROUNDS, "rows": self.step.rows, "steps": self.step.steps, "lr": self.step.optimizer.lr}
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "holders.npz"
             parts = {f"x{number}": x for number, (x, _) in enumerate(self.theirs)}
             parts |= {f"y{number}": y for number, (_, y) in enumerate(self.theirs)}
             np.savez(place, own_x=self.own["x"], own_y=self.own["y"], **parts, **self.first)
-            options = {"rounds": ROUNDS, "rows": self.step.rows, "steps": self.step.steps, "seed": self.seed}
-            options |= {"lr": self.step.optimizer.lr, "holders": len(self.theirs)}
-            command = [str(python), str(Path(benchmarks.peers.__path__[0]) / "flower_holders.py")]
-            done = subprocess.run(
-                [*command, str(place), json.dumps(options)], capture_output=True, text=True, timeout=600, check=False
-            )
+            command = [str(python), str(Path(benchmarks.peers.__path__[0]) / file), *arguments(str(place), options)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LATEST_S, check=False)
         if done.returncode or not done.stdout.strip():
             raise RuntimeError(f"Flower failed: {done.stderr[-500:]}")
-        return Peer(*map(float, done.stdout.strip().splitlines()[-1].split()))
+        return done.stdout.strip().splitlines()
 
 
 def measure() -> Iterator[Figure]:

@@ -1,8 +1,9 @@
 """Wall time of the ten-holder example's rounds beside Flower's, one after the other on this machine.
 
-Both have a server and ten holders in processes of their own on loopback. Counted is from the end of the first round to
-the end of the last, so that nobody's start counts. What is done in it differs: here holders read a chain, answers
-are sealed, signed, paid and settled, and loss and accuracy measured after each round; there is none of that.
+All have a server and ten holders in processes of their own on loopback: ours, Flower's legacy loop, which its makers
+have deprecated, and Flower as it is deployed now, by a SuperLink and ten SuperNodes. Counted is from the end of the
+first round on, so that nobody's start counts. What is done in a round differs: here holders read a chain, answers are
+sealed, signed, paid and settled, and loss and accuracy measured; Flower's holders are not checked and not paid.
 """
 
 import os
@@ -21,12 +22,14 @@ from typing import Final
 import httpx
 
 from benchmarks.figure import Figure
-from benchmarks.private import ROUNDS, Holders
+from benchmarks.private import ROUNDS, Deployed, Holders
 from gradmarket.demo.service import stop_chain
 
 PREFIX = "private.wall."
 EXAMPLE: Final = Path("examples") / "holders.py"
 START_S, RUN_S = 120.0, 900.0
+DEPLOYED_ROUNDS: Final = 5
+"""Each takes many seconds."""
 
 
 @contextmanager
@@ -65,10 +68,21 @@ def ours(*options: str) -> list[float]:
 def measure() -> Iterator[Figure]:
     ends = ours()
     wall, own = ends[-1] - ends[0], [after - before for before, after in pairwise(ends)]
-    flower = Holders(0).flowers()
+    flower, deployed = Holders(0).flowers(), Holders(0).flowers_deployed(DEPLOYED_ROUNDS)
     theirs = None if flower is None else flower.seconds
     note = f"{ROUNDS - 1} rounds of ten holders on {os.cpu_count()} cores; median round {median(own):.2f} s"
-    peer = "" if theirs is None else "Flower's FedAvg"
+    peer = "" if theirs is None else "Flower's legacy loop"
     yield Figure(f"{PREFIX}s", wall, "s", peer, theirs and wall / theirs, note=note)
     if theirs is not None:
         yield Figure(f"{PREFIX}flower_s", theirs, "s", note="in the same run, right after")
+    if deployed is not None:
+        yield from _beside_deployed(median(own), deployed)
+
+
+def _beside_deployed(own: float, deployed: Deployed) -> Iterator[Figure]:
+    """A round of ours over one of Flower with a SuperLink and ten SuperNodes, which is how Flower is deployed."""
+    least, most = min(deployed.seconds), max(deployed.seconds)
+    note = f"{least:.3g} to {most:.3g} over {len(deployed.seconds)}; accuracy {deployed.accuracy:.3f} after the last"
+    theirs = median(deployed.seconds)
+    yield Figure(f"{PREFIX}flower_deployed_round_s", theirs, "s", note=note)
+    yield Figure(f"{PREFIX}over_flower_deployed", own / theirs, "times", target="<= 1", note=f"median {own:.3g} s here")

@@ -1,4 +1,8 @@
-"""Flower as it is deployed: a SuperLink, two SuperNodes and an app, each round by processes of its own."""
+"""Flower as it is deployed: a SuperLink, SuperNodes and an app, each round by processes of its own.
+
+python flower_deployed.py ELEMENTS ROUNDS    two workers that send recorded numbers
+python flower_deployed.py OPTIONS-AS-JSON    the app's options: holders that train on rows of their own
+"""
 
 import json
 import os
@@ -35,7 +39,11 @@ def wait_for(true: object, what: str) -> None:
         time.sleep(0.05)
 
 
-def main(elements: int, count: int) -> None:
+def main(options: dict[str, object]) -> None:
+    """Runs the app with these options, `workers` and `rounds` among them; prints its counted rounds' seconds.
+
+    With `held`, the file of holders' rows, it prints the accuracy after the last round first.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder, tools, link = Path(name), Path(sys.executable).parent, port()
         shutil.copytree(APP, folder / "app")
@@ -60,15 +68,16 @@ def main(elements: int, count: int) -> None:
             own = ("--host", "127.0.0.1", "--port", str(link), "--disable-runtime-dependency-installation")
             start("flower-superlink", "--insecure", *own)
             wait_for(lambda: listening(link), "the SuperLink listens")
-            for rank in range(WORKERS):
+            for rank in range(int(str(options["workers"]))):
                 at = ("--superlink", f"127.0.0.1:{link}", "--port", str(port()))
                 start("flower-supernode", "--insecure", *at, "--node-config", f"partition-id={rank}")
-            config = f'elements={elements} rounds={WARM + count} workers={WORKERS} out="{name}"'
+            config = " ".join(f"{key}={json.dumps(value)}" for key, value in {**options, "out": name}.items())
             run = [str(tools / "flwr"), "run", str(folder / "app"), "bench", "-c", config]
             done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120, check=False)
             if done.returncode:
                 raise RuntimeError(done.stdout + done.stderr)
             wait_for((folder / "seconds").exists, f"the rounds are over; {(folder / 'log').read_text()[-500:]}")
+            print(*json.loads((folder / "accuracy").read_text()))
             print(json.dumps(json.loads((folder / "seconds").read_text())[WARM:]))
         finally:
             for process in reversed(started):
@@ -77,4 +86,8 @@ def main(elements: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    match sys.argv[1:]:
+        case [elements, count]:
+            main({"elements": int(elements), "rounds": WARM + int(count), "workers": WORKERS})
+        case [asked]:
+            main(json.loads(asked))

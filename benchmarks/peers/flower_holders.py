@@ -11,51 +11,31 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import flwr
 import numpy as np
 
-NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
+sys.path.append(str(Path(__file__).with_name("flower_app")))
 
-
-def forward(parameters, x):
-    hidden = np.maximum(x @ parameters[0].T + parameters[1], 0)
-    return hidden, hidden @ parameters[2].T + parameters[3]
-
-
-def stepped(parameters, x, y, lr):
-    """Returns the parameters after one step of gradient descent on the mean cross-entropy."""
-    hidden, logits = forward(parameters, x)
-    odds = np.exp(logits - logits.max(1, keepdims=True))
-    off = odds / odds.sum(1, keepdims=True)
-    off[np.arange(len(y)), y] -= 1
-    off /= len(y)
-    back = (off @ parameters[2]) * (hidden > 0)
-    gradients = (back.T @ x, back.sum(0), off.T @ hidden, off.sum(0))
-    return [(old - lr * slope).astype(np.float32) for old, slope in zip(parameters, gradients, strict=True)]
+from rounds.perceptron import accuracy, first, trained
 
 
 class Holder(flwr.client.NumPyClient):
-    def __init__(self, x, y, options, rank) -> None:
-        self._x, self._y, self._options = x, y, options
+    def __init__(self, held, options, rank) -> None:
+        self._held, self._options, self._rank = held, options, rank
         self._generator = np.random.default_rng((options["seed"], rank))
 
     def fit(self, parameters, _config):
-        rows, steps = self._options["rows"], self._options["steps"]
-        epochs = -(-rows * steps // len(self._y))
-        order = np.concatenate([self._generator.permutation(len(self._y)) for _ in range(epochs)])
-        for number in range(steps):
-            taken = order[number * rows : (number + 1) * rows]
-            parameters = stepped(parameters, self._x[taken], self._y[taken], self._options["lr"])
-        return parameters, len(self._y), {}
+        parameters, rows = trained(parameters, self._held, self._rank, self._options, self._generator)
+        return parameters, rows, {}
 
 
 def serve(port, held, options) -> None:
     ends = []
 
     def measured(number, parameters, _config):
-        _, logits = forward(parameters, held["own_x"])
-        right = float((logits.argmax(1) == held["own_y"]).mean())
+        right = accuracy(parameters, held)
         ends.append(time.monotonic())
         if number == options["rounds"]:
             print(right, ends[-1] - ends[1], flush=True)
@@ -67,7 +47,7 @@ def serve(port, held, options) -> None:
         min_fit_clients=options["holders"],
         min_available_clients=options["holders"],
         evaluate_fn=measured,
-        initial_parameters=flwr.common.ndarrays_to_parameters([held[name] for name in NAMES]),
+        initial_parameters=flwr.common.ndarrays_to_parameters(first(held)),
     )
     config = flwr.server.ServerConfig(num_rounds=options["rounds"])
     flwr.server.start_server(server_address=f"127.0.0.1:{port}", config=config, strategy=strategy)
@@ -100,7 +80,7 @@ if __name__ == "__main__":
         case [port, "server"]:
             serve(port, held, asked)
         case [port, rank]:
-            client = Holder(held[f"x{rank}"], held[f"y{rank}"], asked, int(rank)).to_client()
+            client = Holder(held, asked, int(rank)).to_client()
             flwr.client.start_client(server_address=f"127.0.0.1:{port}", client=client, insecure=True)
         case _:
             main(sys.argv[1], sys.argv[2])
