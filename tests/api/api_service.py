@@ -70,10 +70,11 @@ def serving(settings: RequesterSettings) -> Iterator[Service]:
             server = uvicorn.Server(config(app, settings))
             thread = threading.Thread(target=server.run, args=([door],))
             thread.start()
-            until = time.monotonic() + 10
-            while not server.started and time.monotonic() < until:
-                time.sleep(0.01)
+            until = time.monotonic() + 60
             try:
+                while not server.started:
+                    assert time.monotonic() < until, "the service does not start"
+                    time.sleep(0.01)
                 yield Service(url, context, app)
             finally:
                 context.notifier.close()

@@ -54,7 +54,8 @@ async def parts(response: httpx.Response) -> AsyncIterator[str]:
             lines = []
 
 
-def test_many_viewers_take_one_rendering(service: Service, posted: Posted) -> None:
+def test_many_viewers_take_one_rendering(service: Service, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradmarket.requester.page.live_parts.LOOK_S", 600.0)  # no time alone renders it anew
     job = posted()["id"]
     heard: list[list[str]] = [[] for _ in range(VIEWERS)]
     first = asyncio.Semaphore(0)

@@ -14,6 +14,8 @@ import yaml
 from blake3 import blake3
 from prometheus_client.parser import text_string_to_metric_families
 
+from gradmarket.requester.notifier import ended_topic
+
 OPS = Path(__file__).parents[2] / "ops"
 DASHBOARD, PROMETHEUS = OPS / "grafana" / "gradmarket.json", OPS / "prometheus"
 PROMTOOL = shutil.which("promtool")
@@ -60,14 +62,15 @@ def test_bytes_are_counted_in_both_directions(service) -> None:  # type: ignore[
 
 
 def test_a_poll_that_waits_is_open(service) -> None:  # type: ignore[no-untyped-def]
-    _, worker = service.worker()
-    ask = {"determinism_class": "cpu", "capacity": 1, "wait_s": 2}
+    address, worker = service.worker()
+    ask = {"determinism_class": "cpu", "capacity": 1, "wait_s": 25}
     poll = threading.Thread(target=lambda: worker.post("/v1/work/poll", json=ask))
     poll.start()
-    until = time.monotonic() + 10
-    while value(service, "gradmarket_long_polls_open") != 1 and time.monotonic() < until:
+    until = time.monotonic() + 20
+    while value(service, "gradmarket_long_polls_open") != 1:
+        assert time.monotonic() < until
         time.sleep(0.02)
-    assert value(service, "gradmarket_long_polls_open") == 1
+    service.context.notifier.notify([ended_topic(address)])
     poll.join()
     assert value(service, "gradmarket_long_polls_open") == 0
 

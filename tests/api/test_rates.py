@@ -48,12 +48,12 @@ def statuses(client: httpx.Client, times: int, **options: Any) -> list[int]:
 
 
 def test_one_address_is_limited_and_told_when_to_come_again(limited) -> None:  # type: ignore[no-untyped-def]
-    with serving(limited(address_rate=0.5)) as service:
+    with serving(limited(address_rate=0.05)) as service:
         assert statuses(service.anyone, 20) == [200] * 20
         refused = service.anyone.get("/v1/health")
         assert refused.status_code == 429
         assert refused.headers["content-type"] == "application/problem+json"
-        assert 1 <= int(refused.headers["retry-after"]) <= 2
+        assert 1 <= int(refused.headers["retry-after"]) <= 20
         assert "one address" in refused.json()["detail"]
 
 
@@ -75,7 +75,7 @@ def test_a_customer_with_65536_networks_is_limited_too(limited) -> None:  # type
     def named(number: int, site: int = 1) -> dict[str, str]:
         return {"X-Forwarded-For": f"2001:db8:{site}:{number:x}::1"}
 
-    with serving(limited(trusted_proxies={ip_network("127.0.0.1/32")}, address_burst=4)) as service:
+    with serving(limited(trusted_proxies={ip_network("127.0.0.1/32")}, address_burst=4, address_rate=1e-4)) as service:
         answers = [service.anyone.get("/v1/health", headers=named(n)).status_code for n in range(4 * SITE + 1)]
         assert answers == [200] * (4 * SITE) + [429]
         assert statuses(service.anyone, 1, headers=named(1, site=2)) == [200], "another customer's"

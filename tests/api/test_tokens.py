@@ -65,8 +65,8 @@ def test_a_revoked_token_is_nobody_at_once(service: Service) -> None:
     assert service.requester.delete("/v1/tokens/leaked").status_code == 404
 
 
-def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = made(service, "short", "read", expires_in_s=1)
+def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service) -> None:
+    token = made(service, "short", "read", expires_in_s=3600)
     assert service.requester.post("/v1/tokens", json={"name": "short", "role": "read"}).status_code == 409
     with service.context.begin() as work:
         row = work.session.scalars(select(ApiToken).where(ApiToken.subject == "short")).one()
