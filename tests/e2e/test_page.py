@@ -165,6 +165,18 @@ def test_a_grid_of_many_rounds_scrolls_by_itself_on_a_phone(market: Watched, bro
     context.close()
 
 
+def test_what_a_job_waits_for_is_read_on_a_phone_without_scrolling(market: Watched, browser: Browser) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    shown = context.new_page()
+    shown.goto(market.url)
+    reason = shown.locator("td[data-label='Waits for']").first
+    expect(reason).to_be_visible(timeout=60_000)
+    reason.evaluate("cell => { cell.textContent = 'the escrow does not cover another round: fund the job. '.repeat(4) }")
+    assert reason.evaluate("cell => cell.getBoundingClientRect().right") <= 390
+    assert reason.evaluate("cell => getComputedStyle(cell, '::before').content") == '"Waits for: "'
+    context.close()
+
+
 def test_a_jobs_name_is_shown_and_not_run(market: Watched, browser: Browser) -> None:
     with page(browser) as shown:
         shown.goto(f"{market.url}/jobs/{market.job}")
