@@ -22,7 +22,10 @@ from gradmarket.requester.store.work import Work
 
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
 NEARLY: Final = 16
-"""If fewer tasks than this are missing, the merge is notified: others may be accepting the last ones right now."""
+"""If fewer tasks than this are missing, the merge is notified: others may be accepting the last ones right now.
+
+Where nobody else writes meanwhile, who accepts the last one does.
+"""
 
 
 Accounts = Mapping[tuple[str, str], Account]
@@ -70,7 +73,9 @@ def book(
     refused = {d.want.replica: error for d in deliveries if (error := _book_one(context, work, own, accounts, d))}
     for replica in outvoted:  # its rejection waited for the payload (outbox)
         verdicts.wake(work, replica)
-    _ring_for_merges(work, [hand for hand in hands.values() if hand.task.state in DELIVERED])
+    for hand in hands.values():
+        if hand.task.state in DELIVERED:
+            work.gather(_ring_for_merges, hand)
     return refused
 
 
@@ -110,8 +115,9 @@ def _book_one(
 
 def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
     rounds = {(hand.job.id, hand.task.merge_round): hand.job for hand in hands}
+    nearly = NEARLY if work.shared else 1
     for (_, number), job in sorted(rounds.items(), key=itemgetter(0)):
-        if jobs.lacks(work, job, number, NEARLY) < NEARLY:
+        if jobs.lacks(work, job, number, nearly) < nearly:
             work.notify("aggregate")
 
 

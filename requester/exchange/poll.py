@@ -187,10 +187,8 @@ def _stay(work: Work, intake: _Intake) -> None:
 
     That costs more than a poll, so who has no money reserved and polls again and again waits for the next sweep.
     """
-    if intake.asking:
-        accounts.stay(work, intake.asking)
-        if intake.begun or accounts.any_covered(work, intake.asking):
-            work.notify("assign")
+    if intake.asking and (accounts.stay(work, intake.asking) or intake.begun):
+        work.notify("assign")
 
 
 def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:

@@ -86,21 +86,26 @@ def drop_unneeded(context: Context, job_id: str) -> None:
 
     What a process that was killed did not come to is done at the next call (stages.rollback).
     """
-    with context.reading() as reader:
-        rows = unneeded.of_job(reader, job_id)
-    for start in range(0, len(rows), AT_ONCE):
-        with context.begin() as work:
-            some = rows[start : start + AT_ONCE]
-            work.one_at_a_time(*(_name(row.digest) for row in some))
-            for row in some:
-                if not (blob_needs.stays(work, row.digest) or _needed(context, row, work)):
-                    context.blobs.drop(row.digest)
-            unneeded.forget(work, job_id, some)
+    looked_at = AT_ONCE
+    while looked_at == AT_ONCE:
+        looked_at = _drop_some(context, job_id)
+
+
+def _drop_some(context: Context, job_id: str) -> int:
+    """Returns how many blobs it looked at."""
+    with context.begin() as work:
+        rows = unneeded.of_job(work, job_id, AT_ONCE)
+        work.one_at_a_time(*(_name(row.digest) for row in rows))
+        payloads = [row.digest for row in rows if row.kind == PAYLOAD]
+        kept = blob_needs.kept(work, [row.digest for row in rows], payloads) if rows else ()
+        for row in rows:
+            if row.digest not in kept and (row.kind == PAYLOAD or not _needed(context, row, work)):
+                context.blobs.drop(row.digest)
+        unneeded.forget(work, rows)
+    return len(rows)
 
 
 def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
-    if row.kind == PAYLOAD:
-        return blob_needs.needs_payload(reader, row.digest)
     if row.kind == SNAPSHOT:
         return blob_needs.names_blob(reader, row.digest)
     if row.kind == STATE:

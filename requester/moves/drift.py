@@ -55,10 +55,11 @@ def contributions(
 
 def keep(work: Work, job: Job, row: Round, answers: Sequence[Contribution], now: float) -> None:
     """Stores the leans after the round and logs those over the limit, in the transaction that closes the round."""
-    before = drift_sums.before(work, job.id, row.number)
+    rows = drift_sums.of_job(work, job.id)
+    before = drift_sums.before(rows, row.number)
     after = drift.after_round(before, answers)
     changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
-    drift_sums.keep(work, job.id, row.number, changed, row.number - BEHIND - jobs.spec(job).overlap)
+    drift_sums.keep(work, job.id, row.number, rows, changed, row.number - BEHIND - jobs.spec(job).overlap)
     over = drift.leaning(after)
     row.drift = {"operators": len(after), "leaning": over} if after else None
     if over:

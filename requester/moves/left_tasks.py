@@ -16,8 +16,14 @@ from gradmarket.requester.store.work import RowReader, Work
 
 
 def leave(context: Context, work: Work, job: Job, number: int) -> None:
-    """Called in the transaction that begins a round's merge: what is not accepted by then is left."""
-    if not jobs.spec(job).staleness:
+    """Called in the transaction that begins a round's merge: what is not accepted by then is left.
+
+    Where the merge needs all tasks, there is nothing else.
+    """
+    spec = jobs.spec(job)
+    if spec.secure is None and spec.tasks_needed == spec.tasks_per_round:
+        return
+    if not spec.staleness:
         call_off(context, work, job.id, number)
         return
     hands = of_tasks(work, tasks.unaccepted(work, job.id, number)).values()

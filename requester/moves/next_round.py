@@ -5,7 +5,6 @@ The transaction that closes a round opens the next one and hands out its leases,
 
 from typing import Final
 
-from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
 from gradmarket.requester.context import Context
@@ -14,6 +13,7 @@ from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.task_attempts import task
 from gradmarket.requester.store import audits, jobs
 from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.jobs import RoundsNow
 from gradmarket.requester.store.prices import price_of
 from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.work import RowReader, Work
@@ -23,20 +23,19 @@ PLAN: Final = "plan"
 
 def due(reader: RowReader, job: Job) -> bool:
     """Returns whether no round is under way, or the next may open before its predecessor is merged, or the job ends."""
-    if not jobs.has_open_round(reader, job.id):
+    return _due(reader, job, jobs.rounds_now(reader, job.id))
+
+
+def _due(reader: RowReader, job: Job, rounds: RoundsNow) -> bool:
+    if not rounds.under_way:
         return True
-    return jobs.spec(job).overlap > 0 and (_opens(reader, job) or bool(jobs.stop_reason(reader, job)))
+    return jobs.spec(job).overlap > 0 and (_opens(job, rounds) or bool(jobs.stop_reason(reader, job, rounds.closed)))
 
 
-def _opens(reader: RowReader, job: Job) -> bool:
-    spec, closed = jobs.spec(job), jobs.latest_closed(reader, job.id)
+def _opens(job: Job, rounds: RoundsNow) -> bool:
+    spec, closed = jobs.spec(job), rounds.closed
     newest = overlap.BEFORE if closed is None else closed.number
-    return overlap.may_open(_next(reader, job), newest, spec.overlap, spec.rounds)
-
-
-def _next(reader: RowReader, job: Job) -> int:
-    latest = jobs.latest_round(reader, job.id)
-    return 0 if latest is None else latest.number + 1
+    return overlap.may_open(rounds.following, newest, spec.overlap, spec.rounds)
 
 
 def go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
@@ -45,18 +44,22 @@ def go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
     Waits for open audits whose failure could take back the rounds that this decision is based on. The caller has locked
     the draw (moves.drawing) and the job, which is running and due.
     """
-    closed, number = jobs.latest_closed(work, job.id), _next(work, job)
-    reason = jobs.stop_reason(work, job)
+    return _go_on(context, work, job, jobs.rounds_now(work, job.id), now)
+
+
+def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float) -> float | None:
+    closed, number = rounds.closed, rounds.following
+    reason = jobs.stop_reason(work, job, closed)
     behind = audits.BEHIND + jobs.spec(job).overlap
     if _not_yet(work, job, closed.number if closed and reason else number - behind):
         return context.settings.sweep_s
     if reason:
         end(context, work, job, JobState.FINISHED, reason)
-    elif _affordable(work, job, number, price := price_of(work, job, closed)):
+    elif _affordable(work, job, rounds, price := price_of(work, job, closed)):
         _open(context, work, job, number, price, now)
         if drawing.draw(context, work, job, now) is not None:
             work.notify("assign")
-    elif jobs.has_open_round(work, job.id):
+    elif rounds.under_way:
         return context.settings.sweep_s  # its work may cost less than is set aside for it
     else:
         work.move_now(job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
@@ -70,33 +73,31 @@ def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
     return job.rewind_to is not None or (first is not None and first <= through)
 
 
-def _affordable(reader: RowReader, job: Job, number: int, price: Units) -> bool:
+def _affordable(reader: RowReader, job: Job, rounds: RoundsNow, price: Units) -> bool:
     """Returns whether the deposit less the earnings pays for a round in which each task takes only its quorum.
 
     What the rounds under way lack for the same is set aside first.
     """
-    spec, open_round = jobs.spec(job), jobs.first_under_way(reader, job.id)
-    later = jobs.covered(job) - job.price
-    owed = spec.needed_in(number) * (price + later)
-    if open_round is not None:
+    spec, later = jobs.spec(job), jobs.covered(job) - job.price
+    owed = spec.needed_in(rounds.following) * (price + later)
+    for open_round in rounds.under_way[:1]:
         under_way = open_round.number
         owed += jobs.lacks(reader, job, under_way, spec.needed_in(under_way)) * (open_round.price + later)
     return job.deposited - jobs.earned(reader, job.id) >= spec.plan().quorum * owed
 
 
 def _open(context: Context, work: Work, job: Job, number: int, price: Units, now: float) -> None:
-    publication = Publication.model_validate(job.publication)
+    publication = jobs.published(job)
     parameters = _start(work, job, number) or publication.parameters
     values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
     row = work.get(Round, (job.id, number))
     if row is None:
-        row = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values)
+        row, attempts = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values), dict[int, int]()
         work.add(row)
     else:
         work.move_now(row, RoundState.OPEN, **values)
+        attempts = jobs.first_attempts(work, job.id, number)
     job.price = price
-    work.flush()
-    attempts = jobs.first_attempts(work, job.id, number)
     for index in left_tasks.next_tasks(work, job, number):
         work.add(task(context, job, row, index, attempts.get(index, 0), now))
     tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=str(price * int(job.unit)))
@@ -112,5 +113,7 @@ def _start(reader: RowReader, job: Job, number: int) -> Digest | None:
 
 def after(context: Context, work: Work, job: Job, now: float) -> None:
     """Goes on after a round is closed, in its transaction. The caller has locked the draw and the job."""
-    if job.state != JobState.RUNNING or not due(work, job) or go_on(context, work, job, now) is not None:
+    rounds = jobs.rounds_now(work, job.id)
+    going_on = job.state == JobState.RUNNING and _due(work, job, rounds)
+    if not going_on or _go_on(context, work, job, rounds, now) is not None:
         work.notify(PLAN)

@@ -36,7 +36,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import Image, LiveState, Version, load
 from gradmarket.requester.store import holders, jobs
 from gradmarket.requester.store.facts import facts_of, layout_of
-from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.work import RowReader
 
 LANES: Final = min(4, os.cpu_count() or 1)
@@ -70,8 +70,9 @@ def recipe(spec: JobSpec, job: Job) -> Recipe:
     return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.sizes.most)
 
 
-def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:
-    spec, tasks = jobs.spec(job), jobs.used_tasks(reader, job.id, row.number)
+def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | None = None) -> MergeInputs:
+    """`used`: the tasks whose answers are merged in the round, where the caller has them."""
+    spec, tasks = jobs.spec(job), jobs.used_tasks(reader, job.id, row.number) if used is None else used
     if spec.secure is not None:
         tasks = tasks[:1]  # all have one payload, the mean (moves.secure_steps)
     answers = tuple((task.payload or Digest(""), task.offer.seed) for task in tasks)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from sqlalchemy import select
 
@@ -31,7 +32,7 @@ from gradmarket.requester.moves.replay import MergeInputs
 from gradmarket.requester.store import grace, jobs, secure_sums, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import alone, locked
-from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
+from gradmarket.requester.store.tables import Job, Round, TrustedRun
 from gradmarket.requester.store.work import RowReader
 from gradmarket.requester.tracing import span
 
@@ -40,11 +41,15 @@ TOPIC = "aggregate"
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs whose next round to merge has enough accepted tasks, or whose merge a crash interrupted."""
-    running = select(Round, Job).join(Job, Job.id == Round.job_id)
-    under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
-    unclosed = running.where(under_way, Job.state == JobState.RUNNING)
-    rows = reader.session.execute(unclosed).all()
+    rows = reader.session.execute(_UNCLOSED).all()
     return [job.id for row, job in rows if row.state == RoundState.MERGING or _may_merge(reader, job, row)]
+
+
+_UNCLOSED: Final = (
+    select(Round, Job)
+    .join(Job, Job.id == Round.job_id)
+    .where(Round.state.in_([RoundState.OPEN, RoundState.MERGING]), Job.state == JobState.RUNNING)
+)
 
 
 def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
@@ -57,14 +62,10 @@ def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
         return True
     closed = jobs.latest_closed(reader, job.id)
     newest = overlap.BEFORE if closed is None else closed.number
-    return overlap.may_merge(row.number, newest) and not jobs.stop_reason(reader, job)
+    return overlap.may_merge(row.number, newest) and not jobs.stop_reason(reader, job, closed)
 
 
 def run(context: Context, job_id: str) -> float | None:
-    with context.reading() as reader:
-        wait = grace.left_s(reader, job_id, context.clock())
-    if wait > 0.0:
-        return wait
     with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
@@ -74,8 +75,8 @@ def run(context: Context, job_id: str) -> float | None:
 
 def _run(context: Context, job_id: str) -> float | None:
     closing = _close_for_merging(context, job_id)
-    if closing is None:
-        return None
+    if not isinstance(closing, ClosingRound):
+        return closing
     progress = part_merge.progress(context, job_id, closing.inputs)
     if progress is Progress.WAITING:
         return context.settings.sweep_s
@@ -110,7 +111,7 @@ def _join(context: Context, job_id: str, closing: ClosingRound) -> None:
     if snapshots.due_of_parts(context, job_id, inputs.number):
         with span("snapshot"):
             memory = partial(part_merge.joined_memory, context, job_id, inputs.number)
-            snapshots.keep(context, job_id, inputs.number, closed, memory)
+            snapshots.keep(context, job_id, inputs.number, closed.at, memory)
 
 
 def _merge(context: Context, job_id: str, closing: ClosingRound) -> None:
@@ -129,20 +130,22 @@ def _merge(context: Context, job_id: str, closing: ClosingRound) -> None:
     closed = _closed(context, job_id, closing, merged)
     if closed is None:
         return
-    state.version = Version(inputs.number + 1, updated, closed)
-    blob_cleanup.drop_unneeded(context, job_id)
-    if snapshots.due(context, state) or part_merge.spread(context, inputs):
+    state.version = Version(inputs.number + 1, updated, closed.at)
+    due = snapshots.due(context, state) or part_merge.spread(context, inputs)
+    if due:
         with span("snapshot"):
             snapshots.take(context, job_id, state)
-    context.states.keep(job_id, state, context.settings.merge_memory)
-    _let_go_of_ended(context)
+    if not closed.over:
+        context.states.keep(job_id, state, context.settings.merge_memory)
+    if not due:  # else it has
+        with span("drop unneeded"):
+            blob_cleanup.drop_unneeded(context, job_id)
 
 
-def _let_go_of_ended(context: Context) -> None:
-    """Drops this process's states of jobs that ended, whether during this merge or in another process."""
-    with context.reading() as reader:
-        ended = jobs.ended(reader, context.states.jobs())
-    for job_id in ended:
+def _let_go_of_ended(context: Context, reader: RowReader, merged: str) -> None:
+    """Drops this process's states of other jobs that ended, in another process or while this one merged them."""
+    others = [job_id for job_id in context.states.jobs() if job_id != merged]
+    for job_id in jobs.ended(reader, others) if others else ():
         context.states.take(job_id)
 
 
@@ -162,8 +165,16 @@ class _Merged:
     in_parts: bool = False
 
 
-def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merged) -> float | None:
-    """Publishes the update and closes the round; returns when, or None where it is not being merged any more."""
+@dataclass(frozen=True)
+class _Closed:
+    """When a round was closed, and whether its job has ended."""
+
+    at: float
+    over: bool
+
+
+def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merged) -> _Closed | None:
+    """Publishes the update and closes the round; returns None where it is not being merged any more."""
     inputs = closing.inputs
     metrics, unfit = evaluation.evaluated(context, inputs.spec, inputs.number, closing.publication, merged.parameters)
     if inputs.spec.by_worth is not None:
@@ -197,13 +208,13 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
             tell(work, job_id, "paused", now, reason=unfit)
         next_round.after(context, work, job, now)
         work.notify(*(["audit", "aftermath"] if spec.audited else []), *([TOPIC] if spec.overlap else []))
-    return now
+        return _Closed(now, job.ended_at is not None)
 
 
-def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
+def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | None:
     """Moves the round from OPEN to MERGING and fixes which tasks are used; moves.left_tasks has what becomes of others.
 
-    Returns None if there is nothing to merge.
+    Returns the seconds that the round waits for late tasks, or None if there is nothing to merge.
     """
     with context.begin() as work:
         job, row = locked(work, Job, job_id), jobs.first_under_way(work, job_id)
@@ -212,20 +223,21 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
         if row.state == RoundState.OPEN:
             if not _may_merge(work, job, row):
                 return None
-            accepted = select(Task).where(*jobs.merged_in(job_id, row.number), Task.state == TaskState.ACCEPTED)
-            chosen = work.session.scalars(accepted).all()
-            few = len(chosen) < jobs.spec(job).needed_in(row.number) or jobs.lacks(work, job, row.number) > 0
-            if few and jobs.spec(job).secure is None:
+            if (wait := grace.left_s(work, job, row, context.clock())) > grace.NOTHING:
+                return wait
+            chosen = jobs.accepted_tasks(work, job_id, row.number)
+            if len(chosen) < jobs.spec(job).needed_in(row.number) and jobs.spec(job).secure is None:
                 return None
             for task in chosen:
                 task.used = True
             secure_steps.take_sum(work, job, row.number, chosen, context.clock())
             work.move_now(row, RoundState.MERGING)
             left_tasks.leave(context, work, job, row.number)
+        _let_go_of_ended(context, work, job_id)
         used = jobs.used_tasks(work, job_id, row.number)
         return ClosingRound(
-            inputs=replay.inputs_of(work, job, row),
-            publication=Publication.model_validate(job.publication),
+            inputs=replay.inputs_of(work, job, row, used),
+            publication=jobs.published(job),
             operators=drift.operators(work, used),
             drift_seed=drift.seed_of(job),
         )

@@ -5,9 +5,9 @@ from typing import Final
 
 from sqlalchemy import bindparam, exists, select, update
 
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, JobState, TaskState
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Account, Job
+from gradmarket.requester.store.tables import Account, Job, Task
 from gradmarket.requester.store.work import RowReader, Work
 
 
@@ -30,19 +30,26 @@ def leave(work: Work, worker: Address) -> None:
     work.connection().execute(_LEAVE, {"of": worker})
 
 
-def stay(work: Work, workers: Sequence[Address]) -> None:
-    """Marks workers that ask for work again as not leaving."""
-    work.connection().execute(_STAY, {"workers": workers})
+def stay(work: Work, workers: Sequence[Address]) -> bool:
+    """Marks workers that ask for work again as not leaving; returns whether a draw may find something for them.
+
+    One of them must have money reserved in any job beyond what it earned there. Where nobody else opens a task
+    meanwhile, one must be open, too.
+    """
+    leaving, covered, open_ = work.session.execute(_ASKING, {"workers": workers}).one()
+    if leaving:
+        work.connection().execute(_STAY, {"workers": workers})
+    return bool(covered and (open_ or work.shared))
 
 
-def any_covered(reader: RowReader, workers: Sequence[Address]) -> bool:
-    """Whether one of the workers has money reserved in any job beyond what it earned there."""
-    return bool(reader.session.scalar(_COVERED, {"workers": workers}))
-
-
-_COVERED: Final = select(exists().where(among(Account.worker, "workers"), Account.reserved > Account.earned))
+_THEIRS: Final = among(Account.worker, "workers")
+_ASKING: Final = select(
+    exists().where(_THEIRS, Account.leaving.is_(True)),
+    exists().where(_THEIRS, Account.reserved > Account.earned),
+    exists().where(Task.state == TaskState.OPEN, Job.id == Task.job_id, Job.state == JobState.RUNNING),
+)
 _LEAVE: Final = update(Account).where(Account.worker == bindparam("of")).values(leaving=True)
-_STAY: Final = update(Account).where(among(Account.worker, "workers"), Account.leaving.is_(True)).values(leaving=False)
+_STAY: Final = update(Account).where(_THEIRS, Account.leaving.is_(True)).values(leaving=False)
 
 
 def stakes_of(reader: RowReader, worker: str) -> Sequence[tuple[str, int | None, int, str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import case, exists, func, or_, select
+from sqlalchemy import bindparam, case, exists, func, or_, select
 
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
@@ -23,8 +23,10 @@ With an overlap it is so many more.
 
 def earliest(reader: RowReader, job_id: str) -> int | None:
     """Returns the first round with an audit that is not over, or None."""
-    waiting = select(func.min(Audit.round)).where(Audit.job_id == job_id, Audit.state.in_(OPEN))
-    return reader.session.scalar(waiting)
+    return reader.session.scalar(_EARLIEST, {"job": job_id})
+
+
+_EARLIEST: Final = select(func.min(Audit.round)).where(Audit.job_id == bindparam("job"), Audit.state.in_(OPEN))
 
 
 def first_revocable(reader: RowReader, job_id: str, since: int) -> int | None:

@@ -1,12 +1,13 @@
 """Whether a blob stays or is still needed: asked before it is dropped."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, exists, or_, select
+from sqlalchemy import ColumnElement, CompoundSelect, Integer, String, and_, bindparam, exists, or_, select, union_all
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import Digest, TaskState
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Job, JobBlob, Round, Task, UploadedBlob
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -27,44 +28,75 @@ def stays(reader: RowReader, digest: str) -> bool:
 
     What a job or a manifest merely names is not in this: anybody may name the digest of another's answer.
     """
-    published = exists().where(JobBlob.digest == digest, JobBlob.part.like(PUBLISHED))
-    return bool(reader.session.scalar(select(or_(published, exists().where(UploadedBlob.digest == digest)))))
+    return bool(reader.session.scalar(_STAYS, {"digest": digest}))
+
+
+_DIGEST: Final = bindparam("digest", type_=String)
+_IS_PUBLISHED: Final = JobBlob.part.like(PUBLISHED)
+_STAYS: Final = select(
+    or_(exists().where(JobBlob.digest == _DIGEST, _IS_PUBLISHED), exists().where(UploadedBlob.digest == _DIGEST))
+)
 
 
 def needs_payload(reader: RowReader, digest: str) -> bool:
     """Whether a merge or a replay needs the payload, or a divergence is shown with it; equal content is one blob."""
-    waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
-    replayed = and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.merge_round))
-    return bool(reader.session.scalar(select(exists().where(Task.payload == digest, or_(waiting, replayed)))))
+    return bool(reader.session.scalar(_NEEDS_PAYLOAD, {"digest": digest}))
+
+
+_WAITS: Final = or_(
+    Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]),
+    and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.merge_round)),
+)
+_NEEDS_PAYLOAD: Final = select(exists().where(Task.payload == _DIGEST, _WAITS))
+
+
+def kept(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -> set[str]:
+    """Returns those of the blobs that stay, and those of the payloads that are needed, as above, by one query."""
+    return set(reader.session.scalars(_KEPT, {"blobs": blobs, "payloads": payloads}))
+
+
+_KEPT: Final[CompoundSelect[Any]] = union_all(
+    select(JobBlob.digest).where(among(JobBlob.digest, "blobs"), _IS_PUBLISHED),
+    select(UploadedBlob.digest).where(among(UploadedBlob.digest, "blobs")),
+    select(Task.payload).where(among(Task.payload, "payloads"), _WAITS),
+)
 
 
 def needs_parameters(reader: RowReader, digest: str, job_id: str, after: int, every: int) -> bool:
     """Whether a round of the job after `after`, a replay, a checkpoint, another job or a job's start needs it."""
-    kept = or_(Round.number > after, (Round.number + 1) % every == 0, Round.optimizer_state != "")
-    own = (_in_rounds(column, digest, Round.job_id == job_id, kept) for column in _PRODUCED)
-    others = (_in_rounds(column, digest, Round.job_id != job_id) for column in (*_PRODUCED, Round.parameters))
-    return bool(reader.session.scalar(select(or_(*own, *others, _starts(digest)))))
+    about = {"digest": digest, "job": job_id, "after": after, "every": every}
+    return bool(reader.session.scalar(_NEEDS_PARAMETERS, about))
 
 
 def needs_update(reader: RowReader, digest: str, job_id: str, after: int) -> bool:
     """Whether a round of the job after `after`, or another job, publishes the update."""
-    kept = or_(Round.job_id != job_id, Round.number > after)
-    return bool(reader.session.scalar(select(_in_rounds(Round.published_update, digest, kept))))
+    return bool(reader.session.scalar(_NEEDS_UPDATE, {"digest": digest, "job": job_id, "after": after}))
 
 
 def names_blob(reader: RowReader, digest: str) -> bool:
     """Whether any round or any job's start names the blob."""
-    rounds = (_in_rounds(column, digest) for column in (*_PRODUCED, Round.parameters))
-    return bool(reader.session.scalar(select(or_(*rounds, _starts(digest)))))
+    return bool(reader.session.scalar(_NAMES_BLOB, {"digest": digest}))
+
+
+def _in_rounds(column: InstrumentedAttribute[Any], *where: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Condition on one column, so that its index finds the round."""
+    return exists().where(column == _DIGEST, *where)
 
 
 _PRODUCED: Final = (Round.updated, Round.optimizer_state)
-
-
-def _in_rounds(column: InstrumentedAttribute[Any], digest: str, *where: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Condition on one column, so that its index finds the round."""
-    return exists().where(column == digest, *where)
-
-
-def _starts(digest: str) -> ColumnElement[bool]:
-    return exists().where(JobBlob.digest == digest, JobBlob.part.in_(STARTED_FROM))
+_NAMED_IN: Final = (*_PRODUCED, Round.parameters)
+_STARTS: Final = exists().where(JobBlob.digest == _DIGEST, JobBlob.part.in_(STARTED_FROM))
+_OF_JOB: Final = Round.job_id == bindparam("job")
+_OF_OTHERS: Final = Round.job_id != bindparam("job")
+_AFTER: Final = Round.number > bindparam("after", type_=Integer)
+_EVERY: Final = (Round.number + 1) % bindparam("every", type_=Integer) == 0
+_IS_KEPT: Final = or_(_AFTER, _EVERY, Round.optimizer_state != "")
+_NEEDS_PARAMETERS: Final = select(
+    or_(
+        *(_in_rounds(column, _OF_JOB, _IS_KEPT) for column in _PRODUCED),
+        *(_in_rounds(column, _OF_OTHERS) for column in _NAMED_IN),
+        _STARTS,
+    )
+)
+_NEEDS_UPDATE: Final = select(_in_rounds(Round.published_update, or_(_OF_OTHERS, _AFTER)))
+_NAMES_BLOB: Final = select(or_(*map(_in_rounds, _NAMED_IN), _STARTS))

@@ -14,6 +14,7 @@ from gradmarket.market.job import Publication, canonical
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
+from gradmarket.requester.store import jobs
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Calibration, Job
 from gradmarket.requester.store.work import RowReader, Work
@@ -62,7 +63,7 @@ def keep(work: Work, row: Calibration, evidence: Evidence, now: float) -> None:
 
 def family_of(job: Job) -> str:
     """Returns the family of a published job."""
-    return _FAMILIES.get(job.spec_digest, lambda: _family(Publication.model_validate(job.publication)))
+    return _FAMILIES.get(job.spec_digest, lambda: _family(jobs.published(job)))
 
 
 def _family(publication: Publication) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, select
 
 from gradmarket.market.rules import drift
 from gradmarket.requester.store.tables import Lean
@@ -13,20 +13,29 @@ from gradmarket.requester.store.work import RowReader, Work
 NUMBERS: Final = np.dtype("<f8")
 
 
-def before(reader: RowReader, job_id: str, number: int) -> dict[str, drift.Drift]:
+def of_job(reader: RowReader, job_id: str) -> Sequence[Lean]:
+    """Returns all that is stored of the job's operators, the oldest first."""
+    return reader.session.scalars(_OF_JOB, {"job": job_id}).all()
+
+
+_OF_JOB: Final = select(Lean).where(Lean.job_id == bindparam("job")).order_by(Lean.round)
+
+
+def before(rows: Iterable[Lean], number: int) -> dict[str, drift.Drift]:
     """Returns the sums by operator, as the merges of the rounds before `number` left them."""
-    rows = select(Lean).where(Lean.job_id == job_id, Lean.round < number).order_by(Lean.round)
-    return {row.operator: _read(row) for row in reader.session.scalars(rows)}
+    return {row.operator: _read(row) for row in rows if row.round < number}
 
 
-def keep(work: Work, job_id: str, number: int, leans: Mapping[str, drift.Drift], first: int) -> None:
-    """Stores the operators' sums after this round's merge; deletes those of later rounds and needless older ones.
+def keep(
+    work: Work, job_id: str, number: int, rows: Sequence[Lean], leans: Mapping[str, drift.Drift], first: int
+) -> None:
+    """Stores the operators' sums after this round's merge. Of `rows`, all that is stored of the job, deletes those of
+    later merges, which were taken back, and needless older ones.
 
     No round before `first` is rewound.
     """
-    work.session.execute(delete(Lean).where(Lean.job_id == job_id, Lean.round >= number))
-    earlier = select(Lean).where(Lean.job_id == job_id, Lean.operator.in_(leans)).order_by(Lean.round)
-    for row in _needless(work.session.scalars(earlier).all(), first):
+    earlier = [row for row in rows if row.round < number and row.operator in leans]
+    for row in (*_needless(earlier, first), *(row for row in rows if row.round >= number)):
         work.session.delete(row)
     for operator, lean in leans.items():
         total = lean.total.astype(NUMBERS).tobytes()

@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
-from gradmarket.market.terms import ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.store import jobs, paces
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from gradmarket.requester.store.work import RowReader
@@ -14,19 +14,17 @@ from gradmarket.requester.store.work import RowReader
 NOTHING: Final = 0.0
 
 
-def left_s(reader: RowReader, job_id: str, now: float) -> float:
-    """Returns the seconds that the job's newest round waits yet; none where it merges with its last task."""
-    job = reader.get_one(Job, job_id)
-    row = jobs.latest_round(reader, job_id) if jobs.spec(job).leaves_tasks else None
-    if row is None or row.state != RoundState.OPEN:
-        return NOTHING
+def left_s(reader: RowReader, job: Job, row: Round, now: float) -> float:
+    """Returns the seconds that an open round waits yet; none where it merges with its last task."""
     spec = jobs.spec(job)
-    accepted = select(Task.ended_at).where(*jobs.merged_in(job_id, row.number), Task.state == TaskState.ACCEPTED)
+    if not spec.leaves_tasks:
+        return NOTHING
+    accepted = select(Task.ended_at).where(*jobs.merged_in(job.id, row.number), Task.state == TaskState.ACCEPTED)
     times = reader.session.scalars(accepted.order_by(Task.ended_at)).all()
     if len(times) < spec.tasks_needed:
         return NOTHING
     enough_at = max(row.opened_at, times[spec.tasks_needed - 1] or 0.0)
-    usual = stragglers.pace(paces.of_job(reader, job_id, row.number).of_class())
+    usual = stragglers.pace(paces.of_job(reader, job.id, row.number).of_class())
     ends = [end - enough_at for end in _expected(reader, row, enough_at)]
     return max(NOTHING, enough_at + stragglers.grace_s(ends, usual, spec.deadlines.wave_s) - now)
 

@@ -1,9 +1,10 @@
 """Queries about jobs and their rounds."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, select
+from sqlalchemy import BindParameter, ColumnElement, Integer, String, and_, bindparam, exists, func, or_, select
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.job import JobSpec, Publication
@@ -13,7 +14,7 @@ from gradmarket.market.terms import Digest, RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
-from gradmarket.requester.store.tables import Earned, Job, Round, Task
+from gradmarket.requester.store.tables import Account, Job, Round, Task
 from gradmarket.requester.store.work import RowReader
 
 UNACCEPTED: Final = (
@@ -38,6 +39,11 @@ def publication(job: Job) -> Publication | None:
     """What its workers compute from; none of a draft."""
     if job.spec_digest is None:
         return None
+    return published(job)
+
+
+def published(job: Job) -> Publication:
+    """What workers of a job that is no draft compute from."""
     return _PUBLICATIONS.get(job.spec_digest, lambda: Publication.model_validate(job.publication))
 
 
@@ -82,20 +88,47 @@ def spec_of(reader: RowReader, task: Task) -> JobSpec:
     return _SPECS.get(digest, lambda: JobSpec.model_validate(reader.get_one(Job, task.job_id).spec))
 
 
+_OF_JOB: Final = Round.job_id == bindparam("job")
+_UNDER_WAY: Final = (_OF_JOB, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
+
+
 def has_open_round(reader: RowReader, job_id: str) -> bool:
-    under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
-    return bool(reader.session.scalar(select(exists().where(Round.job_id == job_id, under_way))))
+    return bool(reader.session.scalar(_ANY_UNDER_WAY, {"job": job_id}))
+
+
+_ANY_UNDER_WAY: Final = select(exists().where(*_UNDER_WAY))
 
 
 def first_under_way(reader: RowReader, job_id: str) -> Round | None:
     """Returns the oldest round that is open or being merged: rounds are merged in order."""
-    under_way = (Round.job_id == job_id, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
-    return reader.session.scalar(select(Round).where(*under_way).order_by(Round.number).limit(1))
+    return reader.session.scalar(_FIRST_UNDER_WAY, {"job": job_id})
 
 
-def stop_reason(reader: RowReader, job: Job) -> str:
-    """Returns why the job is over after its newest merged round; empty where it is not."""
-    row = latest_closed(reader, job.id)
+_FIRST_UNDER_WAY: Final = select(Round).where(*_UNDER_WAY).order_by(Round.number).limit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsNow:
+    """A job's rounds that are open or being merged, the oldest first, and its newest merged one."""
+
+    under_way: Sequence[Round]
+    closed: Round | None
+
+    @property
+    def following(self) -> int:
+        """The number of the round that comes after all that were not rewound."""
+        standing = [*self.under_way, *([self.closed] if self.closed else [])]
+        return max((row.number for row in standing), default=-1) + 1
+
+
+def rounds_now(reader: RowReader, job_id: str) -> RoundsNow:
+    rows = reader.session.scalars(_NOW, {"job": job_id}).all()
+    closed = [row for row in rows if row.state == RoundState.CLOSED]
+    return RoundsNow([row for row in rows if row.state != RoundState.CLOSED], closed[0] if closed else None)
+
+
+def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
+    """Returns why the job is over after `row`, its newest merged round; empty where it is not."""
     if row is None:
         return ""
     return stopping.reached(spec(job), row.number, row.metrics or {}, earned(reader, job.id) * int(job.unit))
@@ -103,8 +136,10 @@ def stop_reason(reader: RowReader, job: Job) -> str:
 
 def latest_round(reader: RowReader, job_id: str) -> Round | None:
     """Returns the newest round that was not rewound."""
-    standing = select(Round).where(Round.job_id == job_id, Round.state != RoundState.REWOUND)
-    return reader.session.scalar(standing.order_by(Round.number.desc()).limit(1))
+    return reader.session.scalar(_LATEST, {"job": job_id})
+
+
+_LATEST: Final = select(Round).where(_OF_JOB, Round.state != RoundState.REWOUND).order_by(Round.number.desc()).limit(1)
 
 
 def wants(reader: RowReader, job: Job, task: Task) -> bool:
@@ -123,8 +158,15 @@ def may_merge(job: Job, task: Task, row: Round | None) -> bool:
 
 def first_attempts(reader: RowReader, job_id: str, number: int) -> dict[int, int]:
     """Returns, by index, the attempt that a task of the round begins with: one after those before a rewind."""
-    last = select(Task.index, func.max(Task.attempt)).where(Task.job_id == job_id, Task.round == number)
-    return {index: attempt + 1 for index, attempt in reader.session.execute(last.group_by(Task.index))}
+    rows = reader.session.execute(_LAST_ATTEMPTS, {"job": job_id, "round": number})
+    return {index: attempt + 1 for index, attempt in rows}
+
+
+_LAST_ATTEMPTS: Final = (
+    select(Task.index, func.max(Task.attempt))
+    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"))
+    .group_by(Task.index)
+)
 
 
 def ended(reader: RowReader, job_ids: Iterable[str]) -> Sequence[str]:
@@ -135,8 +177,13 @@ _ENDED: Final = select(Job.id).where(among(Job.id, "jobs"), Job.ended_at.is_not(
 
 
 def latest_closed(reader: RowReader, job_id: str) -> Round | None:
-    closed = select(Round).where(Round.job_id == job_id, Round.state == RoundState.CLOSED)
-    return reader.session.scalar(closed.order_by(Round.number.desc()).limit(1))
+    return reader.session.scalar(_LATEST_CLOSED, {"job": job_id})
+
+
+_CLOSED: Final = (_OF_JOB, Round.state == RoundState.CLOSED)
+_LATEST_CLOSED: Final = select(Round).where(*_CLOSED).order_by(Round.number.desc()).limit(1)
+_NEWEST_NUMBER: Final = select(func.max(Round.number)).where(*_CLOSED).scalar_subquery()
+_NOW: Final = select(Round).where(_OF_JOB, or_(*_UNDER_WAY[1:], Round.number == _NEWEST_NUMBER)).order_by(Round.number)
 
 
 def newest_closed(reader: RowReader, job_ids: Iterable[str]) -> dict[str, Round]:
@@ -161,7 +208,8 @@ def earned(reader: RowReader, job_id: str) -> int:
     return int(total)
 
 
-_EARNED: Final = select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.job_id == bindparam("job"))
+_EARNED: Final = select(func.coalesce(func.sum(Account.earned), 0)).where(Account.job_id == bindparam("job"))
+"""Of the accounts, which are few: each has the sum of its EARNED rows (store.earned_rows)."""
 
 
 def lacks(reader: RowReader, job: Job, number: int, most: int = 1) -> int:
@@ -196,17 +244,17 @@ _DUE: Final = _UNACCEPTED.where(
 
 def newest_snapshot(reader: RowReader, job_id: str, before: int) -> Round | None:
     """Returns the newest closed round before `before` whose optimizer state is stored."""
-    return reader.session.scalar(_snapshots(job_id, before).order_by(Round.number.desc()).limit(1))
+    return reader.session.scalar(_NEWEST_SNAPSHOT, {"job": job_id, "before": before})
 
 
 def snapshots(reader: RowReader, job_id: str, before: int) -> Sequence[Round]:
     """Returns closed rounds before `before` whose optimizer state is stored, in order."""
-    return reader.session.scalars(_snapshots(job_id, before).order_by(Round.number)).all()
+    return reader.session.scalars(_SNAPSHOTS, {"job": job_id, "before": before}).all()
 
 
-def _snapshots(job_id: str, before: int) -> Select[Round]:
-    stored = (Round.job_id == job_id, Round.state == RoundState.CLOSED, Round.optimizer_state != "")
-    return select(Round).where(*stored, Round.number < before)
+_STORED: Final = select(Round).where(*_CLOSED, Round.optimizer_state != "", Round.number < bindparam("before"))
+_SNAPSHOTS: Final = _STORED.order_by(Round.number)
+_NEWEST_SNAPSHOT: Final = _STORED.order_by(Round.number.desc()).limit(1)
 
 
 def closed_between(reader: RowReader, job_id: str, after: int, before: int) -> Sequence[Round]:
@@ -223,18 +271,39 @@ def started_from(reader: RowReader, job_id: str, number: int, most: int) -> Sequ
 
 def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:
     """Returns the tasks whose answers are merged in the round."""
-    used = select(Task).where(*merged_in(job_id, number), Task.used)
-    return reader.session.scalars(used.order_by(Task.index)).all()
+    return reader.session.scalars(_USED, {"job": job_id, "round": number}).all()
 
 
-def merged_in(job_id: str, number: int) -> tuple[ColumnElement[bool], ...]:
+def merged_in(job_id: str | BindParameter[str], number: int | BindParameter[int]) -> tuple[ColumnElement[bool], ...]:
     """Conditions: the task is for the merge of this round, and so of it or of one of the last rounds before."""
     late = Task.round >= number - STALEST, Task.round <= number
     return Task.job_id == job_id, *late, Task.merge_round == number
 
 
+_MERGED: Final = merged_in(bindparam("job", type_=String), bindparam("round", type_=Integer))
+_USED: Final = select(Task).where(*_MERGED, Task.used).order_by(Task.index)
+
+
+def accepted_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:
+    """Returns the accepted tasks that are for the merge of the round."""
+    return reader.session.scalars(_ACCEPTED, {"job": job_id, "round": number}).all()
+
+
+_ACCEPTED: Final = select(Task).where(*_MERGED, Task.state == TaskState.ACCEPTED)
+
+
 def merged_payloads(reader: RowReader, job: Job, through: int) -> list[str]:
     """Returns the payloads that are kept to be merged again, of rounds up to `through`."""
-    recent = Task.round >= (job.replay_from or 0) - STALEST, Task.round <= through
-    merged = (Task.job_id == job.id, Task.used, *recent, Task.merge_round.between(job.replay_from, through))
-    return [payload for payload in reader.session.scalars(select(Task.payload).where(*merged)) if payload]
+    between = {"job": job.id, "first": job.replay_from or 0, "through": through}
+    return [payload for payload in reader.session.scalars(_PAYLOADS, between) if payload]
+
+
+_FROM: Final = bindparam("first", type_=Integer)
+_THROUGH: Final = bindparam("through", type_=Integer)
+_PAYLOADS: Final = select(Task.payload).where(
+    Task.job_id == bindparam("job"),
+    Task.used,
+    Task.round >= _FROM - STALEST,
+    Task.round <= _THROUGH,
+    Task.merge_round.between(_FROM, _THROUGH),
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import String, cast, delete, exists, or_, select, update
+from sqlalchemy import String, bindparam, cast, delete, exists, or_, select, update
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Digest, JobState, RoundState
@@ -11,6 +11,8 @@ from gradmarket.requester.store.locks import unattended
 from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, Task
 from gradmarket.requester.store.work import RowReader, Work
 
+EVER: Final = 2**62
+"""After the last round."""
 AT_ONCE: Final = 4
 """Parts that are asked for at a time, at every sweep and whenever one is done: other messages do not wait for all."""
 
@@ -71,11 +73,20 @@ def finish(work: Work, part: int, result: Digest, memory: Digest | None, loss: f
 
 def let_go(work: Work, job_id: str, since: int, until: int | None = None) -> list[str | None]:
     """Deletes the parts of rounds from `since` up to before `until`; returns their blobs."""
-    mine = [MergePart.job_id == job_id, MergePart.round >= since]
-    mine += [] if until is None else [MergePart.round < until]
-    gone = delete(MergePart).where(*mine).returning(MergePart.result, MergePart.memory)
-    rows = work.session.execute(gone.execution_options(synchronize_session="fetch")).all()
-    return [digest for row in rows for digest in row]
+    work.flush()
+    between = {"job": job_id, "since": since, "until": EVER if until is None else until}
+    return [digest for row in work.connection().execute(_LET_GO, between) for digest in row]
+
+
+_LET_GO: Final = (
+    delete(MergePart)
+    .where(
+        MergePart.job_id == bindparam("job"),
+        MergePart.round >= bindparam("since"),
+        MergePart.round < bindparam("until"),
+    )
+    .returning(MergePart.result, MergePart.memory)
+)
 
 
 def joined(work: Work, job_id: str, number: int) -> list[str | None]:

@@ -12,7 +12,9 @@ from gradmarket.requester.store.work import RowReader
 def price_of(reader: RowReader, job: Job, latest: Round | None) -> Units:
     """Returns what a gradient pays in a round that opens after `latest`, the newest closed one; None: in the first."""
     unit = Amount(int(job.unit))
-    past = None if latest is None else _past(latest, reader.get(Round, (job.id, latest.number - 1)), unit)
+    overlapped = latest is not None and jobs.spec(job).overlap > 0
+    before = reader.get(Round, (job.id, latest.number - 1)) if latest is not None and overlapped else None
+    past = None if latest is None else _past(latest, before, unit)
     price = jobs.spec(job).price.of(PricedWork(facts_of(job).flops, unit), past)
     return payment.in_units("price", price, unit, payment.MAX_PRICE)
 

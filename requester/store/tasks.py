@@ -105,12 +105,17 @@ def unaudited(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
 
 def paid_operators(reader: RowReader, tasks: Sequence[Task]) -> dict[str, set[str]]:
     """Returns by task the operators whose answer is its payload."""
-    payable = (Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE)
-    paid = select(Replica.task_id, Replica.operator).join(Task, Task.id == Replica.task_id)
     by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
-    for task_id, operator in reader.session.execute(paid.where(*payable, Replica.root == Task.root)):
+    for task_id, operator in reader.session.execute(_PAID, {"tasks": list(by_task)}):
         by_task[task_id].add(operator)
     return by_task
+
+
+_PAID: Final = (
+    select(Replica.task_id, Replica.operator)
+    .join(Task, Task.id == Replica.task_id)
+    .where(among(Replica.task_id, "tasks"), Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
+)
 
 
 def waves_of(reader: RowReader, task_id: str) -> Sequence[Wave]:

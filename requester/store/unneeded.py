@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import Integer, bindparam, delete, select
 
 from gradmarket.market.terms import Digest
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -17,8 +18,8 @@ def add(work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: 
     wanted = sorted({digest for digest in digests if digest})
     if not wanted:
         return
-    own = (UnneededBlob.job_id == job_id, UnneededBlob.kind == kind, UnneededBlob.digest.in_(wanted))
-    known = {row.digest: row for row in work.session.scalars(select(UnneededBlob).where(*own))}
+    named = {"job": job_id, "kind": kind, "digests": wanted}
+    known = {row.digest: row for row in work.session.scalars(_NAMED, named)}
     for digest in wanted:
         row = known.get(Digest(digest))
         if row is None:
@@ -27,8 +28,16 @@ def add(work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: 
             row.after, row.at = after, now
 
 
-def of_job(reader: RowReader, job_id: str) -> Sequence[UnneededBlob]:
-    return reader.session.scalars(select(UnneededBlob).where(UnneededBlob.job_id == job_id)).all()
+_OF_JOB: Final = select(UnneededBlob).where(UnneededBlob.job_id == bindparam("job"))
+_NAMED: Final = _OF_JOB.where(UnneededBlob.kind == bindparam("kind"), among(UnneededBlob.digest, "digests"))
+
+
+def of_job(reader: RowReader, job_id: str, most: int) -> Sequence[UnneededBlob]:
+    """Returns at most so many of the job's."""
+    return reader.session.scalars(_SOME, {"job": job_id, "most": most}).all()
+
+
+_SOME: Final = _OF_JOB.order_by(UnneededBlob.digest, UnneededBlob.kind).limit(bindparam("most", type_=Integer))
 
 
 def left_over(reader: RowReader, before: float) -> Sequence[str]:
@@ -36,7 +45,13 @@ def left_over(reader: RowReader, before: float) -> Sequence[str]:
     return reader.session.scalars(select(UnneededBlob.job_id).where(UnneededBlob.at < before).distinct()).all()
 
 
-def forget(work: Work, job_id: str, rows: Sequence[UnneededBlob]) -> None:
-    named = tuple_(UnneededBlob.digest, UnneededBlob.kind).in_([(row.digest, row.kind) for row in rows])
-    gone = delete(UnneededBlob).where(UnneededBlob.job_id == job_id, named)
-    work.session.execute(gone.execution_options(synchronize_session=False))
+def forget(work: Work, rows: Sequence[UnneededBlob]) -> None:
+    if rows:
+        work.connection().execute(_GONE, [{"of": row.job_id, "blob": row.digest, "as": row.kind} for row in rows])
+
+
+_GONE: Final = delete(UnneededBlob).where(
+    UnneededBlob.job_id == bindparam("of"),
+    UnneededBlob.digest == bindparam("blob"),
+    UnneededBlob.kind == bindparam("as"),
+)

@@ -27,6 +27,11 @@ class RowReader:
     def __init__(self, session: MovingSession) -> None:
         self.session = session
 
+    @property
+    def shared(self) -> bool:
+        """Whether others write while this transaction does: PostgreSQL."""
+        return is_shared(self.session.get_bind())
+
     def get(self, table: type[Entity], key: Any) -> Entity | None:
         """Returns the row, from the transaction's rows where it is among them; None where there is none."""
         return self.session.get(table, key)
@@ -101,7 +106,7 @@ class Work(RowReader):
 
     def one_at_a_time(self, *names: str) -> None:
         """Lets transactions that name the same thing run only one after another."""
-        if names and is_shared(self.session.get_bind()):
+        if names and self.shared:
             self.connection().execute(_IN_TURN, {"names": sorted(names)})
 
     def write_recorded(self) -> None:

@@ -31,7 +31,7 @@ def _leaning(answer: Arrays, _address: Address) -> Arrays:
 
 def kept(market: MarketFixture, before: int) -> dict[str, rule.Drift]:
     with market.reading() as reader:
-        return drift_sums.before(reader, market.job, before)
+        return drift_sums.before(drift_sums.of_job(reader, market.job), before)
 
 
 def drift_of(market: MarketFixture, number: int) -> DriftView | None:
