@@ -1,5 +1,6 @@
 """What a worker's owner is shown: by its own folder, its chain and its market, whether a worker runs or not."""
 
+import fcntl
 import json
 import re
 import socket
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -91,6 +93,26 @@ def until(reached: Callable[[], object]) -> None:
 def shown(folder: Path, server: Server) -> dict[str, Any]:
     done = CliRunner().invoke(app, ["worker", "top", "--data", str(folder), "--market", server.url, "--json"])
     return json.loads(done.stdout) if done.exit_code == 0 else {"rejected": 0}
+
+
+def test_before_the_first_pay_the_market_that_it_joined_is_asked(
+    folder: Path, server: Server, fake_market: FakeMarket, worker_key: PrivateKey, shared_child: None
+) -> None:
+    fake_market.most = 0
+    signals = Signals()
+    settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0)  # type: ignore[arg-type]
+    worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, StringIO()), signals))
+    worker.start()
+
+    def asked() -> list[str]:
+        done = CliRunner().invoke(app, ["worker", "top", "--data", str(folder), "--json"])
+        told = json.loads(done.stdout) if done.exit_code == 0 else {"markets": []}
+        assert told.get("accepted", 0) == 0
+        return [one["market"] for one in told["markets"]]
+
+    until(lambda: asked() == [server.url])
+    signals.leave()
+    worker.join(60)
 
 
 def test_a_running_worker_is_shown_with_all_it_earned_and_does(
@@ -188,7 +210,7 @@ def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Work
 
 def test_a_worker_that_stopped_is_still_shown(working: Working, server: Server) -> None:
     before = shown(working.folder, server)
-    server.stop()
+    server.__exit__()
     with durable.lock(working.folder / "another"):
         assert durable.in_use(working.folder / "another")
     assert not durable.in_use(working.folder / "another")
@@ -205,22 +227,16 @@ def test_a_folder_without_a_worker_is_said_and_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_look_does_not_keep_a_worker_out(tmp_path: Path) -> None:
+def test_a_look_does_not_keep_a_worker_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look holds the lock for a moment; the worker that starts then waits for it."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.is_set():
-            durable.in_use(tmp_path)
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        for _ in range(20):
-            durable.lock(tmp_path).close()
-    finally:
-        over.set()
-        looking.join()
+    durable.lock(tmp_path).close()
+    with (tmp_path / durable.LOCK).open("rb") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        monkeypatch.setattr(durable, "time", SimpleNamespace(sleep=lambda _seconds: look.close()))
+        durable.lock(tmp_path).close()
+        assert look.closed, "it has waited"
+    assert not durable.in_use(tmp_path)
+    durable.lock(tmp_path).close()
 
 
 @pytest.fixture(scope="module")

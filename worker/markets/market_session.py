@@ -70,6 +70,7 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
     consent = consents.fitting(settings.consents, facts, key.address, shared.payout)
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
     chain_view = _chain_view(settings, facts, key.address, shared.journal)
+    known_chains.join(settings.data, market.origin, facts.chain_id)
     cache = Cache(settings.downloads, settings.max_disk)
     fetcher = Fetcher(
         cache, market.origin, settings.max_download, bearer=market.bearer, stores=settings.stores, named=named

@@ -1,11 +1,18 @@
-"""The chains that this worker was paid on, kept on disk, so that its money can be redeemed without the market."""
+"""The chains that this worker was paid on, kept on disk, so that its money can be redeemed without the market.
 
+Beside them, the markets that it joined: whoever looks at its folder before the first pay finds them by that alone.
+"""
+
+import json
 from pathlib import Path
+from typing import Final
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker import durable
+
+MARKETS: Final = "markets.json"
 
 
 def keep(folder: Path, facts: ChainFacts) -> None:
@@ -24,6 +31,20 @@ def kept(folder: Path) -> list[ChainFacts]:
     """Returns all of them, ordered by instance."""
     files = sorted((folder / "chains").glob("*.json"))
     return [ChainFacts.model_validate_json(path.read_bytes()) for path in files]
+
+
+def join(folder: Path, market: str, chain_id: int) -> None:
+    """Notes that the worker of the folder joined this market, an address, which pays on this chain."""
+    before = markets(folder)
+    if before.get(market) != chain_id:
+        durable.write(folder / MARKETS, json.dumps({**before, market: chain_id}, indent=1).encode(), synced=False)
+
+
+def markets(folder: Path) -> dict[str, int]:
+    """Returns the joined markets' addresses, with the chain that each pays on."""
+    path = folder / MARKETS
+    joined: dict[str, int] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return joined
 
 
 def _path(folder: Path, instance: Hash) -> Path:

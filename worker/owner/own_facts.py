@@ -104,9 +104,13 @@ class OwnFolder:
         return AccountStore(self._folder / BOOK).accounts
 
     def markets(self) -> dict[str, int]:
-        """Returns the addresses of the markets that sent each job's newest verdict, with the chain that it pays on."""
+        """Returns the addresses of the markets that sent each job's newest verdict, with the chain that it pays on.
+
+        Before the first verdict these are the markets that the worker joined.
+        """
         newest = [(account, last(self._file(account))) for account in self.accounts]
-        return {record.market: account.chain_id for account, record in newest if record is not None}
+        paid = {record.market: account.chain_id for account, record in newest if record is not None}
+        return paid or known_chains.markets(self._folder)
 
     def look(self, now: float) -> OwnFacts:
         """Reads what is there at `now`, in Unix seconds."""
