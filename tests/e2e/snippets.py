@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import httpx
 
 from gradmarket.contracts.local import LocalChain
 from tests.ops.served import until
+from tests.processes import free_port
 
 BLOCK: Final = re.compile(r"^```(sh|python)\n(.*?)^```", re.S | re.M)
 STAYS: Final = ("gradmarket serve", "gradmarket worker run", "gradmarket auditor run")
@@ -26,9 +26,7 @@ class Reader:
     """Somebody who follows a page in an empty folder; the port of the examples is another one here."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = str(free.getsockname()[1])
+        self.port = str(free_port())
         programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._folder, self._ending = folder, ExitStack()
         self._environment = {**os.environ, "PATH": programs, "GRADMARKET_PORT": self.port, **environment}
@@ -60,13 +58,13 @@ class Reader:
             process = subprocess.Popen(line.split(), cwd=self._folder, env=self._environment, stdout=log, stderr=log)
         try:
             if line.startswith("gradmarket serve"):
-                until(self._answers, 60)
+                until(self._answers, 180)
             elif line.startswith("gradmarket worker run"):
-                until((self._folder / line.split()[-1] / "wallet.key").is_file, 60)
+                until((self._folder / line.split()[-1] / "wallet.key").is_file, 180)
             yield
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(90)
+            process.wait(180)
 
     def _answers(self) -> bool:
         try:

@@ -14,7 +14,8 @@ import pytest
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.local import LocalChain
 from tests.databases import Postgres
-from tests.e2e.cluster import Cluster, Process, free_port, told, wait_for
+from tests.e2e.cluster import Cluster, Process, told, wait_for
+from tests.processes import free_port
 
 JOB: dict[str, Any] = {
     "name": "in parts",
@@ -45,7 +46,7 @@ def cluster(tmp_path: Path, postgres: Postgres, anvil: LocalChain, deployment: D
     postgres.drop(database)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_processes_that_merge_in_parts_are_killed_and_the_digest_is_that_of_one(cluster: Cluster) -> None:
     cluster.redis()
     port = free_port()

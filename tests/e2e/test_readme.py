@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from gradmarket.contracts.local import LocalChain
+from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
@@ -45,7 +45,7 @@ def test_every_folder_of_tests_is_in_one_lane() -> None:
 
 
 def test_the_script_that_hires_is_the_one_that_trains_alone_but_for_ten_lines() -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=280)
     assert float(done.stdout) < 1.5
     alone, hired = ([line for line in script.splitlines() if line.strip()] for script in (ALONE, HIRED))
     assert len([line for line in hired if line not in alone]) <= 10
@@ -59,11 +59,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_by_hand_and_with_curl_alone(folder: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "GRADMARKET_PORT": port}
 
     def run(script: str) -> str:
@@ -81,7 +79,7 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(180)
 
     try:
         with running(SERVE.strip()):
@@ -110,7 +108,7 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
 
 
 def _wait_for_health(url: str) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
             if httpx.get(url).status_code == 200:

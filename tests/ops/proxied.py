@@ -19,8 +19,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.processes import free_port
+
 SAMPLE = Path(__file__).parents[2] / "docker" / "nginx.conf"
-START_S = 20.0
+START_S = 60.0
 INSIDE = "/inside/blobs/"
 
 
@@ -68,7 +70,7 @@ def proxied(folder: Path, service: str, blobs: Path, changed: dict[str, str] | N
     """nginx before the service at this address, ended with the block. AssertionError if it does not start."""
     folder.mkdir()
     folder.chmod(0o755)
-    ports = _free_port(), _free_port()
+    ports = free_port(), free_port()
     _certify(folder)
     file = folder / "nginx.conf"
     file.write_text("daemon off;\n" + _user() + configuration(folder, httpx.URL(service), blobs, ports, changed or {}))
@@ -101,12 +103,6 @@ def _started(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             time.sleep(0.02)
         else:
             return
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _certify(folder: Path) -> None:
