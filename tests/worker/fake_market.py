@@ -457,11 +457,8 @@ class Server:
         self._thread.start()
         while not self._server.started:
             time.sleep(0.01)
+        self.port = int(self._server.servers[0].sockets[0].getsockname()[1])
         return self
-
-    @property
-    def port(self) -> int:
-        return int(self._server.servers[0].sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:

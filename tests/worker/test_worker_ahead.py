@@ -24,7 +24,7 @@ class Loads:
     def __call__(self, name: str) -> Callable[[], str]:
         def load() -> str:
             self.by.setdefault(name, []).append(threading.current_thread().name)
-            self.gate.wait(5)
+            self.gate.wait(60)
             if name in self.broken:
                 self.broken.discard(name)
                 raise DownloadFailed(name)
@@ -34,7 +34,7 @@ class Loads:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.005)

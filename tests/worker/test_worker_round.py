@@ -105,16 +105,18 @@ Working = Callable[..., list[dict[str, Any]]]
 def working(tmp_path: Path, anvil: LocalChain, shared_child: None) -> Working:
     """Runs a worker until `enough` of what it said, or is told; what it said."""
 
-    def work(enough: Callable[[list[dict[str, Any]]], bool], leave_s: float = 10, **given: Any) -> list[dict[str, Any]]:
+    def work(
+        enough: Callable[[list[dict[str, Any]]], bool], leave_s: float = 100, **given: Any
+    ) -> list[dict[str, Any]]:
         signals, said = Signals(), StringIO()
         settings = WorkerSettings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=leave_s, **given)  # type: ignore[arg-type]
         worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
         worker.start()
-        end = time.monotonic() + 40
+        end = time.monotonic() + 120
         while worker.is_alive() and not enough(_lines(said)) and time.monotonic() < end:
             time.sleep(0.05)
         signals.leave()
-        worker.join(40)
+        worker.join(120)
         return _lines(said)
 
     return work
