@@ -37,7 +37,7 @@ def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -
     start = threading.Barrier(len(offices))
 
     def work(chain_worker: ChainWorker) -> int:
-        start.wait(10)
+        start.wait(60)
         steps = 0
         for _ in range(20):
             steps += chain_worker.step()

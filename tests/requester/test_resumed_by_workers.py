@@ -199,10 +199,10 @@ def test_a_worker_that_is_killed_in_the_middle_goes_on_after_its_start(door: Doo
     relay.less = [(5, 3 * PIECE)]
     command = [sys.executable, "-c", WORKER, relay.url, str(tmp_path), door.headers()["Authorization"], str(PIECE)]
     with subprocess.Popen(command) as worker:
-        assert relay.held.wait(60)
+        assert relay.held.wait(120)
         worker.kill()
     until(lambda: not door.busy())
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=120)
     relay.close()
     assert relay.starts == [0, 3 * PIECE]
     assert door.market.replica(door.asked).state == ReplicaState.PAYABLE

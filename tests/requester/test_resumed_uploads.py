@@ -20,6 +20,7 @@ from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.exchange import direct_upload
 from gradmarket.requester.exchange.upload_grant import UploadClaim
+from gradmarket.requester.exchange.upload_pace import UploadPace
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened, until
 
@@ -247,9 +248,22 @@ def test_who_stops_in_the_middle_is_struck_when_the_time_that_it_was_given_is_ov
     assert refusals(door.send(2 * PIECE)) == ["too_late"]
 
 
-def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door) -> None:
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes for which the service has looked, when they came, whether the deadline is put off."""
+    came, told = UploadPace.came, list[int]()
+
+    def noted(pace: UploadPace, length: int) -> None:
+        came(pace, length)
+        told.append(length)
+
+    monkeypatch.setattr(UploadPace, "came", noted)
+    return told
+
+
+def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door, looked: list[int]) -> None:
     with door.sending(0, sent_bytes(len(door.payload), PIECE)) as connection:
-        until(lambda: door.received() == PIECE)
+        until(lambda: door.received() == sum(looked) == PIECE)
         door.market.clock.now += 11
         door.market.drive()
         assert door.market.replica(door.asked).state == ReplicaState.WITHHELD
@@ -259,10 +273,10 @@ def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door
     assert door.market.earned() == {}
 
 
-def test_who_is_so_slow_that_it_could_never_end_gets_no_longer(door: Door) -> None:
+def test_who_is_so_slow_that_it_could_never_end_gets_no_longer(door: Door, looked: list[int]) -> None:
     before = door.market.task().due_at
     with door.sending(0, sent_bytes(len(door.payload), PIECE)):
-        until(lambda: door.received() == PIECE)
+        until(lambda: door.received() == sum(looked) == PIECE)
         assert door.market.task().due_at == before
     door.market.clock.now += 11
     door.market.drive()

@@ -49,7 +49,7 @@ def sending(market: MarketFixture, body: bytes, less: int) -> Iterator[socket.so
     with served(market) as url:
         place = httpx.URL(url)
         head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Connection: close"]
-        with socket.create_connection((place.host, place.port or 80), timeout=20) as connection:
+        with socket.create_connection((place.host, place.port or 80), timeout=60) as connection:
             connection.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode())
             connection.sendall(body[: len(body) - less])
             yield connection

@@ -66,7 +66,7 @@ class Door:
 
     def send(self, start: int, payload: bytes | None = None, worker: SimWorker | None = None) -> httpx.Response:
         return httpx.post(
-            f"{self.url}/v1/work/answers", content=self.body(start, payload), headers=self.headers(worker), timeout=20
+            f"{self.url}/v1/work/answers", content=self.body(start, payload), headers=self.headers(worker), timeout=60
         )
 
     @contextmanager
@@ -74,7 +74,7 @@ class Door:
         """A connection on which all but the last `less` bytes of the body are sent; it breaks at the end."""
         body, place = self.body(start, payload), httpx.URL(self.url)
         head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: {self.headers()['Authorization']}"]
-        with socket.create_connection((place.host, place.port or 80), timeout=20) as connection:
+        with socket.create_connection((place.host, place.port or 80), timeout=60) as connection:
             connection.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode())
             connection.sendall(body[: len(body) - less])
             yield connection
@@ -109,7 +109,7 @@ class _Looked(Exception):
     """Nothing is written, and all is kept."""
 
 
-def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
