@@ -171,7 +171,9 @@ def test_what_a_job_waits_for_is_read_on_a_phone_without_scrolling(market: Watch
     shown.goto(market.url)
     reason = shown.locator("td[data-label='Waits for']").first
     expect(reason).to_be_visible(timeout=60_000)
-    reason.evaluate("cell => { cell.textContent = 'the escrow does not cover another round: fund the job. '.repeat(4) }")
+    reason.evaluate(
+        "cell => { cell.textContent = 'the escrow does not cover another round: fund the job. '.repeat(4) }"
+    )
     assert reason.evaluate("cell => cell.getBoundingClientRect().right") <= 390
     assert reason.evaluate("cell => getComputedStyle(cell, '::before').content") == '"Waits for: "'
     context.close()
