@@ -45,7 +45,7 @@ class Cache:
         """
         path = self.path(digest)
         try:
-            data = _mapped(path)
+            data = mapped(path)
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -109,7 +109,7 @@ class Cache:
 
     def keep(self, digest: Digest) -> memoryview:
         """Renames the finished and checked `.part` file to its final name; returns its bytes, mapped."""
-        data = _mapped(self.part(digest))
+        data = mapped(self.part(digest))
         self.part(digest).replace(self.path(digest))
         return data
 
@@ -140,7 +140,7 @@ class Cache:
         return False
 
 
-def _mapped(path: Path) -> memoryview:
+def mapped(path: Path) -> memoryview:
     """Returns the file's bytes without copying them. Raises FileNotFoundError."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:

@@ -7,6 +7,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from gradmarket.compute.cache import mapped
 from gradmarket.market import framing
 from gradmarket.market.wire import PayloadPart
 
@@ -71,16 +72,17 @@ class Payload:
                 yield chunk
 
     def chunks(self) -> Iterator[bytes]:
-        """Yields what follows the request: the bytes, or from `start` on each piece after its digest."""
-        with self.open() as file:
-            if self.start is None:
-                while chunk := file.read(CHUNK):
-                    yield chunk
-                return
-            file.seek(self.start)
-            while piece := file.read(framing.PIECE):
+        """Yields what follows the request: the bytes, or from `start` on each piece after its digest.
+
+        They are views of the file: to copy them into new memory takes as long as to hash them.
+        """
+        data, size = mapped(self.path), CHUNK if self.start is None else framing.PIECE
+        for begin in range(self.start or 0, len(data), size):
+            piece = cast(bytes, data[begin : begin + size])
+            self.leaves()
+            if self.start is not None:
                 yield framing.piece_digest(piece)
-                yield piece
+            yield piece
 
 
 @dataclass(frozen=True)
