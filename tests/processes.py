@@ -1,4 +1,4 @@
-"""What a test asks of processes that it does not own, and a port for those that it starts."""
+"""What a test asks of processes and connections that it does not own, and a port for a process that it starts."""
 
 import socket
 from contextlib import suppress
@@ -10,12 +10,26 @@ FREE: Final = range(12_000, 32_000)
 """Below the ports that Linux gives to whoever connects, which could take a free one before it is listened at."""
 
 
+ESTABLISHED: Final = "01"
+"""As the kernel lists the state of a connection."""
+
+
 def free_port() -> int:
     """Returns a port of the loopback that nobody has, nor gets while nobody listens there."""
     while True:
         with suppress(OSError), socket.socket() as held:
             held.bind(("127.0.0.1", SystemRandom().choice(FREE)))
             return int(held.getsockname()[1])
+
+
+def let_go(made: socket.socket) -> bool:
+    """Returns whether the other end of this connection, on this machine, has closed it; nothing is read from it."""
+    try:
+        ours, theirs = (f":{port:04X}" for port in (made.getsockname()[1], made.getpeername()[1]))
+    except OSError:  # it was reset
+        return True
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines())
+    return not any(row[1].endswith(theirs) and row[2].endswith(ours) and row[3] == ESTABLISHED for row in rows)
 
 
 def is_running(pid: int) -> bool:

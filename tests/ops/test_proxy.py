@@ -20,16 +20,17 @@ from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.ops.proxied import INSIDE, SAMPLE, Proxy, program, proxied
+from tests.processes import let_go
 
 pytestmark = pytest.mark.skipif(program() is None, reason="nginx is not here: apt-get install nginx-light")
 
 BURST = 20
 CONNECTIONS = 8
-LET_GO_S = 8.0
+LET_GO_S = 40.0
 QUICK = {
-    "client_header_timeout 10s": "client_header_timeout 1s",
-    "client_body_timeout 30s": "client_body_timeout 1s",
-    "send_timeout 30s": "send_timeout 1s",
+    "client_header_timeout 10s": "client_header_timeout 2s",
+    "client_body_timeout 30s": "client_body_timeout 2s",
+    "send_timeout 30s": "send_timeout 2s",
     "limit_conn connections 256": f"limit_conn connections {CONNECTIONS}",
 }
 JOB = {
@@ -50,7 +51,7 @@ addresses = (f"127.0.{number // 200 + 1}.{number % 200 + 1}" for number in count
 def service(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data = tmp_path_factory.mktemp("proxied")
     deployments.write(deployment, data / "deployment.json")
-    limits = {"header_s": 1.0, "silence_s": 1.0, "body_s": 1.0, "refused_s": 0.0, "address_connections": CONNECTIONS}
+    limits = {"header_s": 2.0, "silence_s": 2.0, "body_s": 2.0, "refused_s": 0.0, "address_connections": CONNECTIONS}
     strangers = {"stranger_rate": 0.01, "stranger_burst": BURST, "unlimited": frozenset()}
     trusted = {"trusted_proxies": frozenset({ip_network("127.0.0.1/32")}), "proxy_blobs": INSIDE}
     with serving(RequesterSettings(data=data, rpc=anvil.url, **limits, **strangers, **trusted)) as made:
@@ -130,7 +131,10 @@ def test_an_answer_that_nobody_reads_is_let_go(form: Form, service: Service) -> 
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         ask = f"GET /v1/blobs/{digest} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.token}\r\n\r\n"
         made.sendall(ask.encode())
-        time.sleep(3)
+        until = time.monotonic() + LET_GO_S
+        while not let_go(made):
+            assert time.monotonic() < until
+            time.sleep(0.02)
         assert len(end(made)) < len(data)
 
 
@@ -144,17 +148,21 @@ def test_two_hundred_slow_clients_keep_nobody_waiting(form: Form) -> None:
 
 
 def test_an_address_holds_so_many_connections_and_no_more(form: Form) -> None:
-    host = next(addresses)
+    """One more is refused while they last; on a busy machine they may be let go before it comes."""
+    assert any(refused_beside_slow_ones(form, next(addresses)) for _ in range(10))
+
+
+def refused_beside_slow_ones(form: Form, host: str) -> bool:
     with ExitStack() as stack:
         for _ in range(CONNECTIONS):
             stack.enter_context(form.connected(host)).sendall(SLOW_BODY)
         time.sleep(0.2)
         with form.client(host=host) as same, form.client() as other:
-            try:
-                assert same.get("/v1/health").status_code == 429
-            except httpx.TransportError:
-                assert form.url  # alone it closes the connection
             assert other.get("/v1/health").status_code == 200
+            try:
+                return same.get("/v1/health").status_code == 429
+            except httpx.TransportError:
+                return True  # alone it closes the connection
 
 
 @pytest.mark.parametrize("forged", [False, True])
