@@ -1,6 +1,7 @@
 """One warm runner for the documents that are run."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,5 +11,5 @@ from gradmarket.runner import Runner
 
 @pytest.fixture(scope="session")
 def runner() -> Iterator[Runner]:
-    with Runner(settings()) as started:
+    with Runner(replace(settings(), seconds=60.0)) as started:
         yield started

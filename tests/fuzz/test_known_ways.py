@@ -246,7 +246,7 @@ def test_statistics_that_contradict_each_other_do_not_end_the_process() -> None:
     for field in sizes.value:
         if field.kind == thrift.LIST:
             field.value.append(field.value[0])
-    with Reader(RunnerSettings(memory_bytes=2**29, seconds=20.0)) as reader:
+    with Reader(RunnerSettings(memory_bytes=2**29, seconds=60.0)) as reader:
         with suppress(TensorsRefused):
             reader.read("parquet", with_footer(pages, footer), {"x": ((3, 1), "int64")})
         before = reader.pid

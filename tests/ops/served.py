@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-START_S = 60.0
+START_S = 180.0
 
 
 class Served:
@@ -43,7 +43,7 @@ class Served:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def _answers(made: Served) -> bool:
         return False
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0, pause_s: float = 0.02) -> None:
+def until(condition: Callable[[], object], seconds: float = 120.0, pause_s: float = 0.02) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came"

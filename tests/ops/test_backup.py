@@ -69,13 +69,14 @@ def rounds(service: Served, job: str) -> int:
     return len(service.http().get(f"/v1/jobs/{job}/rounds?limit=500").json()["items"])
 
 
+@pytest.mark.timeout(900)
 def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalChain, tmp_path: Path) -> None:
     with served(tmp_path / "data", own_anvil.url, SLOWLY) as service, worker(service, tmp_path / "first"):
         job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]
-        until(lambda: rounds(service, job) > 2, 60, 0.2)
+        until(lambda: rounds(service, job) > 2, 240, 0.2)
         assert "kept in backup" in run("backup", tmp_path)
         copied = earned(tmp_path / "backup")
-        until(lambda: told(service, job)["costs"]["earned"] != str(copied), 60, 0.2)
+        until(lambda: told(service, job)["costs"]["earned"] != str(copied), 240, 0.2)
         service.process.send_signal(signal.SIGKILL)
         service.process.wait()
     shutil.rmtree(tmp_path / "data")
@@ -84,9 +85,9 @@ def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalCh
     assert written("serve").strip() == "gradmarket serve --data restored"
     with served(tmp_path / "restored", own_anvil.url, SOON) as service, worker(service, tmp_path / "second"):
         assert int(told(service, job)["costs"]["earned"]) == copied
-        until(lambda: told(service, job)["state"] == "finished", 120, 0.2)
+        until(lambda: told(service, job)["state"] == "finished", 300, 0.2)
         ledger = Ledger(own_anvil.connect(), deployment.read(tmp_path / "restored" / "deployment.json"))
-        until(lambda: not differences(service, ledger, job), 30, 0.2)
+        until(lambda: not differences(service, ledger, job), 120, 0.2)
         assert rounds(service, job) == JOB["rounds"]
 
 

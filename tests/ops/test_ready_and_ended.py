@@ -77,7 +77,7 @@ def test_each_part_that_breaks_is_named_and_forgiven_when_it_is_back(service: Se
 def test_sigterm_answers_the_polls_ends_the_streams_and_lets_the_running_stage_finish(service: Served) -> None:
     worker = service.http(signed_in(service.url))
     answers: list[httpx.Response] = []
-    ask = {"determinism_class": "cpu", "capacity": 1, "wait_s": 30}
+    ask = {"determinism_class": "cpu", "capacity": 1, "wait_s": 50}
     poll = threading.Thread(target=lambda: answers.append(worker.post("/v1/work/poll", json=ask)))
     poll.start()
     requester = service.http(service.token)
@@ -88,8 +88,8 @@ def test_sigterm_answers_the_polls_ends_the_streams_and_lets_the_running_stage_f
     job = requester.post("/v1/jobs", json=JOB).json()["id"]
     until(lambda: service.said("stage begins", stage="publish", job=job))
     assert service.end() == 0, service.log.read_text()[-3000:]
-    poll.join(10)
-    follow.join(10)
+    poll.join(60)
+    follow.join(60)
     assert [answer.status_code for answer in answers] == [200, 200]
     assert len(service.said("stage ended", stage="publish", job=job)) == 1
     assert not service.said("stage failed")

@@ -22,7 +22,7 @@ EXPECTED: Expected = {"x": ((3, 4), "float32"), "good": ((3,), "bool")}
 
 @pytest.fixture(scope="module")
 def warm() -> Reader:
-    with Reader(RunnerSettings(memory_bytes=2**29, seconds=20.0)) as started:
+    with Reader(RunnerSettings(memory_bytes=2**29, seconds=60.0)) as started:
         yield started
 
 
@@ -83,7 +83,7 @@ def test_a_child_that_is_killed_is_replaced() -> None:
 @pytest.mark.parametrize("behaviour", ["noise", "a pickle", "deep", "an unknown error", "a crash", "odd truths"])
 def test_a_child_that_was_taken_over_gets_nothing_but_an_error(monkeypatch: pytest.MonkeyPatch, behaviour: str) -> None:
     monkeypatch.setattr(reader, "COMMAND", (sys.executable, str(STRANGE), behaviour))
-    with Reader(RunnerSettings(seconds=5.0)) as taken:
+    with Reader(RunnerSettings(seconds=60.0)) as taken:
         with pytest.raises(RunnerCrashed):
             taken.read("npz", format_of("npz").write(ARRAYS), EXPECTED)
         assert taken.pid is None

@@ -25,7 +25,7 @@ SEED = bytes(32)
 STRANGE = Path(__file__).with_name("strange_child.py")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
@@ -58,7 +58,7 @@ ONE = GradientStep(rows=1)
 
 
 def test_a_child_that_is_late_or_killed_is_followed_by_another(mlp: Published, digits: Arrays) -> None:
-    with Runner(RunnerSettings(seconds=3.0, memory_bytes=2**36)) as runner:
+    with Runner(RunnerSettings(seconds=8.0, memory_bytes=2**36)) as runner:
         runner.load(encoded(endless()))
         first = child_of(runner)
         with pytest.raises(RunnerTimeout):
@@ -119,7 +119,7 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Runner]:
 
     def strange(behaviour: str) -> Runner:
         monkeypatch.setattr(process, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
-        taken = Runner(RunnerSettings(seconds=5.0))
+        taken = Runner(RunnerSettings(seconds=60.0))
         taken.turn("", publishes=True)
         return taken
 
