@@ -124,7 +124,7 @@ def _case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase |
     live = [row for row in workers.earners(reader, job, now) if able is None or row.determinism_class in able]
     here = [worker.address for worker in live if workers.serves(worker, job.id)]
     theirs = sorted({*here, *newcomers.next_covered(reader, job, now)})
-    standings = workers.standings(reader, job, theirs)
+    standings = workers.standings_of(reader, job, theirs)
     needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
     return _case_of(job, needs)
 

@@ -58,6 +58,7 @@ def _hear(context: Context, polls: Sequence[Poll]) -> tuple[list[PollAnswer], li
         late = acceptance.book(context, work, own, locked_accounts, deliveries) if deliveries else {}
         for poll in polls:
             _ask(intake, held[poll.worker], poll, now)
+        work.write_alike(intake.workers.values(), "seen_at", "capacity", "asking_until")
         _stay(work, intake)
         work.flush()
         answers = outbox.told(context, work, polls, held, now)

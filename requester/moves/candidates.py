@@ -1,6 +1,6 @@
 """Who may be drawn for a job's tasks, and the class that a job settles on. The rule is market.rules.assignment."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,15 +19,20 @@ SAMPLE = 8
 """How many workers to look at per member of a quorum before looking at all of them."""
 
 
-def settle_class(work: Work, job: Job, mixable: Mixable, now: float) -> bool:
+def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Sequence[Worker]) -> bool:
     """Returns whether the job has a determinism class; sets it to the class with the most separate workers.
 
     Workers that delivered before decide if there are enough of them, so that made-up identities of another class cannot
     exclude the real ones. The job keeps its class while those of it and of comparable classes have a quorum of separate
     ones. Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well.
+    Those that ask are looked at first: they are at hand.
     """
     spec = jobs.spec(job)
     beside = assignment.comparable(job.determinism_class or "", mixable)
+    if job.determinism_class is not None and spec.private is None:
+        at_hand = [worker for worker in asking if _decides(worker, job, beside)]
+        if _separate(at_hand, spec.separation, mixable)[1] >= spec.plan().quorum:
+            return True
     for known in (True, False):
         own = partial(workers.deciding, work, job, now, beside, known)
         if job.determinism_class is not None and _quorum(own, spec, mixable):
@@ -37,6 +42,12 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float) -> bool:
             job.determinism_class = leading
             return True
     return job.determinism_class is not None
+
+
+def _decides(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:
+    """Whether a worker that may get a lease of the job delivered before, is of these classes, and content with it."""
+    content = workers.serves(worker, job.id) and workers.asks_of(worker, job) <= job.price
+    return content and worker.accepted_at is not None and (beside is None or worker.determinism_class in beside)
 
 
 def _quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, mixable: Mixable) -> bool:

@@ -30,13 +30,15 @@ def draw(context: Context, work: Work, job: Job, now: float) -> float | None:
     Requests another draw where some tasks stay open then. The caller has locked the draw and the job.
     """
     mixable = ballots.mixable(work, job)
-    if not settle_class(work, job, mixable, now):
+    before = job.determinism_class
+    asking, others = workers.asking(work, job, mixable, now)
+    if not settle_class(work, job, mixable, now, asking):
         return context.settings.sweep_s
-    asking = workers.asking(work, job, now)
     if not asking:
         return _short_of_money(context, work, job, now)
+    if job.determinism_class != before:
+        others = workers.idle_elsewhere(work, job, mixable, now)
     pool = CandidatePool(work, job, workers.candidates(work, job, asking, now), mixable, now)
-    others = workers.idle_elsewhere(work, job, mixable, now)
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
         waiting = tasks.open_ones(work, job.id, most)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import and_, select
+from sqlalchemy.orm import defer
 
 from gradmarket.market.terms import Hash, ReplicaState
 from gradmarket.requester.store.among import among
@@ -122,14 +123,16 @@ class OwnReplica:
 
 
 def own_replicas(reader: RowReader, replicas: Sequence[str]) -> Mapping[str, OwnReplica]:
-    """Returns the replicas that exist by their ids, without a lock; one job is read once, its spec is large."""
+    """Returns the replicas that exist by their ids, without a lock; a job's spec, which is large, if it is read."""
     rows = reader.session.execute(_WHOLE, {"replicas": replicas}).all()
-    return {row.id: OwnReplica(row, task, reader.get_one(Job, row.job_id), wave) for row, task, wave in rows}
+    return {row.id: OwnReplica(row, task, job, wave) for row, task, job, wave in rows}
 
 
 _WHOLE: Final = (
-    select(Replica, Task, Wave)
+    select(Replica, Task, Job, Wave)
+    .options(defer(Job.spec))
     .join(Task, Task.id == Replica.task_id)
+    .join(Job, Job.id == Replica.job_id)
     .outerjoin(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
     .where(among(Replica.id, "replicas"))
 )

@@ -47,9 +47,14 @@ def addressed(reader: RowReader) -> Sequence[Address]:
 
 
 def accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[Account, int | None]]:
-    """Returns the accounts of these jobs and workers, and of their other pairs, with the contract's numbers of jobs."""
-    if not keys:
-        return []
+    """Returns the accounts of these jobs and workers, and of their other pairs, with the contract's numbers of jobs.
+
+    Asks for none that the transaction has read, as those that it pays.
+    """
+    pairs = [(reader.known(Account, key), reader.known(Job, key[0])) for key in keys]
+    read = [(account, job.chain_job) for account, job in pairs if account is not None and job is not None]
+    if len(read) == len(keys):
+        return read
     jobs, workers = zip(*keys, strict=True)
     return [(row, number) for row, number in reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers})]
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Table, bindparam, func, insert, select
+from sqlalchemy.orm.attributes import flag_modified
 
 from gradmarket.requester.store.among import Texts
 from gradmarket.requester.store.session import MovingSession, Sessions, is_shared
@@ -35,6 +36,11 @@ class RowReader:
     def get(self, table: type[Entity], key: Any) -> Entity | None:
         """Returns the row, from the transaction's rows where it is among them; None where there is none."""
         return self.session.get(table, key)
+
+    def known(self, table: type[Entity], key: Any) -> Entity | None:
+        """Returns the row where the transaction has read it already."""
+        row: Entity | None = self.session.identity_map.get(self.session.identity_key(table, key))
+        return row
 
     def get_one(self, table: type[Entity], key: Any) -> Entity:
         """Like `get`; raises NoResultFound where there is none."""
@@ -64,6 +70,13 @@ class Work(RowReader):
     def flush(self) -> None:
         """Writes what changed by now; queries do so too, before they read."""
         self.session.flush()
+
+    def write_alike(self, rows: Iterable[Base], *names: str) -> None:
+        """Has those of the rows that changed write these columns, too: rows that write the same share a statement."""
+        for row in rows:
+            if self.session.is_modified(row):
+                for name in names:
+                    flag_modified(row, name)
 
     def refresh(self, row: Base) -> None:
         self.session.refresh(row)

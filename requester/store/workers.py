@@ -137,12 +137,14 @@ def asks_of(worker: Worker, job: Job) -> Units:
     return Units(max(worker.least_price, worker.least_prices.get(job.id, 0)))
 
 
-def asking(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
-    """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it."""
-    return reader.session.scalars(_ASKING, asked_of(job, now)).all()
+def asking(reader: RowReader, job: Job, mixable: Mixable, now: float) -> tuple[list[Worker], int]:
+    """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it.
 
-
-_ASKING: Final = select(Worker).where(*ASKING_NOW, COVERED)
+    With them, where there are any, what `idle_elsewhere` counts.
+    """
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    rows = reader.session.execute(_ASKING, asked_of(job, now, beside)).all()
+    return [worker for worker, _silent in rows], rows[0][1] if rows else 0
 
 
 def idle_elsewhere(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
@@ -155,50 +157,43 @@ def idle_elsewhere(reader: RowReader, job: Job, mixable: Mixable, now: float) ->
 
 
 _SILENT: Final = PRESENT.where(~ASKS, COVERED, ~BUSY).with_only_columns(func.count())
+_ASKING: Final = select(Worker, _SILENT.correlate(None).scalar_subquery()).where(*ASKING_NOW, COVERED)
 
 
-def at_stake(reader: RowReader, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:
-    """Returns what each worker's open replicas may still earn at their rounds' prices; for all workers or for some."""
-    statement = _AT_STAKE if workers is None else _AT_STAKE_AMONG
-    rows = reader.session.execute(statement, {"job": job_id, "workers": workers or ()})
-    return {worker: Units(int(units)) for worker, units in rows}
+def standings(reader: RowReader, job: Job) -> dict[str, AccountStanding]:
+    """Returns every worker's money in the job; open replicas with all that they may add."""
+    stakes = dict(reader.session.execute(_AT_STAKE, {"job": job.id}).all())
+    rows = reader.session.execute(_ACCOUNTS, {"job": job.id})
+    return {row.worker: _standing(job, row, stakes.get(row.worker)) for row in rows}
 
 
-_AT_STAKE: Final = (
-    select(Replica.worker, func.sum(Round.price))
-    .join(Task, Task.id == Replica.task_id)
-    .join(Round, and_(Round.job_id == Task.job_id, Round.number == Task.round))
-    .where(Replica.job_id == bindparam("job"), Replica.state.in_(IN_FLIGHT))
-    .group_by(Replica.worker)
-)
-_AT_STAKE_AMONG: Final = _AT_STAKE.where(among(Replica.worker, "workers"), Replica.heard.is_(False))
+def standings_of(reader: RowReader, job: Job, workers: Collection[str]) -> dict[str, AccountStanding]:
+    """Returns the same of some workers."""
+    return {row.worker: _standing(job, row, row.stake) for row in _accounts_of(reader, job, workers)}
 
 
-def standings(reader: RowReader, job: Job, workers: Collection[str] | None = None) -> dict[str, AccountStanding]:
-    """Returns every worker's money in the job, or that of some workers; open replicas with all that they may add."""
-    stakes, nothing, covered = at_stake(reader, job.id, workers), Units(0), jobs.covered(job)
-    statement = _ACCOUNTS if workers is None else _ACCOUNTS_AMONG
-    return {
-        account.worker: AccountStanding(
-            Units(account.reserved),
-            Units(account.earned),
-            Units(stakes.get(account.worker, nothing) * covered // (job.price or 1)),
-        )
-        for account in reader.session.execute(statement, {"job": job.id, "workers": workers or ()})
-    }
+def _standing(job: Job, row: Any, stake: Any) -> AccountStanding:
+    """`stake`: what the worker's open replicas may still earn at their rounds' prices."""
+    added = int(stake or 0) * jobs.covered(job) // (job.price or 1)
+    return AccountStanding(Units(row.reserved), Units(row.earned), Units(added))
+
+
+def _accounts_of(reader: RowReader, job: Job, workers: Collection[str]) -> Sequence[Any]:
+    return reader.session.execute(_ACCOUNTS_AMONG, {"job": job.id, "workers": workers}).all()
 
 
 _ACCOUNTS: Final = select(Account.worker, Account.reserved, Account.earned).where(Account.job_id == bindparam("job"))
-_AMONG: Final = among(Account.worker, "workers")
-_ACCOUNTS_AMONG: Final = _ACCOUNTS.where(_AMONG)
-
-
-def _resting(reader: RowReader, job: Job, named: Collection[str], now: float) -> set[str]:
-    return set(reader.session.scalars(_RESTING, {"job": job.id, "workers": named, "now": now}))
-
-
-_RESTING: Final = select(Account.worker).where(
-    Account.job_id == bindparam("job"), _AMONG, Account.rests_until > bindparam("now")
+_OPEN: Final = (
+    select(func.sum(Round.price))
+    .select_from(Replica)
+    .join(Task, Task.id == Replica.task_id)
+    .join(Round, and_(Round.job_id == Task.job_id, Round.number == Task.round))
+    .where(Replica.job_id == bindparam("job"), Replica.state.in_(IN_FLIGHT))
+)
+_AT_STAKE: Final = _OPEN.with_only_columns(Replica.worker, func.sum(Round.price)).group_by(Replica.worker)
+_STAKE: Final = _OPEN.where(Replica.worker == Account.worker, Replica.heard.is_(False)).correlate(Account)
+_ACCOUNTS_AMONG: Final = _ACCOUNTS.add_columns(Account.rests_until, _STAKE.scalar_subquery().label("stake")).where(
+    among(Account.worker, "workers")
 )
 
 
@@ -220,7 +215,9 @@ def candidates(
     What an answer may be paid over its price is set aside: who is paid so takes one task in a draw.
     """
     named = [worker.address for worker in workers]
-    money, resting = standings(reader, job, named), _resting(reader, job, named, now)
+    accounts = _accounts_of(reader, job, named)
+    money = {row.worker: _standing(job, row, row.stake) for row in accounts}
+    resting = {row.worker for row in accounts if row.rests_until > now}
     nothing, taking_part = AccountStanding(Units(0), Units(0), Units(0)), holders.among_workers(reader, job, named)
     later = jobs.covered(job) - job.price
     return [
