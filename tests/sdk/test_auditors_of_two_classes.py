@@ -24,7 +24,7 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
 from gradmarket.requester.store.work import begin
 
-PATIENCE_S = 120.0
+PATIENCE_S = 250.0
 TASKS = 2
 """The other runs are taken for known: each costs two workers and two auditors a step."""
 

@@ -30,7 +30,7 @@ def example(name: str) -> dict[str, Any]:
 def test_a_character_model_by_local_steps_in_bf16_and_its_curve(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, market: Market
 ) -> None:
-    job = market.job(example("character")["main"](3, steps=5, replication=ALONE).id)
+    job = market.job(example("character")["main"](3, steps=5, replication=ALONE, seed=0).id)
     found, guess = (float(part.split()[-1]) for part in capsys.readouterr().out.splitlines()[-1].split(","))
     assert found < guess - 0.3
     job.plot().save(tmp_path / "curve.svg")
@@ -40,7 +40,7 @@ def test_a_character_model_by_local_steps_in_bf16_and_its_curve(
 
 def test_digits_by_an_mlp(tmp_path: Path, market: Market) -> None:
     spec = json.loads((EXAMPLES / "digits_mlp.json").read_text())
-    (tmp_path / "job.json").write_text(json.dumps(spec | {"rounds": 3, "replication": ALONE}))
+    (tmp_path / "job.json").write_text(json.dumps(spec | {"rounds": 3, "replication": ALONE, "seed": 0}))
     job = example("pictures")["posted"](str(tmp_path / "job.json"))
     assert market.job(job.id).metrics["accuracy"] > 0.3
 
@@ -59,7 +59,7 @@ def test_a_frozen_hugging_face_model_learns_by_its_low_rank_additions_alone(
     capsys: pytest.CaptureFixture[str], market: Market
 ) -> None:
     lora = example("lora")
-    job = market.job(lora["main"](3, depth=1, steps=60, replication=ALONE).id)
+    job = market.job(lora["main"](3, depth=1, steps=60, replication=ALONE, seed=0).id)
     found, before = (float(part.split()[-1]) for part in capsys.readouterr().out.splitlines()[-1].split(","))
     assert found < before - 0.5
     early, late = lora["Language"](1), lora["Language"](1)

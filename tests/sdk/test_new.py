@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -115,10 +116,11 @@ def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..
     with socket.create_server(("127.0.0.1", 0)) as silent:
         market = {"GRADMARKET_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         command = [sys.executable, str(written(kind) / "train.py")]
-        script = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | market)
+        heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # in the background they are ignored
+        script = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | market, preexec_fn=heeds)
         connection, _ = silent.accept()
         script.send_signal(signal.SIGINT)
-        _, said = script.communicate(timeout=120)
+        _, said = script.communicate(timeout=240)
         connection.close()
     assert said == "stopped: a job that was posted goes on, and `gradmarket job list` shows it\n"
 
