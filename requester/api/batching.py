@@ -1,6 +1,7 @@
 """Batches concurrent requests, so that one database transaction handles several of them."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,9 @@ GATHER_S: Final = 0.003
 LONGEST_GATHER_S: Final = 0.02
 """A transaction waits for further requests until none came for so many seconds, and this long at most: several cost
 hardly more than one, and those whose leases were drawn together come together."""
+NEWEST: Final = 8
+"""It waits no longer once as many wait as the largest of so many transactions had: with few workers, all are there.
+One in so many waits all the same, or it would never learn that more of them come now."""
 
 
 class Batcher(Generic[Question, Result]):
@@ -40,6 +44,11 @@ class Batcher(Generic[Question, Result]):
         self._free = lanes
         self._most = most
         self._gathering = False
+        self._begun = 0
+        self._sizes = deque[int](maxlen=NEWEST)
+        """Of the newest transactions."""
+        self._enough, self._all_here = most, asyncio.Event()
+        """How many are waited for, and whether so many wait."""
         self._waiting: list[tuple[Question, asyncio.Future[Result]]] = []
         self._lanes = set[asyncio.Task[None]]()
 
@@ -47,6 +56,8 @@ class Batcher(Generic[Question, Result]):
         """Returns the result of `act` for this request, or raises what `act` raised for it."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, answer))
+        if len(self._waiting) >= self._enough:
+            self._all_here.set()
         self._begin()
         return await answer
 
@@ -71,9 +82,20 @@ class Batcher(Generic[Question, Result]):
     async def _gathered(self) -> None:
         loop = asyncio.get_running_loop()
         before, until = 0, loop.time() + LONGEST_GATHER_S
-        while before < len(self._waiting) < self._most and loop.time() < until:
+        self._enough = self._expected()
+        self._all_here.clear()
+        while before < len(self._waiting) < self._enough and loop.time() < until:
             before = len(self._waiting)
-            await asyncio.sleep(GATHER_S)
+            ring = loop.call_later(GATHER_S, self._all_here.set)
+            await self._all_here.wait()
+            ring.cancel()
+            self._all_here.clear()
+        self._begun += 1
+        self._sizes.append(len(self._waiting))
+
+    def _expected(self) -> int:
+        learning = len(self._sizes) < NEWEST or self._begun % NEWEST == 0
+        return self._most if learning else min(self._most, max(self._sizes))
 
     async def _answer(self, asked: Sequence[tuple[Question, asyncio.Future[Result]]]) -> None:
         """Calls `act` for the requests. If it fails for several, calls it for each alone, so that only one fails."""

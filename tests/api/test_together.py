@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gradmarket.requester.api.batching import Batcher
+from gradmarket.requester.api.batching import NEWEST, Batcher
 
 
 class Doubler:
@@ -127,6 +127,28 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
 
     assert asyncio.run(three_at_once()) == [4, 8, 12]
     assert sorted(doubler.calls) == [[2, 4], [6]], "of two threads either may be the first"
+
+
+def test_who_always_come_in_pairs_wait_for_nobody_else_but_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 0.0)
+    doubler = Doubler()
+    doubler.may_go_on.set()
+
+    async def pairs() -> None:
+        together = Batcher(doubler, lanes=1)
+        for _ in range(NEWEST + 1):
+            await asyncio.gather(together.ask(2), together.ask(4))
+        monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 3600.0)
+        async with asyncio.timeout(60):
+            for _ in range(NEWEST - 1):
+                await asyncio.gather(together.ask(2), together.ask(4))
+        monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 1.0)
+        first = asyncio.gather(together.ask(2), together.ask(4))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, together.ask(6))
+
+    asyncio.run(pairs())
+    assert doubler.calls == [[2, 4]] * (2 * NEWEST) + [[2, 4, 6]], "the last one learnt that a third comes now"
 
 
 @pytest.mark.parametrize("longest", [60.0, 0.0])
