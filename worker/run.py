@@ -13,7 +13,7 @@ from gradmarket.compute.own_rows import OwnRows
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
-from gradmarket.worker import durable, wallet
+from gradmarket.worker import durable, memory, wallet
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.market_session import Shared, Wrap
 from gradmarket.worker.markets.scheduler import Scheduler
@@ -46,6 +46,7 @@ def run(
     Raises Untrusted if the only market is not what it says, after redeeming its vouchers; Conflict if another worker
     uses the folder; Refused if markets are to be discovered and no node is set.
     """
+    memory.keep_freed()
     journal = journal or Journal()
     if signals is None:
         signals = Signals()
