@@ -15,11 +15,15 @@ from hypothesis import HealthCheck, settings
 from gradmarket.contracts.deployment import Deployment, deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
+from gradmarket.demo import service as demo_service
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 
 settings.register_profile(
-    "tests", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "tests",
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile("deep", settings.get_profile("tests"), max_examples=1_000, stateful_step_count=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
@@ -29,6 +33,9 @@ os.environ |= {
     "OPENBLAS_NUM_THREADS": "1",
 }
 """Several of these processes share the cores, so each of them uses one."""
+
+demo_service.START_S = 240.0  # type: ignore[misc]
+"""Longer than a person would wait: on a busy machine a service may take ten times as long to start."""
 
 HERE = Path(__file__).parent
 LONGEST = (

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 
-def left_in(folder: Path, patience_s: float = 5.0) -> list[str]:
+def left_in(folder: Path, patience_s: float = 60.0) -> list[str]:
     """Command lines that name the folder; those that are just ending get `patience_s`."""
     until = time.monotonic() + patience_s
     while (found := _naming(str(folder))) and time.monotonic() < until:

@@ -16,7 +16,9 @@ from gradmarket.demo.demo_run import play
 from gradmarket.demo.spec import PRICE
 from tests.e2e.processes_left import left_in
 
-LIMIT_S = 240
+LIMIT_S = 400
+
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

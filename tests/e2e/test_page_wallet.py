@@ -180,7 +180,7 @@ def test_a_wallet_that_does_not_sign_is_told_why_and_nothing_is_sent(
     nonce = market.ledger.nonce(address_of(OWNER))
     with shown(browser, market, job, wallet) as page:
         fund(page)
-        expect(page.locator("#steered")).to_contain_text(told, timeout=30_000)
+        expect(page.locator("#steered")).to_contain_text(told, timeout=60_000)
     assert market.job(job)["state"] == "awaiting_funds"
     assert market.ledger.nonce(address_of(OWNER)) == nonce
 
