@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from sqlalchemy import select
+from sqlalchemy.orm import defer
 
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
@@ -48,6 +49,7 @@ def ready(reader: RowReader, _now: float) -> Sequence[str]:
 _UNCLOSED: Final = (
     select(Round, Job)
     .join(Job, Job.id == Round.job_id)
+    .options(defer(Job.spec))
     .where(Round.state.in_([RoundState.OPEN, RoundState.MERGING]), Job.state == JobState.RUNNING)
 )
 
@@ -217,9 +219,10 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
     Returns the seconds that the round waits for late tasks, or None if there is nothing to merge.
     """
     with context.begin() as work:
-        job, row = locked(work, Job, job_id), jobs.first_under_way(work, job_id)
-        if row is None or job.state != JobState.RUNNING:
+        job, rounds = locked(work, Job, job_id), jobs.rounds_now(work, job_id)
+        if not rounds.under_way or job.state != JobState.RUNNING:
             return None
+        row = rounds.under_way[0]
         if row.state == RoundState.OPEN:
             if not _may_merge(work, job, row):
                 return None

@@ -9,6 +9,7 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_fields import STALEST
+from gradmarket.market.job_parts import StopAtSpent
 from gradmarket.market.rules import overlap, stopping, stragglers
 from gradmarket.market.terms import Digest, RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
@@ -131,7 +132,9 @@ def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
     """Returns why the job is over after `row`, its newest merged round; empty where it is not."""
     if row is None:
         return ""
-    return stopping.reached(spec(job), row.number, row.metrics or {}, earned(reader, job.id) * int(job.unit))
+    limited = any(isinstance(rule, StopAtSpent) for rule in spec(job).stop)
+    spent = earned(reader, job.id) * int(job.unit) if limited else 0
+    return stopping.reached(spec(job), row.number, row.metrics or {}, spent)
 
 
 def latest_round(reader: RowReader, job_id: str) -> Round | None:

@@ -93,13 +93,20 @@ def move_now(connection: Connection, row: Row, new: StrEnum, values: Mapping[str
     """
     lifecycle.step(row.state, new)
     table = type(row)
-    same = [column == getattr(row, column.key) for column in _key(table)]
-    statement = update(cast(Table, table.__table__)).where(*same, table.state == row.state)
+    same = {f"own_{column.key}": getattr(row, column.key) for column in _key(table)} | {"was": row.state}
     # through the connection: the same statement through the session costs three times as much
-    moved = connection.execute(statement, {"state": new, **values}).rowcount == 1
+    statement = _move(table, ("state", *sorted(values)))
+    moved = connection.execute(statement, {**same, "state": new, **values}).rowcount == 1
     for name, value in {"state": new, **values}.items() if moved else ():
         set_committed_value(row, name, value)
     return moved
+
+
+@cache
+def _move(table: type[Row], names: tuple[str, ...]) -> Update:
+    same = [column == bindparam(f"own_{column.key}") for column in _key(table)]
+    moved = update(cast(Table, table.__table__)).where(*same, table.state == bindparam("was"))
+    return moved.values({name: bindparam(name) for name in names})
 
 
 def _key(table: type[Row]) -> list[InstrumentedAttribute[Any]]:
