@@ -89,6 +89,7 @@ def test_no_request_breaks_it_and_no_answer_is_undocumented(
             base_url=str(client.base_url),
             headers={"Authorization": client.headers["Authorization"]},
             checks=CHECKS,
+            timeout=60,
         )
 
     ask()

@@ -187,6 +187,7 @@ def test_a_damaged_copy_is_refused_before_anything_is_brought_back(data: Path, t
         kept(tmp_path / "copy")
 
 
+@pytest.mark.timeout(900)
 def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
     """backup, restore and serve on the default chain: the money of a running job is there, and its deposit counts."""
     children = []
@@ -194,7 +195,7 @@ def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
         with served(tmp_path / "data", None, SLOWLY) as service:
             children.append(tmp_path / "data" / "chain")
             job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]
-            until(lambda: told(service, job)["state"] == "running", 60, 0.2)
+            until(lambda: told(service, job)["state"] == "running", 240, 0.2)
             deposited = told(service, job)["costs"]["deposited"]
             assert "the local chain too" in run("backup", tmp_path)
         stop(children.pop())
@@ -202,7 +203,7 @@ def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
         run("restore", tmp_path)
         with served(tmp_path / "restored", None, SOON) as service, worker(service, tmp_path / "worker"):
             children.append(tmp_path / "restored" / "chain")
-            until(lambda: rounds(service, job) > 0, 60, 0.2)
+            until(lambda: rounds(service, job) > 0, 240, 0.2)
             assert told(service, job)["costs"]["deposited"] == deposited
     finally:
         for chain in children:
