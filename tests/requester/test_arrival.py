@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market import plugins
@@ -21,7 +21,6 @@ from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 
 SEED = bytes(32)
-WIDE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +65,6 @@ def arrived(blobs: DiskBlobs, name: str, data: bytes, cuts: list[int]) -> Usable
 
 
 @pytest.mark.parametrize("name", plugins.names(codecs.__name__))
-@WIDE
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8), scale=st.sampled_from([1e-3, 1.0, 1e3]))
 def test_an_honest_payload(blobs: DiskBlobs, name: str, cuts: list[int], scale: float) -> None:
     data = honest(name, scale)
@@ -75,7 +73,6 @@ def test_an_honest_payload(blobs: DiskBlobs, name: str, cuts: list[int], scale: 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("name", plugins.names(codecs.__name__))
-@WIDE
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8), seed=st.integers(0, 99))
 def test_bytes_that_somebody_made_up(blobs: DiskBlobs, name: str, cuts: list[int], seed: int) -> None:
     data = random.Random(seed).randbytes(len(honest(name, 1.0)))
