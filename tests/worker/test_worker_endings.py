@@ -61,7 +61,7 @@ def start(
 ) -> Iterator[Start]:
     """Starts a worker with money reserved for it; it has left when the test is over."""
     fake_market.job.reserve((address_of(worker_key), 100))
-    times: dict[str, Any] = {"leave_s": 20, "upkeep_s": 0.5, "leave_market_s": 1, "wait_s": 0.3}
+    times: dict[str, Any] = {"leave_s": 100, "upkeep_s": 0.5, "leave_market_s": 1, "wait_s": 0.3}
     settings = WorkerSettings(market=server.url, data=folder, max_memory=2**31, **times)  # type: ignore[arg-type]
     with ExitStack() as stack:
 
