@@ -57,10 +57,21 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files begin first: whoever has one left when all others are done is waited for."""
+OF_PROCESSES = ("attacks", "blobs", "contracts", "e2e", "ops", "sdk", "worker")
+"""Folders whose tests wait for processes that they start."""
+PATIENCE_S = 900
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files begin first: whoever has one left when all others are done is waited for.
+
+    What starts processes has more time than the rest, where no other limit is given: a busy machine is no fault.
+    """
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    for item in items if config.getoption("timeout") is None else ():
+        if item.path.parent.name in OF_PROCESSES and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PATIENCE_S))
 
 
 def pytest_collection_finish() -> None:

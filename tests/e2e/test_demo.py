@@ -18,8 +18,6 @@ from tests.e2e.processes_left import left_in
 
 LIMIT_S = 400
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, Path]:
