@@ -50,8 +50,11 @@ def finished(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, hash_: s
 
 
 def unfinished(work: Work, row: Transaction) -> None:
-    """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled."""
-    row.state, row.block, row.gas, row.sent_at = TransactionState.PREPARED, None, None, None
+    """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled.
+
+    `gas` stays: it tells that the transaction was mined once, and others may have relied on it.
+    """
+    row.state, row.block, row.sent_at = TransactionState.PREPARED, None, None
     for batch in _batches(work, row.id):
         put_back(work, batch)
 

@@ -94,11 +94,12 @@ def drop_late(chain: ChainContext) -> bool:
     """Empties reservations that were not sent before their job was over, but those that cover what an audit awarded.
 
     Workers release what is left to them once a job is over: what is reserved after that comes back only when the time
-    for claims is over. Returns whether there was one.
+    for claims is over. One that was mined and that the chain forgot is sent again: work was done for its money.
+    Returns whether there was one.
     """
     short = exists().where(Account.job_id == Job.id, Account.earned > Account.reserved)
     unsent = (Transaction.kind == TransactionKind.RESERVE, Transaction.state == TransactionState.PREPARED)
-    late = select(Transaction.id).join(Job, Job.id == Transaction.job_id)
+    late = select(Transaction.id).join(Job, Job.id == Transaction.job_id).where(Transaction.gas.is_(None))
     with chain.reading() as reader:
         rows = reader.session.scalars(late.where(*unsent, Job.state.in_(OVER), ~short)).all()
     for row in rows:

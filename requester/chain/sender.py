@@ -73,6 +73,8 @@ def empty(chain: ChainContext, row_id: int) -> None:
     price = fees(chain.ledger.web3)
     with chain.begin() as work:
         row = work.get_one(Transaction, row_id)
+        if row.state != TransactionState.PREPARED:
+            return
         signed = sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, filled, FILL_GAS, price)
         row.kind, row.to, row.data = TransactionKind.FILL, filled.to or "", filled.data
         row.raw, row.hash = signed.raw, signed.hash

@@ -9,7 +9,7 @@ from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import request
-from gradmarket.market.terms import Amount, BatchState
+from gradmarket.market.terms import Amount, BatchState, JobState
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.chain_context import TransactionState
 from gradmarket.requester.store.tables import Batch, Earned, JobEvent, Transaction
@@ -119,6 +119,31 @@ def test_the_chain_forgets_the_whole_job(
     chain_fixture.restart()
     check(chain_fixture, job_id, worker, 7)
     assert chain_fixture.job(job_id).chain_job == chain_job
+
+
+def test_a_reservation_that_a_re_org_drops_after_the_end_still_covers_what_was_earned(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+) -> None:
+    """Else it is emptied as one that was never sent, and the requester withdraws what the worker has earned."""
+    chain_fixture = till_on(own_ledger)
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    before = snapshot(own_ledger)
+    chain_fixture.settle_down()
+    chain_fixture.earns(job_id, worker)
+    chain_fixture.set_job(job_id, state=JobState.FINISHED, ended_at=chain_fixture.clock())
+    go_back(own_ledger, before)
+    request(own_ledger.web3, "evm_setAutomine", False)
+    for step in range(4):
+        chain_fixture.chain_worker.step()
+        request(own_ledger.web3, "anvil_mine", hex(min(step, 1)))
+    request(own_ledger.web3, "evm_setAutomine", True)
+    for _ in range(4):
+        chain_fixture.settle_down()
+        chain_fixture.clock.now += 60
+    account = chain_fixture.account(job_id, worker)
+    on_chain = own_ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
+    assert on_chain.reserved >= account.earned > 0
 
 
 def test_a_batch_is_settled_only_when_it_is_deep_enough(

@@ -55,7 +55,7 @@ def settlement_view(batch: Batch, tx: Transaction | None, unit: str) -> Settleme
         batch=batch.number,
         state=batch.state,
         tx=tx.hash if tx else None,
-        gas=tx.gas if tx else None,
+        gas=tx.gas if tx and tx.block is not None else None,
         block=tx.block if tx else None,
         gradients=batch.gradients,
         amount=amount(batch.units, unit),
