@@ -16,6 +16,7 @@ from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import request
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
@@ -58,6 +59,7 @@ class ChainFixture:
     ) -> None:
         self.folder, self.ledger, self.policy = folder, ledger, policy
         self.key, self.signer = new_key(), new_key()
+        request(ledger.web3, "evm_mine")  # the newest block may be of a test long ago
         self.clock = Clock(float(ledger.block().time))
         self._numbers, self._lives = count(), count()
         self._others: list[Engine] = []
