@@ -60,8 +60,12 @@ def uploaded(context: Context, digests: Iterable[Digest]) -> None:
 
 
 def payload(context: Context, digest: Digest) -> None:
-    """Deletes an accepted payload if no merge waits for it."""
-    drop(context, digest, lambda reader: blob_needs.needs_payload(reader, digest))
+    """Deletes an accepted payload if no merge waits for it; what a round made too is let go as that."""
+    drop(context, digest, partial(_needs_payload, digest))
+
+
+def _needs_payload(digest: str, reader: RowReader) -> bool:
+    return blob_needs.needs_payload(reader, digest) or blob_needs.made(reader, digest)
 
 
 def state(context: Context, digest: Digest) -> None:
@@ -70,7 +74,7 @@ def state(context: Context, digest: Digest) -> None:
 
 
 def _needs_state(digest: str, reader: RowReader) -> bool:
-    return window_states.needed(reader, digest) or blob_needs.needs_payload(reader, digest)
+    return window_states.needed(reader, digest) or _needs_payload(digest, reader)
 
 
 def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:

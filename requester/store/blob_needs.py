@@ -32,10 +32,16 @@ def stays(reader: RowReader, digest: str) -> bool:
 
 
 _DIGEST: Final = bindparam("digest", type_=String)
+_OF_ROUNDS: Final = (Round.parameters, Round.updated, Round.published_update, Round.optimizer_state)
 _IS_PUBLISHED: Final = JobBlob.part.like(PUBLISHED)
 _STAYS: Final = select(
     or_(exists().where(JobBlob.digest == _DIGEST, _IS_PUBLISHED), exists().where(UploadedBlob.digest == _DIGEST))
 )
+
+
+def made(reader: RowReader, digest: str) -> bool:
+    """Whether some round's parameters, update or memory are the blob: an answer of equal content does not hide it."""
+    return bool(reader.session.scalar(_MADE, {"digest": digest}))
 
 
 def needs_payload(reader: RowReader, digest: str) -> bool:
@@ -51,7 +57,8 @@ _NEEDS_PAYLOAD: Final = select(exists().where(Task.payload == _DIGEST, _WAITS))
 
 
 def kept(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -> set[str]:
-    """Returns those of the blobs that stay, and those of the payloads that are needed, as above, by one query."""
+    """Returns those of the blobs that stay, and of the payloads those that are needed or that a round made too, as
+    above, by one query."""
     return set(reader.session.scalars(_KEPT, {"blobs": blobs, "payloads": payloads}))
 
 
@@ -59,6 +66,7 @@ _KEPT: Final[CompoundSelect[Any]] = union_all(
     select(JobBlob.digest).where(among(JobBlob.digest, "blobs"), _IS_PUBLISHED),
     select(UploadedBlob.digest).where(among(UploadedBlob.digest, "blobs")),
     select(Task.payload).where(among(Task.payload, "payloads"), _WAITS),
+    *(select(column).where(among(column, "payloads")) for column in _OF_ROUNDS),
 )
 
 
@@ -99,4 +107,5 @@ _NEEDS_PARAMETERS: Final = select(
     )
 )
 _NEEDS_UPDATE: Final = select(_in_rounds(Round.published_update, or_(_OF_OTHERS, _AFTER)))
+_MADE: Final = select(or_(*map(_in_rounds, _OF_ROUNDS)))
 _NAMES_BLOB: Final = select(or_(*map(_in_rounds, _NAMED_IN), _STARTS))

@@ -1,5 +1,6 @@
 """Equal content of two jobs is one blob: a job that is being published does not lose it to one that is done with it."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,18 +12,25 @@ from gradmarket.data.pack import Cut, pack
 from gradmarket.market.data.manifest import parsed
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from gradmarket.market.job import JobSpec
+from gradmarket.market.messages import Offer
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.moves import admission, blob_cleanup
 from gradmarket.requester.ready_data import digits
 from gradmarket.requester.stages import publish
-from gradmarket.requester.store import unneeded
-from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store import unneeded, visibility
+from gradmarket.requester.store.facts import layout_facts
+from gradmarket.requester.store.tables import Job, Task
 from tests.handmade import encoded, linear
+from tests.requester.market_workers import SimWorker
 
 NEW = "00000000000000cc"
+OTHER, OTHERS_NUMBER = "00000000000000bb", 8
+ALONE = {"replicas": 1, "max_replicas": 1}
 
 
 class Shared(DiskBlobs):
@@ -95,6 +103,66 @@ def test_an_answer_takes_no_upload_of_equal_content_with_it(new_floor: Callable[
     blob_cleanup.payload(market.context, blob_digest(stays))
     assert market.context.blobs.has(blob_digest(stays))
     assert not market.context.blobs.has(blob_digest(goes))
+
+
+class Echo(SimWorker):
+    """Answers the other job with these bytes, whatever was asked."""
+
+    data = b""
+
+    def compute(self, offer: Offer) -> bytes:
+        return self.data if offer.job == OTHERS_NUMBER else super().compute(offer)
+
+
+def padded(length: int) -> Layout:
+    """Returns the layout of an int8 payload of so many bytes: few gradients, and buffers for the rest."""
+    loss = LayoutEntry("loss", (), "loss")
+    for count in range(400, 1, -1):
+        weight = LayoutEntry("w", (count,), "gradient")
+        left = length - payload_bytes(Layout((loss, weight)), codec("int8"))
+        if left > 0 and left % 4 == 0:
+            return Layout((loss, weight, LayoutEntry("m", (left // 4,), "buffer")))
+    raise AssertionError(length)
+
+
+def answered_with(market: Any, data: bytes, thief: Echo, **spec: Any) -> Digest:
+    """Another job's only task is answered with `data` and merged; returns its digest."""
+    wanted = padded(len(data))
+    shapes = {entry.name: np.zeros(entry.shape, np.float32) for entry in wanted.entries if entry.kind != "loss"}
+    own = market.context.blobs.put(tensors.pack({**shapes, "n": np.array(0, np.int64)}))
+    market.driven = True
+    market.also(OTHER, OTHERS_NUMBER, rounds=1, replication=ALONE, uplink={"codec": "int8"}, norm_bound=1e9, **spec)
+    with market.context.begin() as work:
+        job = work.get_one(Job, OTHER)
+        job.publication = {**job.publication, "parameters": own}
+        entries = json.loads(json.dumps([entry.model_dump(mode="json") for entry in layout_facts(wanted)]))
+        job.facts = {**job.facts, "layout": entries}
+    market.driven = False
+    market.drive()
+    thief.data, thief.capacity = data, 4
+    for _ in range(12):
+        thief.turn()
+        market.clock.now += 1
+        market.drive()
+        if market.all(Job, Job.id == OTHER)[0].state == JobState.FINISHED:
+            return blob_digest(data)
+    raise AssertionError(market.all(Task, Task.job_id == OTHER)[0].state)
+
+
+def test_an_answer_with_another_job_s_parameters_neither_hides_nor_deletes_them(new_floor: Callable[..., Any]) -> None:
+    """Else one paid task of one's own stops any other job for good."""
+    market = new_floor(rounds=50, replication=ALONE)
+    honest, thief = market.worker(), market.worker(kind=Echo, reserved=0)
+    honest.capacity, thief.capacity = 1, 0
+    market.until(lambda: market.rounds() and market.rounds()[-1].number == 3, honest)
+    now = market.rounds()[-1].parameters
+    assert answered_with(market, market.context.blobs.read(now), thief) == now
+    blob_cleanup.payload(market.context, now)
+    with market.reading() as reader:
+        assert not visibility.is_answer(reader, now)
+        assert not visibility.is_holders(reader, now)
+    assert market.context.blobs.has(now)
+    market.until(lambda: market.rounds()[-1].number == 5, honest)
 
 
 def test_the_ready_dataset_stays(new_floor: Callable[..., Any]) -> None:
