@@ -21,7 +21,7 @@ class Parts:
 
     def __init__(self, request: Request) -> None:
         self._chunks = request.stream()
-        self._left = b""
+        self._left = memoryview(b"")
 
     async def exactly(self, length: int) -> bytes:
         """Returns the next part as a whole; raises 400 where the body ends before."""
@@ -30,8 +30,8 @@ class Parts:
             raise HTTPException(400, f"{len(part)} bytes came of {length}: send them again")
         return part
 
-    async def next(self, length: int) -> AsyncIterator[bytes]:
-        """Yields the next part, of `length` bytes or of fewer where the body ends."""
+    async def next(self, length: int) -> AsyncIterator[Bytes]:
+        """Yields the next part, of `length` bytes or of fewer where the body ends, without copying it."""
         while length > 0 and await self._more():
             chunk, self._left = self._left[:length], self._left[length:]
             length -= len(chunk)
@@ -46,7 +46,7 @@ class Parts:
         """Returns whether there is a byte more."""
         while not self._left:
             try:
-                self._left = await anext(self._chunks)
+                self._left = memoryview(await anext(self._chunks))
             except StopAsyncIteration:
                 return False
         return True
@@ -69,7 +69,7 @@ async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, B
             await taking
 
 
-async def streamed(chunks: AsyncIterator[bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
+async def streamed(chunks: AsyncIterator[Bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
     """Gives the body to `take` piece by piece, in order; returns its length.
 
     Raises 413 with `refusal` for a body of more than `most` bytes.

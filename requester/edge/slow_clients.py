@@ -190,31 +190,54 @@ class SlowClients:
             await problems.response(431, detail, {"Connection": "close"})(scope, receive, send)
             return
         connection.begin(length)
+        body = _Body(connection, receive, self._silence_s, length is None)
         try:
-            heard = receive if length == 0 else self._body(connection, receive, length is None)
-            await self._app(scope, heard, _answer(connection, send))
+            await self._app(scope, receive if length == 0 else body.receive, _answer(connection, send))
         finally:
+            body.close()
             connection.end()
 
-    def _body(self, connection: Connection, own: Receive, chunked: bool) -> Receive:
-        complete = False
 
-        async def receive() -> Message:
-            nonlocal complete
-            if complete:
-                return await own()
-            try:
-                async with asyncio.timeout(self._silence_s):
-                    message = await own()
-            except TimeoutError:
-                connection.abort()
-                return await own()  # a disconnect, once uvicorn has heard of it
-            complete = not message.get("more_body", False)
-            if chunked:
-                connection.read(len(message.get("body", b"")))
-            return message
+class _Body:
+    """Aborts a body's connection if nothing comes for `silence_s` while it is waited for.
 
-        return receive
+    One timer serves all that comes: it looks when the last wait began, and is set again where that is not so long ago.
+    """
+
+    def __init__(self, connection: Connection, own: Receive, silence_s: float, chunked: bool) -> None:
+        self._connection, self._own, self._silence_s, self._chunked = connection, own, silence_s, chunked
+        self._loop = asyncio.get_running_loop()
+        self._complete = False
+        self._waits_since: float | None = None
+        self._silent_due: asyncio.TimerHandle | None = None
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._own()
+        self._waits_since = self._loop.time()
+        if self._silent_due is None:
+            self._silent_due = self._loop.call_later(self._silence_s, self._look)
+        try:
+            message = await self._own()  # a disconnect, once uvicorn has heard that the connection was aborted
+        finally:
+            self._waits_since = None
+        self._complete = not message.get("more_body", False)
+        if self._chunked:
+            self._connection.read(len(message.get("body", b"")))
+        return message
+
+    def close(self) -> None:
+        _cancel(self._silent_due)
+
+    def _look(self) -> None:
+        self._silent_due = None
+        if self._waits_since is None:
+            return
+        due = self._waits_since + self._silence_s
+        if due > self._loop.time():
+            self._silent_due = self._loop.call_at(due, self._look)
+        else:
+            self._connection.abort()
 
 
 def _answer(connection: Connection, own: Send) -> Send:

@@ -20,9 +20,9 @@ class IncomingUpload:
         self._seen = 0
         self._refused: str | None = None
 
-    def take(self, block: Bytes) -> None:
-        """Writes the next block, which hashes it, and inspects what it completes."""
-        self.incoming.write(block)
+    def take(self, block: Bytes, digest: bytes = b"") -> None:
+        """Writes the next block, which hashes it, and inspects what it completes; `digest` as for Incoming.write."""
+        self.incoming.write(block, digest)
         if not self.incoming.continued:
             self._look()
 
@@ -32,7 +32,7 @@ class IncomingUpload:
         Raises Refused, and writes nothing, where it is not that of the digest.
         """
         framing.check_piece(digest, piece, self.incoming.length)
-        self.take(piece)
+        self.take(piece, digest)
         self.incoming.flush()
 
     def found(self) -> Usable | Diverged | PayloadRefused:

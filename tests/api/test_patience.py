@@ -91,6 +91,20 @@ def test_an_upload_that_stands_still_is_let_go(hasty: Service) -> None:
     assert list(incoming.iterdir()) == [], "what came of it is gone"
 
 
+def test_an_upload_that_moved_for_long_and_then_stands_still_is_let_go(hasty: Service) -> None:
+    """Bytes come while its timer runs out, which must be set again."""
+    head = (
+        f"PUT /v1/blobs/blake3:{'0' * 64} HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {hasty.token}\r\nContent-Length: 100000\r\n\r\n"
+    )
+    with connected(hasty) as made:
+        made.sendall(head.encode())
+        for _ in range(6):
+            time.sleep(0.3)
+            made.sendall(b"piece")
+        assert drip(made, b"", b"") == b""
+
+
 def test_an_upload_that_moves_is_not(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     """It takes longer than every bound, and is never still for so long; a busy machine's pauses are no silence."""
 

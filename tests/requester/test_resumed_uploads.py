@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.market import framing
+from gradmarket.market import framing, piece_digests
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.framing import DIGEST, sent_bytes
 from gradmarket.market.terms import ReplicaState, TaskState
@@ -51,6 +51,14 @@ def test_what_came_whole_before_the_connection_broke_need_not_come_again(door: D
     door.cut(0, less)
     assert door.received() == there
     accepted(door, door.send(there))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_pieces_that_came_are_listed_as_those_of_the_whole(door: Door, broken: bool) -> None:
+    if broken:
+        door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
+    accepted(door, door.send(2 * PIECE if broken else 0))
+    assert door.market.context.blobs.pieces(door.asked.newest().root) == piece_digests.listed(door.payload)
 
 
 def test_it_may_break_again_and_again(door: Door) -> None:
