@@ -80,8 +80,8 @@ class RequesterSettings(BaseSettings):
     max_blob_bytes: int = Field(default=8 << 30, ge=1024)
     """Of an uploaded model or partition."""
     unfinished_bytes: int = Field(default=64 << 30, ge=0)
-    """Of payloads whose upload broke off, kept for an hour to be continued; beyond that the worker with the most loses
-    its oldest."""
+    """Of payloads whose upload broke off, kept for an hour to be continued, and at most half of the free disk; beyond
+    that the worker with the most loses its oldest."""
     body_s: float = Field(default=20.0, gt=0)
     """Within so long the body of a request that is no upload has come."""
     header_s: float = Field(default=10.0, gt=0)

@@ -2,10 +2,11 @@
 
 import fcntl
 import os
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,8 +22,8 @@ BUSY: Final = "another request is bringing it: wait for the answer to that one"
 class UnfinishedUploads:
     """One file for each upload, named by hashes of its owner and of its name, and locked while it is written.
 
-    `limit`: bytes kept of all; beyond that the owner with the most of them loses its oldest first. Several processes
-    may share the folder.
+    `limit`: bytes kept of all, but at most half of what the disk had free without them; beyond that the owner with the
+    most of them loses its oldest first. Several processes may share the folder.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -70,11 +71,11 @@ class UnfinishedUploads:
         total = sum(size for files in of_owner.values() for _, size, _ in files)
         for files in of_owner.values():
             files.sort(reverse=True)
-        while total > self._limit:
+        limit = min(self._limit, (shutil.disk_usage(self._folder).free + total) // 2)
+        while total > limit and any(of_owner.values()):
             most = max(of_owner.values(), key=lambda files: sum(size for _, size, _ in files))
             _, size, path = most.pop()
-            total -= size
-            _unlink_unless_written(path)
+            total -= size if _unlink_unless_written(path) else 0
 
     def _file(self, owner: str, name: str) -> Path:
         hashes = (blake3(text.encode()).hexdigest()[:32] for text in (owner, name))
@@ -98,10 +99,17 @@ def _unlink_empty(path: Path, length: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def _unlink_unless_written(path: Path) -> None:
-    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
+def _unlink_unless_written(path: Path) -> bool:
+    """Returns whether the file is gone: one that is being written stays."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        return True
+    return True
 
 
 def _stat(path: Path) -> os.stat_result | None:

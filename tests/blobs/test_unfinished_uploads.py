@@ -1,10 +1,12 @@
 """Uploads that broke off: kept for a while, within a bound, and nobody's loss but of who has most."""
 
 import os
+import shutil
 import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,6 +79,26 @@ def test_a_thousand_half_uploads_are_kept_within_the_bound_and_cost_the_others_n
     assert uploads.received("honest", "its only one") == 30
     assert uploads.received("hog", "999") == 30, "the oldest go first"
     assert uploads.received("hog", "0") == 0
+
+
+def test_one_that_is_written_does_not_count_as_deleted(uploads: UnfinishedUploads) -> None:
+    """Else one large upload that goes on shields all that others left behind."""
+    broken(uploads, "hog", "written", 500, age=90)
+    broken(uploads, "other", "one", 40, age=60)
+    broken(uploads, "other", "two", 40, age=50)
+    with suppress(Broken), uploads.opened("hog", "written", 500):
+        uploads.tidy()
+        raise Broken
+    assert [uploads.received("other", name) for name in ("one", "two")] == [0, 0]
+    assert uploads.received("hog", "written") == 500
+
+
+def test_half_of_a_small_disk_is_the_most(uploads: UnfinishedUploads, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(uploads, "a", "one", 40, age=60)
+    broken(uploads, "a", "two", 40, age=50)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=10))
+    uploads.tidy()
+    assert [uploads.received("a", name) for name in ("one", "two")] == [0, 40]
 
 
 def test_what_nobody_continues_is_deleted_and_what_is_written_is_not(uploads: UnfinishedUploads) -> None:
