@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from gradmarket.compute.connections import Clock, Connection, SocketOption
+from gradmarket.compute.connections import AnswerClock, ClockedConnection, SocketOption
 from gradmarket.market.wire import ANSWER_WITHIN
 
 KEPT_S: Final = 5.0
@@ -25,12 +25,12 @@ class ClockedTransport(httpx.BaseTransport):
     """Like httpx.HTTPTransport without proxies; it heeds ANSWER_WITHIN among a request's extensions."""
 
     def __init__(self, socket_options: Iterable[SocketOption] = (), trust_env: bool = False) -> None:
-        self._clock = Clock()
+        self._clock = AnswerClock()
         self._options = tuple(socket_options)
         self._tls = httpx.create_ssl_context(trust_env=trust_env)
         self._lock = threading.Lock()
-        self._idle: dict[Origin, list[Connection]] = {}
-        self._in_use: set[Connection] = set()
+        self._idle: dict[Origin, list[ClockedConnection]] = {}
+        self._in_use: set[ClockedConnection] = set()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         self._clock.start(request.extensions.get(ANSWER_WITHIN, math.inf))
@@ -55,7 +55,7 @@ class ClockedTransport(httpx.BaseTransport):
             with suppress(OSError):
                 connection.hang_up()
 
-    def _taken(self, request: httpx.Request) -> Connection:
+    def _taken(self, request: httpx.Request) -> ClockedConnection:
         """Returns a connection to the request's origin: one that is kept, and still open, or one to connect."""
         with self._lock:
             kept = self._idle.get(_origin(request), [])
@@ -65,11 +65,11 @@ class ClockedTransport(httpx.BaseTransport):
                     break
                 connection.close()
             else:
-                connection = Connection(request.url, self._clock, self._tls, self._options)
+                connection = ClockedConnection(request.url, self._clock, self._tls, self._options)
             self._in_use.add(connection)
         return connection
 
-    def ended(self, connection: Connection, origin: Origin | None = None) -> None:
+    def ended(self, connection: ClockedConnection, origin: Origin | None = None) -> None:
         """Keeps a connection for the next request to this `origin`; closes it without."""
         with self._lock:
             self._in_use.discard(connection)
@@ -84,7 +84,12 @@ class _Body(httpx.SyncByteStream):
     """An answer's body. Another request of the same thread may be made between two of its parts."""
 
     def __init__(
-        self, transport: ClockedTransport, clock: Clock, connection: Connection, origin: Origin, answer: HTTPResponse
+        self,
+        transport: ClockedTransport,
+        clock: AnswerClock,
+        connection: ClockedConnection,
+        origin: Origin,
+        answer: HTTPResponse,
     ) -> None:
         self._transport, self._connection, self._origin, self._answer = transport, connection, origin, answer
         self._clock, self._seconds, self._until = clock, clock.seconds, clock.until

@@ -23,7 +23,7 @@ PORTS: Final = {"http": 80, "https": 443}
 SocketOption = tuple[int, int, int]
 
 
-class Clock(threading.local):
+class AnswerClock(threading.local):
     """The bound of the request that this thread makes."""
 
     seconds = math.inf
@@ -45,10 +45,12 @@ class Clock(threading.local):
         return None if bound == math.inf else bound
 
 
-class Connection(HTTPConnection):
+class ClockedConnection(HTTPConnection):
     """One connection to the origin of `url`, for one request at a time."""
 
-    def __init__(self, url: httpx.URL, clock: Clock, tls: ssl.SSLContext, options: Iterable[SocketOption]) -> None:
+    def __init__(
+        self, url: httpx.URL, clock: AnswerClock, tls: ssl.SSLContext, options: Iterable[SocketOption]
+    ) -> None:
         super().__init__(url.raw_host.decode("ascii"), url.port or PORTS[url.scheme])
         self._clock, self._tls, self._options = clock, tls if url.scheme == "https" else None, options
         self.timeouts: dict[str, float | None] = {}
@@ -103,7 +105,7 @@ class Connection(HTTPConnection):
 class _ClockedSocket:
     """What http.client uses of a socket. Reads end at the clock's time; each write starts the clock anew."""
 
-    def __init__(self, opened: socket.socket, clock: Clock, connection: Connection) -> None:
+    def __init__(self, opened: socket.socket, clock: AnswerClock, connection: ClockedConnection) -> None:
         self._socket, self._clock, self._connection = opened, clock, connection
 
     def makefile(self, mode: str) -> io.BufferedReader:  # noqa: ARG002
@@ -128,7 +130,7 @@ class _ClockedSocket:
 class _Received(io.RawIOBase):
     """What a socket receives."""
 
-    def __init__(self, opened: socket.socket, clock: Clock, connection: Connection) -> None:
+    def __init__(self, opened: socket.socket, clock: AnswerClock, connection: ClockedConnection) -> None:
         self._socket, self._clock, self._connection = opened, clock, connection
         self._raw = cast(io.RawIOBase, opened.makefile("rb", buffering=0))
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.compute import kept_memory
 from gradmarket.compute.own_machine import computing
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
-from gradmarket.worker import durable, memory, wallet
+from gradmarket.worker import durable, wallet
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.market_session import Shared, Wrap
 from gradmarket.worker.markets.scheduler import Scheduler
@@ -46,7 +47,7 @@ def run(
     Raises Untrusted if the only market is not what it says, after redeeming its vouchers; Conflict if another worker
     uses the folder; Refused if markets are to be discovered and no node is set.
     """
-    memory.keep_freed()
+    kept_memory.keep_freed()
     journal = journal or Journal()
     if signals is None:
         signals = Signals()
