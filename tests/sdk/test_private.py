@@ -18,6 +18,8 @@ from gradmarket.worker import wallet
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOLDERS = 3
+LONG = {"lease_s": 600}
+"""On a busy machine, too, each holder answers in every round."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def trained(
 ) -> tuple[str, Path]:
     """The job's id, and the folder of its holders."""
     folder = tmp_path_factory.mktemp("holders")
-    return example["main"](8, HOLDERS, folder, seed=1).id, folder
+    return example["main"](8, HOLDERS, folder, seed=1, deadlines=LONG).id, folder
 
 
 def test_holders_train_and_are_paid_and_nobody_else_is(
@@ -104,12 +106,12 @@ def test_holders_keep_their_control_variates_and_what_they_told_of_their_rows(
 ) -> None:
     """Two jobs, each with its own kind of local step, on the example's holders."""
     plain = example["LOCAL"]
-    job = example["main"](3, HOLDERS, tmp_path / "a", seed=3, step={**plain, "control_variates": True})
+    job = example["main"](3, HOLDERS, tmp_path / "a", seed=3, deadlines=LONG, step={**plain, "control_variates": True})
     assert market.job(job.id).state == "finished"
     assert len(kept(tmp_path / "a", "rounds")) == 2 * HOLDERS, "the two newest rounds of each"
     per_row = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-3}
     step = {"kind": "local", "rows": 32, "steps": 1, "optimizer": {"name": "sgd", "lr": 0.5}, "per_row": per_row}
-    noised = market.job(example["main"](2, HOLDERS, tmp_path / "b", seed=4, step=step).id)
+    noised = market.job(example["main"](2, HOLDERS, tmp_path / "b", seed=4, deadlines=LONG, step=step).id)
     assert noised.state == "finished"
     assert [one.loss for one in noised.rounds()] == [None, None]
     told = [json.loads(path.read_text()) for path in kept(tmp_path / "b", "row-uses")]
@@ -123,7 +125,7 @@ def test_holders_are_paid_by_worth_and_prove_all_of_it(
     example: dict[str, Any], tmp_path: Path, market: Market, served: Service
 ) -> None:
     """Real workers take both payments of an answer, and find no fault in what they hold of the market."""
-    job = market.job(example["main"](3, HOLDERS, tmp_path, price=WORTH, seed=2).id)
+    job = market.job(example["main"](3, HOLDERS, tmp_path, price=WORTH, seed=2, deadlines=LONG).id)
     assert job.state == "finished"
     listed = f"{served.place.url}/v1/jobs/{job.id}"
     payments = httpx.get(f"{listed}/payments").json()["items"]
