@@ -44,7 +44,7 @@ def cost(document: Document, bound: Bound, step: Step) -> Cost:
     sizes = _Sizes.of(document, step)
     between = _local(sizes, step) if isinstance(step, LocalStep) else 0
     sums = sizes.answer if step.by_row or step.rows > step.pass_rows else 0
-    sums += 2 * step.pass_rows * sizes.trained if step.by_row else 0  # squared in float64
+    sums += (2 * step.pass_rows + 1) * sizes.trained if step.by_row else 0  # rows and sums are float64
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
     shared = sizes.state + sizes.rows + _memory_in_and_out(sizes, step)
     memory = bound.idle_bytes + RUNTIME + shared + max(passing, _after(sizes, step))

@@ -23,8 +23,10 @@ from gradmarket.market.rules.privacy import affordable, spent
 class RowPrivacy(Part):
     """What a holder's answers may tell of one of its rows; its own worker adds the noise, counts, and stops."""
 
-    clip_norm: float = Field(gt=0, le=1e9)
-    """The greatest L2 norm of one row's gradient, over all tensors together; a longer one is scaled down."""
+    clip_norm: float = Field(ge=1e-6, le=1e9)
+    """The greatest L2 norm of one row's gradient, over all tensors together; a longer one is scaled down.
+
+    Its least keeps a step's noise, down to a milliardth of it over a million rows, far above float32's denormals."""
     noise_multiplier: float = Field(ge=1e-3, le=1e6)
     """Deviation of the normal noise on each element of the sum of a step's row gradients, in clip norms."""
     epsilon: float = Field(gt=0, le=1e4)

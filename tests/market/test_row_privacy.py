@@ -1,23 +1,34 @@
 """DP-SGD by row: what a step tells of one row, what is refused before any is read, and attacks with and without it."""
 
+from collections.abc import Callable
 from itertools import product
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 from torch import nn
 
+from fuzz.calls.arrays import Arrays as TensorsOfACall
+from fuzz.calls.making import CPU, called, given_of, gradients, without_elements
+from fuzz.calls.recipes import honest
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.gradient.norm import norm
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.document.bound import bound
-from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.calls import OPERATORS
+from gradmarket.market.model.document.interpret import STEP_ERRORS, Program, Results
+from gradmarket.market.model.document.operators import ALLOWED
+from gradmarket.market.model.document.row_calls import unfailing
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
+from gradmarket.market.model.row_noise import clipped_sum
 from gradmarket.market.rules import row_spending, stopping
 from gradmarket.market.rules.privacy import spent
 from gradmarket.market.rules.row_privacy import RowPrivacy
@@ -103,19 +114,183 @@ def test_one_row_moves_the_sum_by_no_more_than_the_clip_norm(scene: Scene, value
     assert length(moved) <= CLIP
 
 
-def test_a_row_that_cannot_be_computed_changes_nothing_but_its_own_part() -> None:
-    """It would fail the step otherwise, and that a step failed is told without noise."""
+LARGEST = float(np.finfo(np.float32).max)
+HALF_A_DENORMAL = 0.5001 * 2.0**-149
+"""What float32 rounds up to its least number."""
+numbers = st.one_of(
+    st.floats(width=32), st.sampled_from([LARGEST, -LARGEST, 1.43e38, 1e-45, -1e-40, 1.2e-38, 0.0, 1.0, np.inf, np.nan])
+)
+
+
+@given(
+    st.floats(1e-6, 1e9),
+    st.lists(numbers, min_size=1, max_size=8),
+    st.integers(1, 4096),
+    st.lists(st.floats(0, 1e6, width=32), max_size=64),
+)
+@example(1e-6, [1e-6 / HALF_A_DENORMAL / 64], 4096, [])
+@example(1.0, [LARGEST], 4096, [])
+@example(1.0, [np.nan, LARGEST], 1, [1.0])
+@example(1e-6, [1e-45, -1e-45], 4096, [1e6] * 64)
+def test_no_row_has_a_part_longer_than_the_clip_norm(
+    limit: float, values: list[float], times: int, others: list[float]
+) -> None:
+    """Alone, and as what it changes in a sum with others; in float64, where neither its scale nor its part vanishes."""
+    row = torch.tensor(values, dtype=torch.float32).repeat(times)
+    rest = torch.tensor(others, dtype=torch.float32)[:, None].expand(len(others), len(row))
+    cut = max(1, len(row) // 2)
+
+    def total(rows: torch.Tensor) -> torch.Tensor:
+        parts = clipped_sum({"first": rows[:, :cut], "second": rows[:, cut:]}, limit)
+        assert all(part.dtype == torch.float64 for part in parts.values())
+        return torch.cat(list(parts.values()))
+
+    alone = total(row[None])
+    beside = total(torch.cat([rest, row[None]])) - total(torch.cat([rest, torch.zeros_like(row)[None]]))
+    assert float(torch.linalg.vector_norm(alone)) <= limit
+    assert float(torch.linalg.vector_norm(beside)) <= limit
+    if not row.isfinite().all():
+        assert not alone.any(), "a row that is not finite has no part"
+
+
+def test_a_short_row_is_in_the_sum_as_it_is() -> None:
+    row = torch.tensor([[3.0, -4.0]])
+    assert clipped_sum({"w": row}, 6.0)["w"].tolist() == [3.0, -4.0]
+    assert clipped_sum({"w": row}, 1.0)["w"].tolist() == pytest.approx([0.6, -0.8], rel=1e-4)
+
+
+class Counting(Program):
+    """A document that knows how often it was run."""
+
+    runs = 0
+
+    def run(self, *arguments: Any, **named: Any) -> Results:
+        self.runs += 1
+        return super().run(*arguments, **named)
+
+
+def test_an_index_out_of_its_range_is_the_nearest_in_it_and_costs_the_same_work() -> None:
+    """A failed step, or one that goes on row by row, would tell of the row without noise: by its time."""
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
-    module = nn.Sequential(nn.Embedding(9, 8), nn.Flatten(), nn.Linear(24, 3))
-    good = Scene(module, rng.integers(0, 9, (ROWS, 3)), rng.integers(0, 3, ROWS))
-    x = good.batch["x"].copy()
-    x[5, 1] = 1000
-    bad = good.gradient(good.answer(asked(), x=x))
-    rest = [at for at in range(ROWS) if at != 5]
-    parts = [good.of_row(at) for at in rest]
-    expected = sum(row * min(1.0, CLIP / length(row)) for row in parts) / ROWS
-    np.testing.assert_allclose(bad, expected, atol=6 * QUIET * CLIP / ROWS)
+    made = Scene(
+        nn.Sequential(nn.Embedding(9, 8), nn.Flatten(), nn.Linear(24, 3)),
+        rng.integers(0, 9, (ROWS, 3)), rng.integers(0, 3, ROWS),
+    )  # fmt: skip
+    made.program = Counting(made.program.document)
+    found, runs = {}, []
+    for beyond, within in ((1000, 8), (-7, 0), (2**62, 8)):
+        for value in (beyond, within):
+            x, y = made.batch["x"].copy(), made.batch["y"].copy()
+            x[5, 1] = value
+            y[3] = 2 if value in (8, 0) else 77
+            made.program.runs = 0
+            found[value] = made.answer(asked(), x=x, y=y)
+            runs.append(made.program.runs)
+        for name in found[within]:
+            np.testing.assert_array_equal(found[beyond][name], found[within][name])
+    assert set(runs) == {runs[0]}
+
+
+class Computed(nn.Module):
+    """Reads a table at what it computes from a row's floats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.out(self.table((4 * x[:, 0].sigmoid()).long())))
+
+
+@pytest.mark.parametrize("value", [99.0, -1e30, np.inf, np.nan])
+def test_an_index_that_is_computed_from_a_row_fails_for_none(value: float) -> None:
+    torch.manual_seed(0)
+    x = np.zeros((ROWS, 2), np.float32)
+    made = Scene(Computed(), x, np.zeros(ROWS, np.int64))
+    without = made.gradient(made.answer(asked()))
+    x = x.copy()
+    x[7, 0] = value
+    moved = (made.gradient(made.answer(asked(), x=x)) - without) * ROWS
+    assert np.isfinite(moved).all()
+    assert length(moved) <= 2 * CLIP, "one row's part is exchanged for another"
+
+
+HOSTILE = {
+    True: [np.nan, np.inf, -np.inf, 0.0, 3e38, -1.0, 2.5, 1e-45],
+    False: [-(2**63), 2**63 - 1, 0, 1, 7, -1, -100],
+}
+HONEST_CALLS = 6
+
+
+@pytest.mark.parametrize("key", sorted(ALLOWED))
+def test_no_element_makes_an_operator_fail_where_rows_are_computed_apart(key: str) -> None:
+    """Honest calls that are taken, with other elements in their tensors: refused from shapes alone, or taken too."""
+    for number in range(HONEST_CALLS):
+        chance, operator = Random(f"{key} {number}"), OPERATORS[key]
+        arguments = TensorsOfACall(0x5A).made(given_of(operator, honest(key, chance)))
+        hostile = other_elements(arguments, chance)
+        try:
+            unfailing(operator, without_elements(arguments))
+            gradients(called(operator, arguments, CPU), arguments)
+        except (DocumentRefused, *STEP_ERRORS):
+            continue  # a job with this node is refused, or fails whatever its rows are
+        taken = list(unfailing(operator, hostile))
+        gradients(called(operator, taken, CPU), taken)
+
+
+def other_elements(value: Any, chance: Random) -> Any:
+    """The same argument with hostile numbers in its tensors, one or several in each; masks are others."""
+    if isinstance(value, list):
+        return [other_elements(part, chance) for part in value]
+    if not isinstance(value, torch.Tensor):
+        return value
+    floats, masks = value.dtype.is_floating_point, value.dtype == torch.bool
+    least, most = (0, 1) if masks or floats else (torch.iinfo(value.dtype).min, torch.iinfo(value.dtype).max)
+    palette = [one if floats else min(max(int(one), least), most) for one in HOSTILE[floats]]
+    palette = chance.choice([palette, [chance.choice(palette)]])
+    drawn = torch.tensor([chance.choice(palette) for _ in range(value.numel())], dtype=value.dtype)
+    return drawn.reshape(value.shape).requires_grad_(value.requires_grad)
+
+
+class Failing(nn.Module):
+    """Computes with each row by `way`, which fails for some values."""
+
+    def __init__(self, way: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.way, self.out = way, nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.out(self.way(x)))
+
+
+FAILING_WAYS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+    "a remainder of whole numbers": (
+        lambda x: (x.long() % x.long().clamp(1)).float(),
+        r"node \d+ \(remainder.*whole numbers are divided",
+    ),
+    "a quotient of whole numbers": (lambda x: (x.long() // x.long().clamp(1)).float(), "whole numbers are divided"),
+    "a cross entropy of a probability": (
+        lambda x: nn.functional.binary_cross_entropy(x.sigmoid(), x.sigmoid(), reduction="none"),
+        r"node \d+ \(binary_cross_entropy.*use binary_cross_entropy_with_logits",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILING_WAYS)
+def test_an_operator_that_fails_for_some_rows_is_refused_from_its_shapes(name: str) -> None:
+    way, said = FAILING_WAYS[name]
+    made = Scene(Failing(way), np.full((8, 6), 1.0, np.float32), np.zeros(8, np.int64))
+    with pytest.raises(DocumentRefused, match=said):
+        bound(made.program, 8, by_row=True)
+    bound(made.program, 8)
+
+
+def test_whole_numbers_may_be_divided_by_a_number() -> None:
+    """It fails for no row, so that the step is what it is without the division."""
+    made = Scene(Failing(lambda x: x + x.long() // 2), np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.int64))
+    bound(made.program, ROWS, by_row=True)
+    assert np.isfinite(made.gradient(made.answer(asked()))).all()
 
 
 def test_local_steps_use_noised_gradients_alone(scene: Scene) -> None:
@@ -195,6 +370,7 @@ def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
         ({}, {"data": {"ready": "digits"}}, "step.per_row: others must compute the same"),
         ({"per_row": SPENT | {"noise_multiplier": 0.1}}, {}, "one use of a row spends"),
         ({"per_row": SPENT | {"clip_norm": 0}}, {}, "clip_norm"),
+        ({"per_row": SPENT | {"clip_norm": 1e-7}}, {}, "clip_norm"),
         ({"per_row": SPENT | {"seed": 1}}, {}, "seed"),
         (
             {"kind": "local", "steps": 400, "optimizer": {"lr": 0.1}},

@@ -12,6 +12,7 @@ from fastapi import HTTPException
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import PollRequest
+from gradmarket.worker.markets import leasing
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol.in_flight import InFlightFolder
@@ -63,6 +64,19 @@ def test_all_that_it_takes_ends_and_is_vouchered_once(
     assert all(row.uploads == 1 for row in fake_market.rows.values())
     assert context.account_store.dealings(context.signer).grievances == ()
     assert not loop.busy
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_how_long_a_step_took_is_told_unless_it_was_on_rows_of_its_own(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    monkeypatch.setattr(leasing, "on_own_rows", lambda *_: own)
+    loop = loop_of(make_desk(fake_market))
+    until(loop, lambda: len(fake_market.rows) == 3 and all(row.heard for row in fake_market.rows.values()))
+    polls = fake_market.asked
+    told = [made for said in polls for made in (*said.commitments, *(one.commitment for one in said.answers))]
+    assert len(told) == 3
+    assert all((made.compute_seconds == 0.0) == own for made in told)
 
 
 def test_it_reveals_and_uploads_one_answer_while_it_computes_the_next(

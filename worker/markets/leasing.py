@@ -175,7 +175,8 @@ class Leasing:
             self._replica_files.forget(held.replica)
             self._rest(FIRST_REST_S)
             return
-        prepared = prepare(context.domain, held, payload, context.address, context.own_signer, seconds)
+        told = 0.0 if on_own_rows(context, held.lease) else seconds
+        prepared = prepare(context.domain, held, payload, context.address, context.own_signer, told)
         self._replica_files.save_payload(held.replica, payload)
         self._replica_files.save(prepared)
 

@@ -43,6 +43,7 @@ class SealedAnswer(BaseModel):
     sealed: HashField
     signature: SignatureField
     compute_seconds: float
+    """What the market is told: 0 where the rows are this machine's own, since time tells of them."""
 
 
 class InFlight(BaseModel):

@@ -1,9 +1,10 @@
 """Checks indices before use on devices that would not: on a GPU a wrong index ends the process.
 
-The CPU's kernels check every index themselves and raise an error.
+The CPU's kernels check every index themselves and raise an error. Where an error itself would tell of a row, an index
+is taken to be the nearest in its range (`nearest`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -14,6 +15,8 @@ from gradmarket.market.errors import DocumentRefused
 Range = tuple[Tensor, int, int]
 """Indices, the least that is allowed, and the first above it that is not."""
 Rule = Callable[[Sequence[Any]], Iterator[Range]]
+LABELS: Final = 4
+"""Position of the ignored label among the arguments of a loss over classes."""
 
 
 def check_indices(rule: Rule, arguments: Sequence[Any]) -> None:
@@ -21,6 +24,35 @@ def check_indices(rule: Rule, arguments: Sequence[Any]) -> None:
     for indices, least, end in rule(arguments):
         if indices.numel() and not bool(((indices >= least) & (indices < end)).all()):
             raise DocumentRefused(f"an index is not in {least} to {end - 1}")
+
+
+def nearest(rule: Rule, arguments: Sequence[Any]) -> list[Any]:
+    """Returns the arguments with the nearest index in range for one that is not; labels that do not count stay.
+
+    Raises DocumentRefused where there is none in range.
+    """
+    found: dict[int, Tensor] = {}
+    for indices, least, end in rule(arguments):
+        if indices.numel() and end <= least:
+            raise DocumentRefused("there is nothing that an index could point at")
+        label = not any(value is indices for value in _flat(arguments))  # a loss, whose rule yields a masked copy
+        read = arguments[1] if label else indices
+        held = indices if label else found.get(id(read), read)
+        within = held.clamp(least, min(end - 1, torch.iinfo(held.dtype).max))
+        found[id(read)] = torch.where(read == arguments[LABELS], read, within) if label else within
+    return [_exchanged(value, found) for value in arguments]
+
+
+def _flat(arguments: Sequence[Any]) -> Iterator[Any]:
+    for value in arguments:
+        yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def _exchanged(value: Any, found: Mapping[int, Tensor]) -> Any:
+    """Returns what was found for a tensor, or the list with it for those in it; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return [_exchanged(part, found) for part in value]
+    return found.get(id(value), value)
 
 
 def _embedding(arguments: Sequence[Any]) -> Iterator[Range]:
@@ -80,6 +112,6 @@ RULES: Final[dict[str, Rule]] = {
     "take_along_dim.default": _take,
     **dict.fromkeys(("index.Tensor", "index_put.default"), _places),
     "one_hot.default": _one_hot,
-    "cross_entropy_loss.default": _target(4),
-    **dict.fromkeys(("nll_loss.default", "nll_loss_nd.default"), _target(4)),
+    "cross_entropy_loss.default": _target(LABELS),
+    **dict.fromkeys(("nll_loss.default", "nll_loss_nd.default"), _target(LABELS)),
 }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.model.document.calls import TORCH_TYPES, OperatorCall
-from gradmarket.market.model.document.checks import RULES
+from gradmarket.market.model.document.checks import LABELS, RULES
 from gradmarket.market.model.document.interpret import SHAPED, Program
 from gradmarket.market.model.figures import Range
 
@@ -51,8 +51,6 @@ CARRIED: Final = frozenset(
     }
 )
 """Operators whose results contain only elements of their first argument."""
-LABELS: Final = 4
-"""Position of the ignored label among the arguments of a loss over classes."""
 
 
 def ranges(program: Program, rows: int) -> dict[str, Range]:

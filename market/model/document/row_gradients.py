@@ -14,6 +14,7 @@ from gradmarket.market.errors import DocumentRefused, MarketError
 from gradmarket.market.model.document.graph import Document, Node, Scan
 from gradmarket.market.model.document.interpret import STEP_ERRORS, Program, explained
 from gradmarket.market.model.document.meter import Limits, Meter, TooMuch
+from gradmarket.market.model.document.row_calls import BY_ROWS
 
 MIXING: Final = ("batch_norm.training", "batch_norm.batch")
 """Operators that compute with all rows of a batch."""
@@ -24,13 +25,14 @@ def row_gradients(
 ) -> dict[str, Tensor]:
     """Returns the gradient of each row's own loss, [rows, …] for each trainable parameter.
 
-    A random draw is the same for all of these rows. Raises DocumentRefused, OutOfMemory.
+    A random draw is the same for all of these rows. No value of a row makes it fail (row_calls). Raises DocumentRefused
+    as `peak_by_rows` does, and OutOfMemory.
     """
     trained = [entry.name for entry in program.document.trainable]
 
     def loss(parameters: Mapping[str, Tensor], row: Mapping[str, Tensor]) -> Tensor:
         alone = {name: value.unsqueeze(0) for name, value in row.items()}
-        return program.run({**state, **parameters}, alone, seed).loss
+        return program.run({**state, **parameters}, alone, seed, None, BY_ROWS).loss
 
     apart = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
     try:

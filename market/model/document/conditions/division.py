@@ -14,12 +14,18 @@ def _divided(arguments: Sequence[Any]) -> None:
     """(what is divided, by what, …), each a tensor or a number; elements are looked at where there are any."""
     above, below = arguments[:2]
     refuse_unless(isinstance(above, Tensor) or isinstance(below, Tensor), "it divides no tensor")
-    common = torch.result_type(above, below)
-    if common.is_floating_point or common == torch.bool:
+    if not of_integers(arguments):
         return
+    common = torch.result_type(above, below)
     refuse_unless(not _any_is(below, 0, common), "an integer is divided by zero")
-    least = _any_is(above, torch.iinfo(common).min, common) and _any_is(below, -1, common)
+    least = _any_is(below, -1, common) and _any_is(above, torch.iinfo(common).min, common)
     refuse_unless(not least, "the least integer is divided by minus one")
+
+
+def of_integers(arguments: Sequence[Any]) -> bool:
+    """Whether a division is one of integers, which may fail by its elements."""
+    common = torch.result_type(*arguments[:2])
+    return not common.is_floating_point and common != torch.bool
 
 
 def _any_is(value: Any, sought: int, common: torch.dtype) -> bool:
