@@ -74,6 +74,9 @@ class LongPolls:
             self._vouched.update(here)
             with self._context.begin() as work:
                 presence.still_here(work, here, self._context.clock())
+            left = [worker for worker in here if worker not in self._polls]
+            if left:  # their polls ended meanwhile, and said so before this did
+                self._say_gone(left)
 
     @patiently
     def _say_gone(self, workers: Sequence[Address]) -> Sequence[None]:

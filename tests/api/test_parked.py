@@ -4,14 +4,17 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import httpx
 import pytest
 
 from gradmarket.requester.api import long_poll
+from gradmarket.requester.api.long_poll import LongPolls
 from gradmarket.requester.notifier import ended_topic, worker_topic
+from gradmarket.requester.store import presence
 from gradmarket.requester.store.tables import Worker
+from gradmarket.requester.store.work import Work
 from gradmarket.requester.store.workers import LIVE_S
 from tests.api.api_service import Service
 
@@ -92,6 +95,24 @@ def test_whose_poll_is_over_asks_no_more_whatever_was_said_of_it_meanwhile(servi
     """Who asks once, for a second, would be given places for as long as a waiting worker is vouched for."""
     address, client = service.worker()
     assert client.post("/v1/work/poll", json=ASK | {"wait_s": 1.0}).status_code == 200
+    assert not asks(service, address)
+
+
+def test_whose_poll_ends_while_it_is_vouched_for_asks_no_more(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of its poll may be written down before the word that it is there, which a thread is still to write."""
+    address, client = service.worker()
+    assert client.post("/v1/work/poll", json=ASK | {"wait_s": 0.0}).status_code == 200
+    polls, still_here = LongPolls(service.context), presence.still_here
+    polls._polls[address] = 1
+
+    def late(work: Work, here: Collection[str], now: float) -> None:
+        polls._polls.clear()
+        still_here(work, here, now)
+
+    monkeypatch.setattr(presence, "still_here", late)
+    polls._say_here()
     assert not asks(service, address)
 
 
