@@ -22,10 +22,13 @@ from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 settings.register_profile(
     "tests",
     deadline=None,
+    derandomize=True,  # the same examples in every run: `make test-deep` looks for new ones
     max_examples=50,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-settings.register_profile("deep", settings.get_profile("tests"), max_examples=1_000, stateful_step_count=100)
+settings.register_profile(
+    "deep", settings.get_profile("tests"), derandomize=False, max_examples=1_000, stateful_step_count=100
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 os.environ |= {
