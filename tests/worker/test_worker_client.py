@@ -307,8 +307,9 @@ def test_the_worker_s_connections_are_kept_alive_too(serve: Serve) -> None:
     app.get("/v1/jobs/{job}")(lambda job: {"id": job, "state": "running"})
     market = MarketClient(serve(app))
     market.job(JobId("a"))
-    ((connection,),) = market._transport._http._transport._idle.values()  # type: ignore[attr-defined]
-    assert connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    (connection,) = market._transport._http._transport._pool.connections  # type: ignore[attr-defined]
+    ours = connection._connection._network_stream.get_extra_info("socket")
+    assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 def test_a_job_of_a_newer_specification_hides_no_other(serve: Serve) -> None:
