@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gradmarket.data.pack import Cut, pack
+from gradmarket.market.job import Publication
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import JobState, RoundState
 from gradmarket.requester.engine import run_once
@@ -80,6 +81,7 @@ def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: C
         model = {name: work.get_one(Job, NEW).publication[name] for name in ("evaluation", "manifest")}
         job = work.get_one(Job, market.job)
         job.publication = {**job.publication, **model}
+        job.spec_digest = Publication.model_validate(job.publication).digest
     assert run_once(market.context, aggregate, market.job) is None
     assert market.rounds()[0].state == RoundState.CLOSED
     assert market.state() == JobState.PAUSED
