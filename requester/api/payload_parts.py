@@ -52,7 +52,7 @@ class FramedBody:
                 if length > MOST_HEAD:
                     raise HTTPException(413, f"the JSON has at most {MOST_HEAD} bytes here: poll with the rest")
                 self._read += length
-                return parsed(await self.parts.exactly(length))
+                return parsed(bytes(await self.parts.exactly(length)))
         except TimeoutError as error:
             late = f"the JSON before the payloads did not come within {seconds:.0f} s"
             raise HTTPException(408, late, {"Connection": "close"}) from error

@@ -76,7 +76,7 @@ async def _body(context: Context, request: Request, door: StepDoor, files: ExitS
             length = int.from_bytes(await parts.exactly(HEAD), "big")
             if length > door.most_json:
                 raise HTTPException(413, f"the JSON of this message has at most {door.most_json} bytes")
-            said = await parts.exactly(length)
+            said = bytes(await parts.exactly(length))
     except TimeoutError as error:
         late = f"the message did not come within {context.settings.body_s:.0f} s"
         raise HTTPException(408, late, {"Connection": "close"}) from error

@@ -1,6 +1,7 @@
 """A body that streams is taken whole and in its order, one block at a time; what is too long or fails is told."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def _small_blocks() -> Any:
         yield
 
 
-def played(chunks: Sequence[bytes], take: Callable[[Bytes], None], most: int = 10_000) -> int:
+def body_of(chunks: Sequence[bytes]) -> Request:
     told = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     told.append({"type": "http.request", "body": b"", "more_body": False})
     messages = iter(told)
@@ -31,8 +32,11 @@ def played(chunks: Sequence[bytes], take: Callable[[Bytes], None], most: int = 1
     async def receive() -> dict[str, Any]:
         return next(messages)
 
-    request = Request({"type": "http", "method": "PUT", "headers": []}, receive)
-    return asyncio.run(streams.streamed(request.stream(), most, "too long", take))
+    return Request({"type": "http", "method": "PUT", "headers": []}, receive)
+
+
+def played(chunks: Sequence[bytes], take: Callable[[Bytes], None], most: int = 10_000) -> int:
+    return asyncio.run(streams.streamed(body_of(chunks).stream(), most, "too long", take))
 
 
 class Taking:
@@ -78,3 +82,16 @@ def test_what_fails_while_it_is_taken_is_told(pieces: int) -> None:
 
     with pytest.raises(OSError, match="no space"):
         played([bytes(BLOCK)] * pieces, take)
+
+
+def test_a_part_that_comes_two_bytes_at_a_time_takes_little_more_memory_than_it_is_long() -> None:
+    chunks = [number.to_bytes(2, "big") for number in range(1 << 15)]
+    parts, length = streams.Parts(body_of(chunks)), 2 * len(chunks)
+    tracemalloc.start()
+    try:
+        part = asyncio.run(parts.exactly(length))
+        _now, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert part == b"".join(chunks)
+    assert most < 8 * length
