@@ -32,6 +32,7 @@ from gradmarket.market.wire import Lease, OfferFields, SignedVerdict
 from gradmarket.worker import durable
 from gradmarket.worker import run as session
 from gradmarket.worker.journal import Journal
+from gradmarket.worker.money import known_chains
 from gradmarket.worker.owner.record_tail import RecordTail, last
 from gradmarket.worker.protocol.records import ReplicaRecord
 from gradmarket.worker.settings import WorkerSettings
@@ -113,6 +114,14 @@ def test_before_the_first_pay_the_market_that_it_joined_is_asked(
     until(lambda: asked() == [server.url])
     signals.leave()
     worker.join(60)
+
+
+@pytest.mark.parametrize("left", [b"", bytes(40), b'{"https://a.example": 1'], ids=["empty", "zeros", "half"])
+def test_a_list_of_markets_that_a_power_cut_left_incomplete_stops_no_worker(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / known_chains.MARKETS).write_bytes(left)
+    assert known_chains.markets(tmp_path) == {}
+    known_chains.join(tmp_path, "https://b.example", 1)
+    assert known_chains.markets(tmp_path) == {"https://b.example": 1}
 
 
 def test_a_running_worker_is_shown_with_all_it_earned_and_does(

@@ -41,9 +41,11 @@ def join(folder: Path, market: str, chain_id: int) -> None:
 
 
 def markets(folder: Path) -> dict[str, int]:
-    """Returns the joined markets' addresses, with the chain that each pays on."""
-    path = folder / MARKETS
-    joined: dict[str, int] = json.loads(path.read_bytes()) if path.is_file() else {}
+    """Returns the joined markets' addresses, with the chain that each pays on; none if a power cut spoilt the list."""
+    try:
+        joined: dict[str, int] = json.loads((folder / MARKETS).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
     return joined
 
 
