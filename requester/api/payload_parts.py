@@ -73,7 +73,12 @@ class PayloadReceiver:
     files: ExitStack
 
     async def received(self, worker: Address, said: PollRequest, body: FramedBody | None) -> Poll:
-        """Returns the poll with its payloads. Where one of them is not wanted, none is read."""
+        """Returns the poll with its payloads. Where one of them is not wanted, none is read.
+
+        Raises 422 where one is named twice: it would be on the disk twice.
+        """
+        if len({part.replica for part in said.payloads}) < len(said.payloads):
+            raise HTTPException(422, "payloads: name each replica once")
         answers = {answer.replica: answer for answer in said.answers}
         claims = [UploadClaim(worker, part.replica, part.fence, answers.get(part.replica)) for part in said.payloads]
         parts = list(zip(said.payloads, await asyncio.gather(*map(self.crowd.want.ask, claims)), strict=True))
@@ -131,7 +136,8 @@ class PayloadReceiver:
         if part.start is not None:
             return await payload_pieces.bring(self.context, self.readers, want, part, body.parts, self.files)
         arrival = arriving(want, self.files.enter_context(self.context.blobs.receive()))
-        length = await streamed(body.parts.next(want.length), want.length, "", arrival.take)
+        async with self.readers.reading(want.replica):
+            length = await streamed(body.parts.next(want.length), want.length, "", arrival.take)
         if length != want.length:
             raise HTTPException(400, f"{length} bytes came of {want.length}: send them again")
         return await run_in_threadpool(look, self.context, want, arrival)

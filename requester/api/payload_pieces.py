@@ -66,24 +66,25 @@ def missing_parts(
 
 
 class PieceReaders:
-    """The uploads that this process reads: a later request for one ends an earlier one, which may be dead."""
+    """The payloads that this process reads, in pieces or whole: a later request for a replica's ends an earlier one,
+    which may be dead."""
 
     def __init__(self) -> None:
         self._reading: dict[str, asyncio.Timeout] = {}
 
     @asynccontextmanager
-    async def reading(self, name: str) -> AsyncIterator[None]:
+    async def reading(self, replica: str) -> AsyncIterator[None]:
         """Raises 409 in the block of an earlier request."""
-        if (earlier := self._reading.pop(name, None)) is not None:
+        if (earlier := self._reading.pop(replica, None)) is not None:
             earlier.reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(None) as mine:
-                self._reading[name] = mine
+                self._reading[replica] = mine
                 try:
                     yield
                 finally:
-                    if self._reading.get(name) is mine:
-                        del self._reading[name]
+                    if self._reading.get(replica) is mine:
+                        del self._reading[replica]
         except TimeoutError as error:
             raise HTTPException(409, "a later request brings this payload: wait for its answer") from error
 
@@ -100,7 +101,7 @@ async def bring(
     there = context.blobs.unfinished.received(want.worker, name)
     if start != framing.whole_pieces(start) or start > there:
         raise HTTPException(409, f"no piece begins at {start}: go on from {framing.whole_pieces(there)}")
-    async with readers.reading(f"{want.worker} {name}"):
+    async with readers.reading(want.replica):
         incoming = await _opened(context, files, want.worker, name, start)
         arrival, pace = arriving(want, incoming), UploadPace(context, want, start)
 

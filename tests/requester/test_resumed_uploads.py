@@ -13,9 +13,9 @@ import pytest
 
 from gradmarket.market import framing, piece_digests
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.framing import DIGEST, sent_bytes
+from gradmarket.market.framing import DIGEST, framed, sent_bytes
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.market.wire import PollAnswer
+from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.exchange import direct_upload
@@ -169,6 +169,24 @@ def test_a_later_request_goes_on_though_the_one_before_still_seems_to_come(door:
         until(lambda: door.received() == 2 * PIECE)
         accepted(door, door.send(2 * PIECE))
         assert connection.recv(4096).startswith(b"HTTP/1.1 409")
+
+
+def test_a_payload_that_one_request_names_twice_is_not_taken_twice(door: Door) -> None:
+    lease = door.asked.newest().lease
+    part = PayloadPart(replica=lease.replica, fence=lease.fence)
+    body = framed(PollRequest(payloads=(part, part), wait_s=0)) + 2 * door.payload
+    answer = httpx.post(f"{door.url}/v1/work/answers", content=body, headers=door.headers(), timeout=60)
+    assert answer.status_code == 422, answer.text
+    accepted(door, door.send(0))
+
+
+def test_a_replica_brings_its_payload_by_one_request_at_a_time_in_pieces_or_not(door: Door) -> None:
+    with door.sending(None, 1) as first:
+        until(lambda: door.coming() == 1)
+        with door.sending(None, 1):
+            assert first.recv(4096).startswith(b"HTTP/1.1 409")
+            until(lambda: door.coming() == 1)
+            accepted(door, door.send(0))
 
 
 def test_a_later_request_that_cannot_go_on_ends_none(door: Door) -> None:

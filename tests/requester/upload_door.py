@@ -54,11 +54,17 @@ class Door:
         assert answer.status_code == 200, answer.text
         return int(answer.json()["received"])
 
-    def body(self, start: int, payload: bytes | None = None) -> bytes:
-        """As the worker frames it from byte `start` on."""
+    def coming(self) -> int:
+        """Whole payloads that requests are bringing."""
+        return len(list((self.market.folder / "blobs" / "incoming").iterdir()))
+
+    def body(self, start: int | None, payload: bytes | None = None) -> bytes:
+        """As the worker frames it from byte `start` on, or whole."""
         payload = self.payload if payload is None else payload
         lease = self.asked.newest().lease
         part = PayloadPart(replica=lease.replica, fence=lease.fence, start=start)
+        if start is None:
+            return framed(PollRequest(payloads=(part,), wait_s=0)) + payload
         pieces = [payload[begin : begin + PIECE] for begin in range(start, len(payload), PIECE)]
         sealed = b"".join(piece_digest(piece) + piece for piece in pieces)
         assert len(sealed) == sent_bytes(len(payload), start)
@@ -70,7 +76,7 @@ class Door:
         )
 
     @contextmanager
-    def sending(self, start: int, less: int, payload: bytes | None = None) -> Iterator[socket.socket]:
+    def sending(self, start: int | None, less: int, payload: bytes | None = None) -> Iterator[socket.socket]:
         """A connection on which all but the last `less` bytes of the body are sent; it breaks at the end."""
         body, place = self.body(start, payload), httpx.URL(self.url)
         head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: {self.headers()['Authorization']}"]
