@@ -151,6 +151,13 @@ class RequesterClient:
             self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: BytesIO(data), timeout=UPLOAD)
         return digest
 
+    def withhold(self, data: bytes) -> str:
+        """Uploads rows that only jobs of the same token measure on, and nobody reads; returns their digest."""
+        digest = blob_digest(data)
+        path = f"/v1/blobs/{digest}?withheld=true"
+        self._transport.send("PUT", path, content=lambda: BytesIO(data), timeout=UPLOAD)
+        return digest
+
     def blob(self, digest: str) -> bytes:
         """Returns a blob; raises Damaged if its bytes have another digest."""
         with self._stream(f"/v1/blobs/{digest}", {}) as (response, _):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.data import sources
 from gradmarket.data.inputs import Arrays, chosen
-from gradmarket.data.pack import Cut, Packed, pack, write
+from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack, write
 from gradmarket.endpoint import find
 from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import MANIFEST, Manifest
@@ -77,6 +77,10 @@ def _columns(inputs: list[str]) -> dict[str, list[str]]:
 @app.command()
 def upload(
     folder: Annotated[Path, typer.Argument(help="What `data pack` wrote.")],
+    withhold: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PARTITION", help="To measure on: no worker reads it. Repeat; by default test."),
+    ] = None,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
@@ -84,11 +88,15 @@ def upload(
 ) -> None:
     """Upload partitions and manifest as blobs, those that are not there yet; prints the manifest's digest."""
     body, manifest = _manifest(folder / MANIFEST)
+    names = {partition.name for partition in manifest.partitions}
+    if unknown := set(withhold or []) - names:
+        raise Refused(f"{folder} has no partition {', '.join(sorted(unknown))}: it has {', '.join(sorted(names))}")
     with find(market, token, data).market() as client:
         for partition in manifest.partitions:
             path = folder / partition.file
             if path.is_file():
-                client.upload(_checked(path, partition.digest))
+                hold = partition.name in (withhold or [HELD_OUT])
+                (client.withhold if hold else client.upload)(_checked(path, partition.digest))
         digest = client.upload(body)
     say_json({"manifest": digest}) if as_json else typer.echo(digest)
 

@@ -54,7 +54,8 @@ class Market:
         private: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> TrainingJob:
-        """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it.
+        """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it but
+        the rows that are measured on.
 
         `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
         fraction `held_out` of all rows is kept for evaluation. Without a `seed` the service draws one. `price` of an
@@ -98,8 +99,8 @@ class Market:
     ) -> TrainingJob:
         parts = {"document": made.document, "evaluation": made.evaluation, "parameters": tensors.pack(made.parameters)}
         model = {name: self._client.upload(data) for name, data in parts.items()}
-        for file in packed.files.values():
-            self._client.upload(file)
+        for name, file in packed.files.items():
+            (self._client.withhold if private or name == HELD_OUT else self._client.upload)(file)
         data: dict[str, Any] = {"manifest": self._client.upload(packed.body)}
         if private:
             data |= {"inputs": packed.manifest.model_dump(mode="json")["inputs"], **private}

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, HTTPException, Path, Request, Response
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -34,6 +34,10 @@ UPLOAD = {"requestBody": {"required": True, "content": {OCTETS: BYTES}}}
 KEPT: Final = "the job keeps its parameters to its requester (visibility): send an API token"
 
 DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
+
+Withheld = Annotated[
+    bool, Query(description="Rows to measure on: no route serves them, and only jobs of the same API token name them")
+]
 
 
 @router.get(
@@ -72,18 +76,17 @@ def pieces(context: Here, who: AnyoneOrNobody, digest: DigestPath) -> Response:
 
 
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
-    """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers."""
+    """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers and what
+    was withheld."""
     with context.reading() as reader:
-        if who is not None and visibility.is_holders(reader, digest):
-            raise NotFound(f"no blob {digest}")
-        if who is not None and who.role != WORKER:
-            return
-        if who is None and not visibility.to_anybody(reader, digest):
+        access = visibility.access(reader, digest, Address(who.subject) if who else visibility.NOBODY)
+    if who is None:
+        if not access.to_anybody:
             raise token_needed()
-        if who is not None and visibility.is_answer(reader, digest):
-            raise NotFound(f"no blob {digest}")
-        if who is not None and not visibility.to_worker(reader, digest, Address(who.subject)):
-            raise HTTPException(403, KEPT)
+    elif not access.to_requester or (who.role == WORKER and access.answer):
+        raise NotFound(f"no blob {digest}")
+    elif who.role == WORKER and not access.to_worker:
+        raise HTTPException(403, KEPT)
 
 
 class Served(FileResponse):
@@ -118,20 +121,26 @@ def served(context: Context, request: Request, digest: Digest, name: str | None)
     openapi_extra=UPLOAD,
     summary="Upload bytes under their digest",
 )
-async def put(context: Here, _who: Submitter, request: Request, digest: DigestPath) -> Response:
+async def put(
+    context: Here, who: Submitter, request: Request, digest: DigestPath, withheld: Withheld = False
+) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
         await streamed(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
         try:
-            await run_in_threadpool(_keep, context, incoming, Digest(digest))
+            await run_in_threadpool(_keep, context, incoming, Digest(digest), who.subject if withheld else None)
         except Conflict as error:
             raise HTTPException(422, error.detail) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
 
 
-def _keep(context: Context, incoming: Incoming, digest: Digest) -> None:
-    """Raises Conflict where the bytes have another digest, before anything is written down."""
+def _keep(context: Context, incoming: Incoming, digest: Digest, only: str | None) -> None:
+    """`only`: the token whose jobs alone may measure on it. Raises Conflict where the bytes have another digest, before
+    anything is written down."""
     if incoming.digest != digest:
         raise Conflict(f"the bytes are {incoming.digest}, not {digest}")
-    blob_cleanup.uploaded(context, [digest])
+    if only is None:
+        blob_cleanup.uploaded(context, [digest])
+    else:
+        blob_cleanup.withheld(context, digest, only)
     context.blobs.keep(incoming, digest)

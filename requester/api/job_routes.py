@@ -98,7 +98,7 @@ def standing_of(
     openapi_extra={"requestBody": SCHEMA},
 )
 def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None) -> JSONResponse:
-    admitted = admit(context, spec)
+    admitted = admit(context, spec, identity.subject)
     whole = completed(spec, randbits(63))
 
     def act(work: Work) -> tuple[int, JobView, str]:

@@ -12,6 +12,7 @@ from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
 from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
+from gradmarket.requester.moves import named_blobs
 from gradmarket.requester.ready_data import digits
 
 
@@ -25,11 +26,14 @@ class Admitted:
     budget: Units
 
 
-def admit(context: Context, spec: JobSpec) -> Admitted:
+def admit(context: Context, spec: JobSpec, token: str) -> Admitted:
     """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
     admissible.check(spec)
+    named_blobs.check_spec(context, spec, token)
     if not isinstance(spec.data, ReadyData) or digits.installed():  # the image of the HTTP process has no scikit-learn
-        dataset.check_rows_of_a_task(dataset.manifest_of(context.blobs, spec, context.public_url), spec)
+        manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
+        named_blobs.check_partitions(context, spec, manifest, token)
+        dataset.check_rows_of_a_task(manifest, spec)
     unit = Amount(int(context.chain_facts.unit))
     for field, amount in spec.price.prices.items():
         payment.in_units(field, amount, unit, payment.MAX_PRICE)

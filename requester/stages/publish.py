@@ -16,7 +16,7 @@ from gradmarket.market.terms import Amount, Digest, JobState
 from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
 from gradmarket.requester.model_runner import PublishedModel
-from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.moves import blob_cleanup, named_blobs
 from gradmarket.requester.ready_data import digits
 from gradmarket.requester.store import jobs, ready_rows
 from gradmarket.requester.store.event_log import tell
@@ -47,9 +47,10 @@ def run(context: Context, job_id: str) -> float | None:
 def _run(context: Context, job_id: str) -> None:
     """Publishes the job, or fails it. Raises NotFound if a blob of the publication was deleted meanwhile."""
     with context.reading() as reader:
-        spec = jobs.spec(reader.get_one(Job, job_id))
+        job = reader.get_one(Job, job_id)
+        spec, token = jobs.spec(job), job.token
     try:
-        publication, facts = _publish(context, job_id, spec)
+        publication, facts = _publish(context, job_id, spec, token)
         spec.price.of(PricedWork(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
         _refuse(context, job_id, str(error))
@@ -83,11 +84,13 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
             tell(work, job_id, "failed", now, reason=reason)
 
 
-def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:
+def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[Publication, Facts]:
+    named_blobs.check_spec(context, spec, token)
     manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
     if isinstance(spec.data, ReadyData):
         digits.store(context.blobs)
         _stay(context, manifest)
+    named_blobs.check_partitions(context, spec, manifest, token)
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)

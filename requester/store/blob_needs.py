@@ -3,12 +3,24 @@
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, CompoundSelect, Integer, String, and_, bindparam, exists, or_, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Integer,
+    String,
+    and_,
+    bindparam,
+    exists,
+    not_,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import Digest, TaskState
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Job, JobBlob, Round, Task, UploadedBlob
+from gradmarket.requester.store.tables import Job, JobBlob, Round, Task, UploadedBlob, WithheldBlob
 from gradmarket.requester.store.work import RowReader, Work
 
 STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memory")
@@ -23,6 +35,22 @@ def uploaded(work: Work, digests: Iterable[Digest], now: float) -> None:
     work.add(*(UploadedBlob(digest=digest, at=now) for digest in wanted.difference(known)))
 
 
+def withheld(work: Work, digest: Digest, token: str, now: float) -> None:
+    """Has the blob stay, for this token's jobs to measure on. The caller has locked it, as above."""
+    if not withheld_by(work, digest, token):
+        work.add(WithheldBlob(digest=digest, token=token, at=now))
+
+
+def withheld_by(reader: RowReader, digest: Digest, token: str) -> bool:
+    """Whether this token uploaded the blob as withheld."""
+    return reader.get(WithheldBlob, (digest, token)) is not None
+
+
+def is_withheld(reader: RowReader, digest: str) -> bool:
+    """Whether the blob was uploaded as withheld, and nobody uploaded, published or made equal content besides."""
+    return bool(reader.session.scalar(select(IS_WITHHELD), {"digest": digest}))
+
+
 def stays(reader: RowReader, digest: str) -> bool:
     """Whether somebody uploaded the blob or a job is published with it: no answer of equal content takes it away.
 
@@ -31,12 +59,14 @@ def stays(reader: RowReader, digest: str) -> bool:
     return bool(reader.session.scalar(_STAYS, {"digest": digest}))
 
 
-_DIGEST: Final = bindparam("digest", type_=String)
+DIGEST: Final = bindparam("digest", type_=String)
 _OF_ROUNDS: Final = (Round.parameters, Round.updated, Round.published_update, Round.optimizer_state)
 _IS_PUBLISHED: Final = JobBlob.part.like(PUBLISHED)
-_STAYS: Final = select(
-    or_(exists().where(JobBlob.digest == _DIGEST, _IS_PUBLISHED), exists().where(UploadedBlob.digest == _DIGEST))
+_WITHHELD: Final = exists().where(WithheldBlob.digest == DIGEST)
+_IS_OPEN: Final = or_(
+    exists().where(JobBlob.digest == DIGEST, _IS_PUBLISHED), exists().where(UploadedBlob.digest == DIGEST)
 )
+_STAYS: Final = select(or_(_IS_OPEN, _WITHHELD))
 
 
 def made(reader: RowReader, digest: str) -> bool:
@@ -53,7 +83,7 @@ _WAITS: Final = or_(
     Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]),
     and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.merge_round)),
 )
-_NEEDS_PAYLOAD: Final = select(exists().where(Task.payload == _DIGEST, _WAITS))
+_NEEDS_PAYLOAD: Final = select(exists().where(Task.payload == DIGEST, _WAITS))
 
 
 def kept(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -> set[str]:
@@ -65,6 +95,7 @@ def kept(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -
 _KEPT: Final[CompoundSelect[Any]] = union_all(
     select(JobBlob.digest).where(among(JobBlob.digest, "blobs"), _IS_PUBLISHED),
     select(UploadedBlob.digest).where(among(UploadedBlob.digest, "blobs")),
+    select(WithheldBlob.digest).where(among(WithheldBlob.digest, "blobs")),
     select(Task.payload).where(among(Task.payload, "payloads"), _WAITS),
     *(select(column).where(among(column, "payloads")) for column in _OF_ROUNDS),
 )
@@ -88,12 +119,12 @@ def names_blob(reader: RowReader, digest: str) -> bool:
 
 def _in_rounds(column: InstrumentedAttribute[Any], *where: ColumnElement[bool]) -> ColumnElement[bool]:
     """Condition on one column, so that its index finds the round."""
-    return exists().where(column == _DIGEST, *where)
+    return exists().where(column == DIGEST, *where)
 
 
 _PRODUCED: Final = (Round.updated, Round.optimizer_state)
 _NAMED_IN: Final = (*_PRODUCED, Round.parameters)
-_STARTS: Final = exists().where(JobBlob.digest == _DIGEST, JobBlob.part.in_(STARTED_FROM))
+_STARTS: Final = exists().where(JobBlob.digest == DIGEST, JobBlob.part.in_(STARTED_FROM))
 _OF_JOB: Final = Round.job_id == bindparam("job")
 _OF_OTHERS: Final = Round.job_id != bindparam("job")
 _AFTER: Final = Round.number > bindparam("after", type_=Integer)
@@ -107,5 +138,9 @@ _NEEDS_PARAMETERS: Final = select(
     )
 )
 _NEEDS_UPDATE: Final = select(_in_rounds(Round.published_update, or_(_OF_OTHERS, _AFTER)))
-_MADE: Final = select(or_(*map(_in_rounds, _OF_ROUNDS)))
+_IS_MADE: Final = or_(*map(_in_rounds, _OF_ROUNDS))
+_MADE: Final = select(_IS_MADE)
+IS_WITHHELD: Final = and_(_WITHHELD, not_(or_(_IS_OPEN, _IS_MADE)))
+IS_SHARED: Final = or_(_IS_OPEN, _WITHHELD, _IS_MADE)
+"""Whether equal content was uploaded, published or made by a round."""
 _NAMES_BLOB: Final = select(or_(*map(_in_rounds, _NAMED_IN), _STARTS))

@@ -1,8 +1,9 @@
 """Who may read a blob of a job: what its spec's `visibility` says. Every route that serves bytes enforces it."""
 
+from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, String, bindparam, exists, or_, select
+from sqlalchemy import ColumnElement, bindparam, exists, or_, select
 from sqlalchemy.orm import aliased, defer
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -16,48 +17,53 @@ PUBLISHED = ("publication.document", "publication.manifest", FIRST)
 """The parts of a publication that workers compute from."""
 _MADE: Final = (Round.updated, Round.published_update)
 _MAKER: Final = aliased(Round)
-_DIGEST: Final = bindparam("digest", type_=String)
+_DIGEST: Final = blob_needs.DIGEST
+NOBODY: Final = Address("")
 
 
-def to_anybody(reader: RowReader, digest: Digest) -> bool:
-    """Whether a public job names the blob in its publication, or one of its rounds produced it."""
-    return bool(reader.session.scalar(_TO_ANYBODY, {"digest": digest}))
+@dataclass(frozen=True)
+class Access:
+    """Whom a blob is shown: see `access`."""
+
+    withheld: bool
+    """Its uploader has it measured on and shown to nobody."""
+    holders: bool
+    """It is a private job's answer, which its holder computed on rows of its own, and no more: no route serves it."""
+    answer: bool
+    """It is an accepted payload, or a state that an audit has of a worker, and no more: no worker reads it."""
+    to_anybody: bool
+    """A public job names it in its publication, or one of its rounds produced it."""
+    to_worker: bool
+    """It is no job's parameters whose visibility is `requester`, or this worker may read it all the same."""
+
+    @property
+    def to_requester(self) -> bool:
+        """An API token may read it."""
+        return not (self.holders or self.withheld)
 
 
-def is_answer(reader: RowReader, digest: Digest) -> bool:
-    """Whether the blob is an accepted payload, or a state that an audit has of a worker, and no more: none reads it.
+def access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Access:
+    """Returns who may read the blob, by one query.
 
-    The digest of a payload, the task's root, is published. A worker may commit to any digest as a state's, that of a
-    blob that others need too: what it has not brought, it hides from nobody.
+    A holder's answer is hidden before it is booked, too: its digest is published once it is revealed. A worker may
+    commit to any digest as a state's, that of a blob that others need too: what it has not brought, it hides from
+    nobody, and nobody's answer hides what was uploaded, published or made by a round. Of a `requester` job's parameters
+    a worker may read what a task starts from that it holds just now, the update that led to that, and what is also of
+    another job. An update is read as the parameters that it leads to: with these, it tells those before.
     """
-    hidden = reader.session.scalar(_HIDDEN, {"digest": digest})
-    return bool(hidden) and not _of_others_too(reader, digest)
+    found = reader.session.execute(_ACCESS, {"digest": digest, "worker": worker}).one()
+    alone = not found.shared
+    return Access(
+        withheld=found.withheld,
+        holders=alone and found.answered and _is_private(reader, digest),
+        answer=alone and found.hidden,
+        to_anybody=found.to_anybody,
+        to_worker=not found.kept or found.own,
+    )
 
 
-def is_holders(reader: RowReader, digest: Digest) -> bool:
-    """Whether the blob is a private job's answer, which its holder computed on rows of its own: no route serves it.
-
-    Its digest is published once it is revealed, so that it is hidden before it is booked, too: let go, as all that a
-    job does not need.
-    """
-    theirs = any(jobs.spec(job).private for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
-    return theirs and not _of_others_too(reader, digest)
-
-
-def _of_others_too(reader: RowReader, digest: Digest) -> bool:
-    """Whether equal content was uploaded, published or made by a round: who answers with that hides it from nobody."""
-    return blob_needs.stays(reader, digest) or blob_needs.made(reader, digest)
-
-
-def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:
-    """Whether the worker may read the blob: any but the parameters of jobs with the visibility `requester`.
-
-    Of these it may read what a task starts from that it holds just now, the update that led to that, and what is also
-    of another job. An update is read as the parameters that it leads to: with these, it tells those before.
-    """
-    if not reader.session.scalar(_KEPT, {"digest": digest}):
-        return True
-    return bool(reader.session.scalar(_OWN, {"digest": digest, "worker": worker}))
+def _is_private(reader: RowReader, digest: Digest) -> bool:
+    return any(jobs.spec(job).private for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
 
 
 def _parameters(of: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -72,18 +78,14 @@ def _named(parts: tuple[str, ...], of: ColumnElement[bool]) -> ColumnElement[boo
     return or_(published, *made)
 
 
-_TO_ANYBODY: Final = select(_named(PUBLISHED, Job.visibility == "public"))
 _BOOKED: Final = Task.payload == _DIGEST
-_HIDDEN: Final = select(
-    or_(exists().where(_BOOKED), exists().where(WindowState.digest == _DIGEST, WindowState.brought.is_(True)))
-)
+_BROUGHT: Final = (WindowState.digest == _DIGEST, WindowState.brought.is_(True))
 _LET_GO: Final = (UnneededBlob.digest == _DIGEST, UnneededBlob.kind == unneeded.PAYLOAD)
 _ANSWERED: Final = (
     select(Job)
     .options(defer(Job.spec))
     .where(or_(exists().where(_BOOKED, Task.job_id == Job.id), exists().where(*_LET_GO, UnneededBlob.job_id == Job.id)))
 )
-_KEPT: Final = select(_parameters(Job.visibility == "requester"))
 _HOLDS: Final = (
     Replica.worker == bindparam("worker"),
     Replica.state.in_(IN_FLIGHT),
@@ -92,10 +94,17 @@ _HOLDS: Final = (
     Round.number == Task.round,
 )
 _LED: Final = (_MAKER.published_update == _DIGEST, _MAKER.job_id == Round.job_id, _MAKER.updated == Round.parameters)
-_OWN: Final = select(
-    or_(
-        exists().where(*_HOLDS, Round.parameters == _DIGEST),
-        exists().where(*_HOLDS, *_LED),
-        _parameters(Job.visibility != "requester"),
-    )
+_OWN: Final = or_(
+    exists().where(*_HOLDS, Round.parameters == _DIGEST),
+    exists().where(*_HOLDS, *_LED),
+    _parameters(Job.visibility != "requester"),
+)
+_ACCESS: Final = select(
+    blob_needs.IS_WITHHELD.label("withheld"),
+    or_(exists().where(_BOOKED), exists().where(*_LET_GO)).label("answered"),
+    or_(exists().where(_BOOKED), exists().where(*_BROUGHT)).label("hidden"),
+    blob_needs.IS_SHARED.label("shared"),
+    _named(PUBLISHED, Job.visibility == "public").label("to_anybody"),
+    _parameters(Job.visibility == "requester").label("kept"),
+    _OWN.label("own"),
 )

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 from blake3 import blake3
 from typer.testing import CliRunner, Result
@@ -254,3 +256,27 @@ def test_a_plan_takes_amounts_as_people_write_them(run: Run, file: Callable[...,
     refused = run("job", "plan", file(), "--trust", "--stake", "4 DARG")
     assert refused.exit_code == 2
     assert "is no amount" in refused.stderr
+
+
+def test_data_upload_withholds_the_held_out_rows(run: Run, served: Service, tmp_path: Path) -> None:
+    """Or the partitions that are named; the service measures on them, and serves them to nobody."""
+    drawn = np.random.default_rng(7)
+    np.savez(tmp_path / "rows.npz", x=drawn.standard_normal((30, 2)).astype(np.float32), y=drawn.integers(0, 2, 30))
+    cut = ["--rows-per-partition", "12", "--held-out", "0.2", "-o", str(tmp_path / "packed")]
+    assert run("data", "pack", str(tmp_path / "rows.npz"), *cut).exit_code == 0
+    manifest = json.loads((tmp_path / "packed" / "manifest.json").read_text())
+    digests = {part["name"]: part["digest"] for part in manifest["partitions"]}
+    assert set(digests) == {"test", "train-0", "train-1"}
+
+    def served_now() -> dict[str, int]:
+        client = httpx.Client(base_url=served.place.url, headers={"Authorization": f"Bearer {served.place.token}"})
+        return {name: client.head(f"/v1/blobs/{digest}").status_code for name, digest in digests.items()}
+
+    done = run("data", "upload", str(tmp_path / "packed"), "--withhold", "train-1", "--withhold", "test")
+    assert done.exit_code == 0, done.output
+    assert served_now() == {"test": 404, "train-0": 200, "train-1": 404}
+    assert run("data", "upload", str(tmp_path / "packed")).exit_code == 0
+    assert served_now() == {"test": 404, "train-0": 200, "train-1": 200}
+    wrong = run("data", "upload", str(tmp_path / "packed"), "--withhold", "tset")
+    assert wrong.exit_code == 2
+    assert "has no partition tset: it has test, train-0, train-1" in wrong.output

@@ -222,7 +222,7 @@ def test_a_downlink_that_is_no_codec_for_gradients_is_refused(
     downlink = {"codec": "int8", "first": {"codec": name, "rounds": 1}} if first else {"codec": name}
     spec = jobs.spec(market.the_job()).model_copy(update={"downlink": downlink})
     with pytest.raises(JobRefused, match=reason) as refused:
-        admit(market.context, type(spec).model_validate(spec.model_dump(mode="json")))
+        admit(market.context, type(spec).model_validate(spec.model_dump(mode="json")), "requester")
     assert refused.value.field == ("downlink.first.codec" if first else "downlink.codec")
 
 

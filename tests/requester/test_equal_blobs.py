@@ -159,8 +159,8 @@ def test_an_answer_with_another_job_s_parameters_neither_hides_nor_deletes_them(
     assert answered_with(market, market.context.blobs.read(now), thief) == now
     blob_cleanup.payload(market.context, now)
     with market.reading() as reader:
-        assert not visibility.is_answer(reader, now)
-        assert not visibility.is_holders(reader, now)
+        assert not visibility.access(reader, now).answer
+        assert not visibility.access(reader, now).holders
     assert market.context.blobs.has(now)
     market.until(lambda: market.rounds()[-1].number == 5, honest)
 
@@ -187,7 +187,7 @@ def test_a_service_without_the_ready_dataset_s_library_takes_the_job(
     ready = {"model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "data": {"ready": "digits"}}
     many = JobSpec.model_validate(market._spec(**ready, step={"rows": 10_000}))
     with pytest.raises(JobRefused, match="10000 is too many"):
-        admission.admit(market.context, many)
+        admission.admit(market.context, many, "requester")
     digits._packed.cache_clear()
     monkeypatch.setattr(digits, "find_spec", lambda _name: None)
-    assert admission.admit(market.context, many).budget > 0
+    assert admission.admit(market.context, many, "requester").budget > 0

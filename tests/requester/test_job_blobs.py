@@ -40,9 +40,9 @@ def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_databas
     asked: list[tuple[str, Any]] = []
     event.listen(database, "before_cursor_execute", lambda _c, _k, said, values, *_: asked.append((said, values)))
     with reading(sessions_of(database)) as reader:
-        assert not visibility.to_anybody(reader, WANTED)
-        assert visibility.to_worker(reader, WANTED, NOBODY)
-        assert not visibility.to_worker(reader, Digest("d7"), NOBODY)
+        assert not visibility.access(reader, WANTED).to_anybody
+        assert visibility.access(reader, WANTED, NOBODY).to_worker
+        assert not visibility.access(reader, Digest("d7"), NOBODY).to_worker
         assert not blob_needs.names_blob(reader, WANTED)
         assert not blob_needs.needs_parameters(reader, WANTED, "7", 3, 10)
         assert not blob_needs.needs_update(reader, WANTED, "7", 3)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import private_jobs
@@ -16,7 +17,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire import Answer, LeaseReturn
 from gradmarket.requester.exchange import payload_upload
-from gradmarket.requester.moves import replay
+from gradmarket.requester.moves import named_blobs, replay
 from gradmarket.requester.stages import rollback
 from gradmarket.requester.store import holders, newcomers, progress, visibility
 from gradmarket.requester.store.tables import Audit, Job, Round, Task, UnneededBlob
@@ -198,8 +199,12 @@ def test_no_private_task_is_audited_and_no_answer_is_served(new_floor) -> None: 
     assert not market.all(Audit)
     payload = market.tasks()[0].payload
     with market.reading() as reader:
-        assert visibility.is_holders(reader, payload)
-        assert not visibility.is_holders(reader, market.rounds()[0].parameters)
+        assert visibility.access(reader, payload).holders
+        assert not visibility.access(reader, market.rounds()[0].parameters).holders
+    model = {"document": payload, "parameters": market.rounds()[0].parameters}
+    reading = JobSpec.model_validate(market._spec(model=model))
+    with pytest.raises(JobRefused, match="upload it first"):
+        named_blobs.check_spec(market.context, reading, "requester")
 
 
 def test_an_open_jobs_answer_is_no_holders(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -208,7 +213,7 @@ def test_an_open_jobs_answer_is_no_holders(new_floor) -> None:  # type: ignore[n
         market.worker()
     market.until(lambda: market.tasks()[0].payload)
     with market.reading() as reader:
-        assert not visibility.is_holders(reader, market.tasks()[0].payload)
+        assert not visibility.access(reader, market.tasks()[0].payload).holders
 
 
 def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -458,7 +463,7 @@ def test_an_answer_that_is_never_booked_is_served_to_nobody_and_dropped(new_floo
     digest = brought(market, one)
     assert market.context.blobs.has(digest)
     with market.reading() as reader:
-        assert visibility.is_holders(reader, digest)
+        assert visibility.access(reader, digest).holders
     holder(market)
     market.lapse(rollback.LEFT_S + 1)
     market.play(passes=120)

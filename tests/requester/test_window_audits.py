@@ -79,7 +79,7 @@ def test_the_states_are_gone_when_the_audit_is_over(new_floor: NewFloor) -> None
     assert sum(worker.serve() for worker in workers) == len(digests) > 0
     assert all(market.context.blobs.has(digest) for digest in digests)
     with market.reading() as reader:
-        assert all(visibility.is_answer(reader, digest) for digest in digests)
+        assert all(visibility.access(reader, digest).answer for digest in digests)
     auditor_of(market).work()
     assert not any(market.context.blobs.has(digest) for digest in digests)
 
@@ -238,7 +238,7 @@ def test_a_leaf_that_names_another_blob_does_it_no_harm(new_floor: NewFloor) -> 
     accepted(market)
     parameters = market.rounds()[0].parameters
     with market.reading() as reader:
-        assert not visibility.is_answer(reader, parameters), "no worker could read what it is to compute from"
+        assert not visibility.access(reader, parameters).answer, "no worker could read what it is to compute from"
     (asked, *_), _others = _split(market, vandals)
     with pytest.raises(Refused, match="no state"):
         asked.bring_state(parameters, market.context.blobs.read(parameters))

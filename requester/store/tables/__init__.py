@@ -22,6 +22,7 @@ from gradmarket.requester.store.tables.job_tables import (
     Round,
     UnneededBlob,
     UploadedBlob,
+    WithheldBlob,
 )
 from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
 from gradmarket.requester.store.tables.secure_tables import SecureMessage, SecureSum
@@ -73,5 +74,6 @@ __all__ = [
     "UploadedBlob",
     "Wave",
     "WindowState",
+    "WithheldBlob",
     "Worker",
 ]

@@ -129,6 +129,16 @@ class UploadedBlob(Base):
     at: Mapped[float]
 
 
+class WithheldBlob(Base):
+    """Rows that `token` uploaded for its jobs to measure on. No route serves them while nobody uploads them openly."""
+
+    __tablename__ = "withheld_blobs"
+
+    digest: Mapped[Digest] = mapped_column(primary_key=True)
+    token: Mapped[str] = mapped_column(primary_key=True)
+    at: Mapped[float]
+
+
 class Round(Base):
     __tablename__ = "rounds"
 

@@ -1,0 +1,68 @@
+"""Which blobs a job may name: those that its requester may read, and rows that the requester withheld from all others.
+
+What a job names is read for it: its document becomes public, its metrics tell of its held-out rows.
+"""
+
+from collections.abc import Iterator
+
+from gradmarket.market.data.manifest import Manifest, training
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import ReadyData, ReadyModel
+from gradmarket.market.terms import Digest
+from gradmarket.requester import dataset
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import blob_needs, visibility
+from gradmarket.requester.store.work import RowReader
+
+
+def check_spec(context: Context, spec: JobSpec, token: str) -> None:
+    """Checks the blobs that the job itself names, before any of them is read. Raises JobRefused."""
+    with context.reading() as reader:
+        for field, digest in _of_spec(spec):
+            _check_read(reader, field, digest, token)
+
+
+def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token: str) -> None:
+    """Checks the partitions that are stored here, and that rows by which answers are paid are withheld.
+
+    Raises JobRefused.
+    """
+    with context.reading() as reader:
+        for part in training(manifest, spec):
+            if part.link.startswith(dataset.OURS):
+                _check_read(reader, f"data.manifest.partitions.{part.name}", part.digest, token)
+        if spec.evaluation is not None:
+            _check_measured(reader, spec, manifest.named(spec.evaluation.partition).digest, token)
+
+
+def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
+    if not isinstance(spec.data, ReadyData) and spec.data.manifest is not None:
+        yield "data.manifest", spec.data.manifest
+    if not isinstance(spec.model, ReadyModel):
+        named = {"document": spec.model.document, "evaluation": spec.model.evaluation}
+        for field, digest in {**named, "parameters": spec.model.parameters}.items():
+            if digest is not None:
+                yield f"model.{field}", digest
+
+
+def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> None:
+    if visibility.access(reader, digest).to_requester:
+        return
+    if blob_needs.withheld_by(reader, digest, token):
+        raise JobRefused(field, f"workers read it, and it is withheld: upload it openly, PUT {dataset.OURS}{digest}")
+    raise _absent(field, digest)
+
+
+def _check_measured(reader: RowReader, spec: JobSpec, digest: Digest, token: str) -> None:
+    field, ours = "evaluation.partition", blob_needs.withheld_by(reader, digest, token)
+    if not (ours or visibility.access(reader, digest).to_requester):
+        raise _absent(field, digest)
+    if spec.by_worth and not blob_needs.is_withheld(reader, digest):
+        paid = "whoever reads its rows is paid for training on them"
+        raise JobRefused(field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{digest}?withheld=true")
+
+
+def _absent(field: str, digest: Digest) -> JobRefused:
+    """The same words as of a blob that is not here, so that nobody asks what others withhold."""
+    return JobRefused(field, f"upload it first: PUT {dataset.OURS}{digest}")

@@ -1,0 +1,188 @@
+"""Rows that a requester withholds to measure on: nobody reads them, and nobody hides what others use."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from gradmarket.data.pack import Cut, Packed, pack
+from gradmarket.market.digests import blob_digest
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.store.tables import Job, Round, UploadedBlob, WithheldBlob
+from tests.api.api_service import Service
+from tests.api.test_authorisation import JOB, with_a_replica
+
+ADDRESS = "0x" + "11" * 20
+INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "shape": [], "classes": 2}}
+WORTH = {"name": "worth", "floor": "1000000000", "ceiling": "9000000000"}
+
+
+@pytest.fixture(autouse=True)
+def of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradmarket.market.framing.PIECE", 8)
+
+
+def other_requester(service: Service) -> httpx.Client:
+    name = f"other-{np.random.default_rng().integers(2**63)}"
+    made = service.requester.post("/v1/tokens", json={"name": name, "role": "submit"})
+    return service.client(made.json()["token"])
+
+
+def put(client: httpx.Client, data: bytes, *, withheld: bool = False) -> str:
+    digest = blob_digest(data)
+    asked = client.put(f"/v1/blobs/{digest}{'?withheld=true' if withheld else ''}", content=data)
+    assert asked.status_code == 201, asked.text
+    return digest
+
+
+def codes(client: httpx.Client, digest: str) -> list[int]:
+    place = f"/v1/blobs/{digest}"
+    return [client.get(place).status_code, client.head(place).status_code, client.get(f"{place}/pieces").status_code]
+
+
+def rows(seed: int) -> Packed:
+    drawn = np.random.default_rng(seed)
+    x = drawn.standard_normal((96, 4)).astype(np.float32)
+    return pack({"x": x, "y": drawn.integers(0, 2, 96)}, Cut(rows=64, held_out=1 / 3, classes=2))
+
+
+def posted(client: httpx.Client, packed: Packed, **fields: Any) -> httpx.Response:
+    data = {"manifest": put(client, packed.body)}
+    return client.post("/v1/jobs", json=JOB | {"data": data, "evaluation": {"partition": "test"}} | fields)
+
+
+def by_worth(client: httpx.Client, packed: Packed) -> httpx.Response:
+    private = {"inputs": INPUTS, "holders": [ADDRESS], "manifest": put(client, packed.body), "least_rows": 32}
+    fields = {"data": private, "price": WORTH, "optimizer": {"name": "sgd", "lr": 0.1}, "norm_bound": 1.0}
+    return client.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}} | fields)
+
+
+def test_nobody_reads_what_was_withheld(service: Service) -> None:
+    _, worker = service.worker()
+    digest = put(service.requester, b"rows that nobody reads", withheld=True)
+    assert codes(service.anyone, digest) == [401] * 3
+    for client in (worker, other_requester(service), service.requester):
+        assert codes(client, digest) == [404] * 3
+    assert service.context.blobs.has(digest)
+    blob_cleanup.payload(service.context, digest)
+    assert service.context.blobs.has(digest), "an answer of equal content does not take it away"
+
+
+def test_what_was_uploaded_openly_before_or_after_is_read(service: Service) -> None:
+    """Whoever uploads has the bytes: so nobody hides what another's workers need."""
+    _, worker = service.worker()
+    data = b"first open, then withheld by a stranger"
+    digest = put(service.requester, data)
+    put(other_requester(service), data, withheld=True)
+    assert codes(worker, digest) == [200] * 3
+    data = b"first withheld by a stranger, then open"
+    digest = put(other_requester(service), data, withheld=True)
+    assert codes(worker, digest) == [404] * 3
+    put(service.requester, data)
+    assert codes(worker, digest) == [200] * 3
+
+
+def test_what_the_service_has_of_itself_is_not_hidden(service: Service) -> None:
+    """Datasets and parameters that nobody uploaded."""
+    _, worker = service.worker()
+    data = b"what the service made"
+    service.context.blobs.put(data)
+    digest = put(other_requester(service), data, withheld=True)
+    assert codes(worker, digest) == [200] * 3
+
+
+@pytest.mark.parametrize("part", ["parameters", "updated"])
+def test_what_a_job_comes_to_is_not_hidden_beforehand(service: Service, part: str) -> None:
+    """Who knows a round's parameters before it is merged withholds them in vain."""
+    address, worker = service.worker()
+    digest = put(other_requester(service), f"parameters to come, {part}".encode(), withheld=True)
+    job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
+    with_a_replica(service, job, address)
+    with service.context.begin() as work:
+        setattr(work.get_one(Round, (job, 0)), part, digest)
+    assert codes(worker, digest) == [200] * 3
+
+
+def test_what_a_job_is_published_with_is_not_hidden_beforehand(service: Service) -> None:
+    _, worker = service.worker()
+    digest = put(other_requester(service), b"a document to come", withheld=True)
+    job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
+    with service.context.begin() as work:
+        work.get_one(Job, job).publication = {"document": digest}
+    assert codes(worker, digest) == [200] * 3
+
+
+def test_both_at_once_leave_it_open(service: Service) -> None:
+    _, worker = service.worker()
+    other = other_requester(service)
+    for number in range(6):
+        data = f"both at once {number}".encode()
+        with ThreadPoolExecutor(2) as both:
+            list(both.map(lambda one: put(one[0], data, withheld=one[1]), [(service.requester, False), (other, True)]))  # noqa: B023
+        assert codes(worker, blob_digest(data)) == [200] * 3
+
+
+def test_a_job_measures_on_rows_that_it_withheld_and_nobody_else_s_does(service: Service) -> None:
+    """A stranger's metrics, of a document of its own, would tell the rows bit by bit."""
+    packed, other = rows(1), other_requester(service)
+    put(service.requester, packed.files["test"], withheld=True)
+    put(service.requester, packed.files["train-0"])
+    assert posted(service.requester, packed).status_code == 201
+    refused = posted(other, packed)
+    assert refused.status_code == 422
+    assert "upload it first" in refused.json()["detail"]
+    put(other, packed.files["test"], withheld=True)
+    assert posted(other, packed).status_code == 201, "who has the rows withholds them likewise"
+
+
+@pytest.mark.parametrize("field", ["document", "evaluation", "parameters"])
+def test_no_job_publishes_what_another_withholds(service: Service, field: str) -> None:
+    """What a job names in its model becomes public with it."""
+    other = other_requester(service)
+    plain = put(other, b"a document")
+    digest = put(service.requester, f"rows named as {field}".encode(), withheld=True)
+    model = {"document": plain, "parameters": plain} | {field: digest}
+    refused = other.post("/v1/jobs", json=JOB | {"model": model})
+    assert refused.status_code == 422
+    assert f"model.{field}: upload it first" in refused.json()["detail"]
+    own = service.requester.post("/v1/jobs", json=JOB | {"model": model})
+    assert own.status_code == 422
+    assert "upload it openly" in own.json()["detail"]
+
+
+def test_a_withheld_manifest_or_training_partition_is_refused(service: Service) -> None:
+    packed = rows(3)
+    for file in packed.files.values():
+        put(service.requester, file, withheld=True)
+    refused = posted(service.requester, packed)
+    assert refused.status_code == 422
+    assert "workers read it" in refused.json()["detail"]
+    digest = put(service.requester, packed.body + b" ", withheld=True)
+    manifest = service.requester.post("/v1/jobs", json=JOB | {"data": {"manifest": digest}})
+    assert "data.manifest: workers read it" in manifest.json()["detail"]
+
+
+def test_rows_that_pay_are_withheld(service: Service) -> None:
+    packed = rows(4)
+    for file in packed.files.values():
+        put(service.requester, file)
+    refused = by_worth(service.requester, packed)
+    assert refused.status_code == 422
+    assert "?withheld=true" in refused.json()["detail"]
+    fresh = rows(5)
+    put(service.requester, fresh.files["test"], withheld=True)
+    taken = by_worth(service.requester, fresh)
+    assert taken.status_code == 201, taken.text
+
+
+def test_other_bytes_withhold_nothing(service: Service) -> None:
+    digest = blob_digest(b"these")
+    refused = service.requester.put(f"/v1/blobs/{digest}?withheld=true", content=b"those")
+    assert refused.status_code == 422
+    with service.context.reading() as reader:
+        assert not reader.session.query(WithheldBlob).where(WithheldBlob.digest == digest).all()
+        assert not reader.session.query(UploadedBlob).where(UploadedBlob.digest == digest).all()
+    _, worker = service.worker()
+    assert worker.put(f"/v1/blobs/{digest}?withheld=true", content=b"these").status_code == 403
