@@ -11,11 +11,15 @@ from gradmarket.requester.blobs.disk import Incoming
 
 
 class IncomingUpload:
-    """An upload that is written to `incoming`. One that is continued is inspected at its end, once in all."""
+    """An upload that is written to `incoming`. One that is continued is inspected at its end, once in all.
+
+    What the last bytes complete is left to `found`: where they are few, the thread of all requests takes them.
+    """
 
     def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, norm_bound: float) -> None:
         self.incoming = incoming
         self._layout, self._codec, self._seed = layout, codec, seed
+        self._length = payload_bytes(layout, codec)
         self._inspection = Inspection(layout, norm_bound)
         self._seen = 0
         self._refused: str | None = None
@@ -23,7 +27,7 @@ class IncomingUpload:
     def take(self, block: Bytes, digest: bytes = b"") -> None:
         """Writes the next block, which hashes it, and inspects what it completes; `digest` as for Incoming.write."""
         self.incoming.write(block, digest)
-        if not self.incoming.continued:
+        if not self.incoming.continued and self.incoming.length < self._length:
             self._look()
 
     def take_piece(self, digest: bytes, piece: Bytes) -> None:
@@ -40,9 +44,8 @@ class IncomingUpload:
 
         A malformed payload is its maker's fault, since the committed root covers it.
         """
-        length = payload_bytes(self._layout, self._codec)
-        if self.incoming.length != length:
-            return PayloadRefused(f"it has {self.incoming.length} bytes, not {length}")
+        if self.incoming.length != self._length:
+            return PayloadRefused(f"it has {self.incoming.length} bytes, not {self._length}")
         self._look()
         return self._inspection.verdict() if self._refused is None else PayloadRefused(self._refused)
 

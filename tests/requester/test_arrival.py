@@ -1,6 +1,9 @@
 """A payload that is looked at while it comes is found to be what it is, however its bytes are cut."""
 
+import asyncio
 import random
+import threading
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +17,10 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload_layout
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
+from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable, inspect
 from gradmarket.market.gradient.payload import decode, encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
+from gradmarket.requester.api import streams
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 
@@ -86,3 +90,24 @@ def test_bytes_that_lie_there_already(blobs: DiskBlobs) -> None:
         incoming.write(data)
         arrival = IncomingUpload(incoming, layout(), codec("fp32"), SEED, 100.0)
         assert (incoming.digest, arrival.found()) == (blob_digest(data), whole("fp32", data))
+
+
+@pytest.mark.parametrize("size", [64, 2000])
+def test_no_shard_is_looked_at_by_the_thread_of_all_requests(
+    blobs: DiskBlobs, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """A payload that is shorter than a block may have many shards."""
+    data, by = honest("fp32", 1.0), set[int]()
+    monkeypatch.setattr(streams, "BLOCK", size)
+    see = Inspection.see
+    monkeypatch.setattr(Inspection, "see", lambda *seen: (by.add(threading.get_ident()), see(*seen)))
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), 64):
+            yield data[start : start + 64]
+
+    with blobs.receive() as incoming:
+        arrival = IncomingUpload(incoming, layout(), codec("fp32"), SEED, 100.0)
+        assert asyncio.run(streams.streamed(chunks(), len(data), "", arrival.take)) == len(data)
+        assert threading.get_ident() not in by
+        assert arrival.found() == whole("fp32", data)
