@@ -14,7 +14,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.exchange.payload_upload import Delivery, Unlike
 from gradmarket.requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
 from gradmarket.requester.moves.ending import delivered, strike, work_off
-from gradmarket.requester.store import earned_rows, jobs
+from gradmarket.requester.store import earned_rows, jobs, merges
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
 from gradmarket.requester.store.tables import Account, Replica, Task
@@ -117,7 +117,7 @@ def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
     rounds = {(hand.job.id, hand.task.merge_round): hand.job for hand in hands}
     nearly = NEARLY if work.shared else 1
     for (_, number), job in sorted(rounds.items(), key=itemgetter(0)):
-        if jobs.lacks(work, job, number, nearly) < nearly:
+        if merges.lacks(work, job, number, nearly) < nearly:
             work.notify("aggregate")
 
 

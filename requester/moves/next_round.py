@@ -11,7 +11,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.moves import drawing, left_tasks
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.task_attempts import task
-from gradmarket.requester.store import audits, jobs
+from gradmarket.requester.store import audits, jobs, merges
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.jobs import RoundsNow
 from gradmarket.requester.store.prices import price_of
@@ -82,7 +82,7 @@ def _affordable(reader: RowReader, job: Job, rounds: RoundsNow, price: Units) ->
     owed = spec.needed_in(rounds.following) * (price + later)
     for open_round in rounds.under_way[:1]:
         under_way = open_round.number
-        owed += jobs.lacks(reader, job, under_way, spec.needed_in(under_way)) * (open_round.price + later)
+        owed += merges.lacks(reader, job, under_way, spec.needed_in(under_way)) * (open_round.price + later)
     return job.deposited - jobs.earned(reader, job.id) >= spec.plan().quorum * owed
 
 

@@ -34,7 +34,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import Image, LiveState, Version, load
-from gradmarket.requester.store import holders, jobs
+from gradmarket.requester.store import holders, jobs, merges
 from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.work import RowReader
@@ -72,7 +72,7 @@ def recipe(spec: JobSpec, job: Job) -> Recipe:
 
 def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | None = None) -> MergeInputs:
     """`used`: the tasks whose answers are merged in the round, where the caller has them."""
-    spec, tasks = jobs.spec(job), jobs.used_tasks(reader, job.id, row.number) if used is None else used
+    spec, tasks = jobs.spec(job), merges.used_tasks(reader, job.id, row.number) if used is None else used
     if spec.secure is not None:
         tasks = tasks[:1]  # all have one payload, the mean (moves.secure_steps)
     answers = tuple((task.payload or Digest(""), task.offer.seed) for task in tasks)
@@ -114,9 +114,9 @@ def state_before(context: Context, job_id: str, before: Version) -> LiveState:
         return live
     with context.reading() as reader:
         job = reader.get_one(Job, job_id)
-        stored = jobs.newest_snapshot(reader, job_id, before.round)
+        stored = merges.newest_snapshot(reader, job_id, before.round)
         start, memory = (stored.number, Digest(stored.optimizer_state)) if stored else (-1, facts_of(job).memory)
-        rows = jobs.closed_between(reader, job_id, start, before.round)
+        rows = merges.closed_between(reader, job_id, start, before.round)
         versions = [*(_version(reader, row) for row in rows), before]
         done = versions.index(live.version) if live is not None and live.version in versions else 0
         rounds = [inputs_of(reader, job, row) for row in rows[done:]]

@@ -9,7 +9,7 @@ from gradmarket.market.terms import Digest, RoundState
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import LiveState
 from gradmarket.requester.moves import blob_cleanup, part_merge, replay
-from gradmarket.requester.store import audits, jobs, unneeded
+from gradmarket.requester.store import audits, jobs, merges, unneeded
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.work import RowReader
@@ -31,7 +31,7 @@ def _old(context: Context, rounds: int, seconds: float) -> bool:
 def due_of_parts(context: Context, job_id: str, number: int) -> bool:
     """Returns whether the memory should be stored now that several processes have merged round `number`."""
     with context.reading() as reader:
-        newest, job = jobs.newest_snapshot(reader, job_id, number), reader.get_one(Job, job_id)
+        newest, job = merges.newest_snapshot(reader, job_id, number), reader.get_one(Job, job_id)
         last, at = (newest.number, newest.closed_at) if newest else (-1, None)
         return _old(context, number - last, context.clock() - (at or job.created_at))
 
@@ -87,9 +87,9 @@ def _unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
         return [], []
     bound, latest = _replayed_from(reader, job, job.replay_from), jobs.latest_round(reader, job.id)
     over = job.ended_at is not None and (latest is None or bound > latest.number)
-    rows = jobs.snapshots(reader, job.id, bound)
+    rows = merges.snapshots(reader, job.id, bound)
     base = bound - 1 if over else rows[-1].number if rows else -1
-    payloads = jobs.merged_payloads(reader, job, base)
+    payloads = merges.merged_payloads(reader, job, base)
     job.replay_from = None if over else max(job.replay_from, base + 1)
     return payloads, rows if over else rows[:-1]
 

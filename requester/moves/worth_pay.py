@@ -22,7 +22,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import evaluation, replay
 from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import earned_rows, jobs
+from gradmarket.requester.store import earned_rows, jobs, merges
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job, Replica, Round
@@ -47,7 +47,7 @@ def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Pu
     with context.reading() as reader:
         job = reader.get_one(Job, job_id)
         seed = secrets.tagged("worth", job.secret, inputs.number.to_bytes(8, "big"))
-        earlier = jobs.started_from(reader, job_id, inputs.number, KNOWN)
+        earlier = merges.started_from(reader, job_id, inputs.number, KNOWN)
     manifest = parsed(context.blobs.read(publication.manifest))
     partition = manifest.named(wanted.partition)
 
@@ -78,7 +78,7 @@ def pay(context: Context, job_id: str, number: int, found: WorthFound, now: floa
         job, row = locked(work, Job, job_id), work.get_one(Round, (job_id, number))
         if row.state != RoundState.MERGING:
             return
-        tasks, later = jobs.used_tasks(work, job_id, number), jobs.covered(job) - job.price
+        tasks, later = merges.used_tasks(work, job_id, number), jobs.covered(job) - job.price
         paid = earned_rows.by_worth(work, [task.id for task in tasks])
         shares = found.worths.shares
         if found.error or paid or len(shares) != len(tasks):

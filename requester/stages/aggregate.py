@@ -30,7 +30,7 @@ from gradmarket.requester.moves import (
 )
 from gradmarket.requester.moves.part_merge import Progress
 from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import grace, jobs, secure_sums, trusted_runs
+from gradmarket.requester.store import grace, jobs, merges, secure_sums, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.tables import Job, Round, TrustedRun
@@ -58,7 +58,7 @@ def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
     """Returns whether the round's tasks are accepted and it is the next to merge, of a job that is not over."""
     if jobs.spec(job).secure is not None:
         return secure_sums.may_merge(reader, job, row.number)
-    if job.rewind_to is not None or jobs.lacks(reader, job, row.number) > 0:
+    if job.rewind_to is not None or merges.lacks(reader, job, row.number) > 0:
         return False
     if not jobs.spec(job).overlap:
         return True
@@ -197,7 +197,7 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
         figures = {"loss": merged.loss if spec.tells_loss else None, "metrics": metrics}
         kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
         work.move_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
-        for task in jobs.used_tasks(work, job_id, number) if not spec.audited else ():
+        for task in merges.used_tasks(work, job_id, number) if not spec.audited else ():
             work.move(task, TaskState.FINAL)
         if job.ended_at is not None and job.replay_from is None:
             job.replay_from = number  # it was collected without this round
@@ -228,7 +228,7 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
                 return None
             if (wait := grace.left_s(work, job, row, context.clock())) > grace.NOTHING:
                 return wait
-            chosen = jobs.accepted_tasks(work, job_id, row.number)
+            chosen = merges.accepted_tasks(work, job_id, row.number)
             if len(chosen) < jobs.spec(job).needed_in(row.number) and jobs.spec(job).secure is None:
                 return None
             for task in chosen:
@@ -237,7 +237,7 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
             work.move_now(row, RoundState.MERGING)
             left_tasks.leave(context, work, job, row.number)
         _let_go_of_ended(context, work, job_id)
-        used = jobs.used_tasks(work, job_id, row.number)
+        used = merges.used_tasks(work, job_id, row.number)
         return ClosingRound(
             inputs=replay.inputs_of(work, job, row, used),
             publication=jobs.published(job),

@@ -14,7 +14,7 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup, part_merge, snapshots, task_attempts
-from gradmarket.requester.store import audits, in_hand, jobs, trusted_runs, unneeded
+from gradmarket.requester.store import audits, in_hand, jobs, merges, trusted_runs, unneeded
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
@@ -116,7 +116,7 @@ def _undo(work: Work, job: Job, number: int) -> None:
 
 def _do_again(context: Context, work: Work, job: Job, number: int, now: float) -> None:
     """Reissues every task of the round that has no accepted attempt, and none that goes on."""
-    rows = select(Task).where(*jobs.merged_in(job.id, number)).order_by(Task.index, Task.round, Task.attempt)
+    rows = select(Task).where(*merges.merged_in(job.id, number)).order_by(Task.index, Task.round, Task.attempt)
     attempts = work.session.scalars(rows).all()
     standing = {task.index for task in attempts if task.state in (*IN_FLIGHT, TaskState.ACCEPTED)}
     last = {task.index: task for task in attempts if task.index not in standing}

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Row, and_, bindparam, false, func, not_, o
 
 from gradmarket.market.rules import disclosure
 from gradmarket.market.terms import RoundState, TaskState
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import jobs, merges
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.work import RowReader
 
@@ -66,7 +66,7 @@ def of_job(reader: RowReader, job: Job) -> Disclosure:
 _UNFINISHED: Final = select(func.min(Round.number)).where(
     Round.job_id == bindparam("job"), Round.state != RoundState.CLOSED
 )
-_LATE: Final = select(func.min(Task.round)).where(Task.job_id == bindparam("job"), Task.state.in_(jobs.UNACCEPTED))
+_LATE: Final = select(func.min(Task.round)).where(Task.job_id == bindparam("job"), Task.state.in_(merges.UNACCEPTED))
 """The first round of which a task goes on, perhaps beyond its round's merge: more workers may answer it."""
 _REVOCABLE: Final = select(func.min(Task.round)).where(
     Task.job_id == bindparam("job"), Task.state == TaskState.ACCEPTED

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.store import jobs, paces
+from gradmarket.requester.store import jobs, merges, paces
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from gradmarket.requester.store.work import RowReader
 
@@ -19,7 +19,7 @@ def left_s(reader: RowReader, job: Job, row: Round, now: float) -> float:
     spec = jobs.spec(job)
     if not spec.leaves_tasks:
         return NOTHING
-    accepted = select(Task.ended_at).where(*jobs.merged_in(job.id, row.number), Task.state == TaskState.ACCEPTED)
+    accepted = select(Task.ended_at).where(*merges.merged_in(job.id, row.number), Task.state == TaskState.ACCEPTED)
     times = reader.session.scalars(accepted.order_by(Task.ended_at)).all()
     if len(times) < spec.tasks_needed:
         return NOTHING
@@ -31,7 +31,7 @@ def left_s(reader: RowReader, job: Job, row: Round, now: float) -> float:
 
 def _expected(reader: RowReader, row: Round, now: float) -> list[float]:
     """Returns when each answer that the round may still get is expected; what is committed, at once."""
-    waiting = Task.state.in_(jobs.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
+    waiting = Task.state.in_(merges.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
     replicas = select(Replica.state, Replica.expected_at, Replica.lease_until).join(Task, Task.id == Replica.task_id)
-    rows = reader.session.execute(replicas.where(*jobs.merged_in(row.job_id, row.number), *waiting))
+    rows = reader.session.execute(replicas.where(*merges.merged_in(row.job_id, row.number), *waiting))
     return [(expected or until) if state == ReplicaState.LEASED else now for state, expected, until in rows]

@@ -4,28 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, ColumnElement, Integer, String, and_, bindparam, exists, func, or_, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_fields import STALEST
 from gradmarket.market.job_parts import StopAtSpent
-from gradmarket.market.rules import overlap, stopping, stragglers
-from gradmarket.market.terms import Digest, RoundState, TaskState, Units
+from gradmarket.market.rules import overlap, stopping
+from gradmarket.market.terms import RoundState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Account, Job, Round, Task
 from gradmarket.requester.store.work import RowReader
 
-UNACCEPTED: Final = (
-    TaskState.OPEN,
-    TaskState.COMMITTING,
-    TaskState.REVEALING,
-    TaskState.UPLOADING,
-    TaskState.DIVERGED,
-)
-"""While a round is open, one attempt at each index is in one of these states, or accepted."""
 _SPECS: Final = Remembered[JobSpec]()
 _PUBLICATIONS: Final = Remembered[Publication]()
 _COSTS: Final = Remembered[tuple[int, int]]()
@@ -213,100 +203,3 @@ def earned(reader: RowReader, job_id: str) -> int:
 
 _EARNED: Final = select(func.coalesce(func.sum(Account.earned), 0)).where(Account.job_id == bindparam("job"))
 """Of the accounts, which are few: each has the sum of its EARNED rows (store.earned_rows)."""
-
-
-def lacks(reader: RowReader, job: Job, number: int, most: int = 1) -> int:
-    """Returns how many accepted tasks the round lacks to be merged, up to `most`; reads few further rows."""
-    own = spec(job)
-    may_miss = own.tasks_per_round - own.tasks_needed
-    parameters = {"job": job.id, "round": number, "most": may_miss + most}
-    few = max(0, len(reader.session.scalars(_UNACCEPTED, parameters).all()) - may_miss)
-    if few >= most or not own.leaves_tasks:
-        return few
-    since = stragglers.due_since(number, own.rounds, own.staleness)
-    due = {"job": job.id, "round": number, "most": most, "since": since}
-    return max(few, len(reader.session.scalars(_DUE, due).all()))
-
-
-_UNACCEPTED: Final = (
-    select(Task.id)
-    .where(Task.job_id == bindparam("job"), Task.merge_round == bindparam("round"), Task.state.in_(UNACCEPTED))
-    .limit(bindparam("most", type_=Integer))
-)
-_FIRST: Final = aliased(Task)
-_DUE: Final = _UNACCEPTED.where(
-    exists().where(
-        _FIRST.job_id == Task.job_id,
-        _FIRST.index == Task.index,
-        _FIRST.round <= bindparam("since", type_=Integer),
-        _FIRST.round >= bindparam("since", type_=Integer) - STALEST,
-    )
-)
-"""Unaccepted tasks whose rows were first in line in one of these rounds."""
-
-
-def newest_snapshot(reader: RowReader, job_id: str, before: int) -> Round | None:
-    """Returns the newest closed round before `before` whose optimizer state is stored."""
-    return reader.session.scalar(_NEWEST_SNAPSHOT, {"job": job_id, "before": before})
-
-
-def snapshots(reader: RowReader, job_id: str, before: int) -> Sequence[Round]:
-    """Returns closed rounds before `before` whose optimizer state is stored, in order."""
-    return reader.session.scalars(_SNAPSHOTS, {"job": job_id, "before": before}).all()
-
-
-_STORED: Final = select(Round).where(*_CLOSED, Round.optimizer_state != "", Round.number < bindparam("before"))
-_SNAPSHOTS: Final = _STORED.order_by(Round.number)
-_NEWEST_SNAPSHOT: Final = _STORED.order_by(Round.number.desc()).limit(1)
-
-
-def closed_between(reader: RowReader, job_id: str, after: int, before: int) -> Sequence[Round]:
-    """Returns the closed rounds after `after` and before `before`, in order."""
-    between = (Round.number > after, Round.number < before, Round.state == RoundState.CLOSED)
-    return reader.session.scalars(select(Round).where(Round.job_id == job_id, *between).order_by(Round.number)).all()
-
-
-def started_from(reader: RowReader, job_id: str, number: int, most: int) -> Sequence[Digest]:
-    """Returns the parameters that the last rounds before this one started from, the latest first."""
-    earlier = select(Round.parameters).where(Round.job_id == job_id, Round.number < number)
-    return reader.session.scalars(earlier.order_by(Round.number.desc()).limit(most)).all()
-
-
-def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:
-    """Returns the tasks whose answers are merged in the round."""
-    return reader.session.scalars(_USED, {"job": job_id, "round": number}).all()
-
-
-def merged_in(job_id: str | BindParameter[str], number: int | BindParameter[int]) -> tuple[ColumnElement[bool], ...]:
-    """Conditions: the task is for the merge of this round, and so of it or of one of the last rounds before."""
-    late = Task.round >= number - STALEST, Task.round <= number
-    return Task.job_id == job_id, *late, Task.merge_round == number
-
-
-_MERGED: Final = merged_in(bindparam("job", type_=String), bindparam("round", type_=Integer))
-_USED: Final = select(Task).where(*_MERGED, Task.used).order_by(Task.index)
-
-
-def accepted_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:
-    """Returns the accepted tasks that are for the merge of the round."""
-    return reader.session.scalars(_ACCEPTED, {"job": job_id, "round": number}).all()
-
-
-_ACCEPTED: Final = select(Task).where(*_MERGED, Task.state == TaskState.ACCEPTED)
-
-
-def merged_payloads(reader: RowReader, job: Job, through: int) -> list[str]:
-    """Returns the payloads that are kept to be merged again, of rounds up to `through`."""
-    between = {"job": job.id, "first": job.replay_from or 0, "through": through}
-    return [payload for payload in reader.session.scalars(_PAYLOADS, between) if payload]
-
-
-_FROM: Final = bindparam("first", type_=Integer)
-_THROUGH: Final = bindparam("through", type_=Integer)
-_PAYLOADS: Final = select(Task.payload).where(
-    Task.job_id == bindparam("job"),
-    Task.used,
-    Task.round >= _FROM - STALEST,
-    Task.round <= _THROUGH,
-    Task.merge_round.between(_FROM, _THROUGH),
-)

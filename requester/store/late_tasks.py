@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import exists, select
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import jobs, merges
 from gradmarket.requester.store.tables import Job, Replica, Task
 from gradmarket.requester.store.work import RowReader
 
@@ -31,6 +31,6 @@ def is_last(reader: RowReader, job: Job, task: Task) -> bool:
     open_tasks = exists().where(Task.job_id == job.id, Task.state == TaskState.OPEN)
     if not jobs.spec(job).leaves_tasks or reader.session.scalar(select(open_tasks)):
         return False
-    accepted = select(Task.id).where(*jobs.merged_in(job.id, task.merge_round), Task.state == TaskState.ACCEPTED)
+    accepted = select(Task.id).where(*merges.merged_in(job.id, task.merge_round), Task.state == TaskState.ACCEPTED)
     needed = jobs.spec(job).tasks_needed
     return len(reader.session.scalars(accepted.limit(needed)).all()) >= needed

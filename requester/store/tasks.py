@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Integer, Select, bindparam, exists, func, 
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.jobs import UNACCEPTED, merged_in
 from gradmarket.requester.store.locks import held_tasks, in_order, locked_tasks
+from gradmarket.requester.store.merges import UNACCEPTED, merged_in
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 from gradmarket.requester.store.work import RowReader, Work
 
