@@ -25,6 +25,8 @@ from gradmarket.market.wire import PayloadPart
 
 HIDDEN = (8,)
 """The job's hidden layers."""
+LAST_S = 10.0
+"""Seconds in which the last votes usually end."""
 
 
 def payload_of(*hidden: int) -> bytes:
@@ -129,10 +131,14 @@ class Worker:
         self.finish()
 
     def finish(self) -> None:
-        """Asks no more; what was leased to it just before is brought too, for others wait for it."""
+        """Asks no more; what was leased to it just before is brought too, for others wait for it.
+
+        Where it waits long itself, a vote lacks replicas that nobody asks for: it asks again, as they all do then.
+        """
         self.turn(wait_s=0.0, asks=False)
+        until = time.monotonic() + LAST_S
         while self._open:
-            self.turn(asks=False)
+            self.turn(wait_s=5.0, asks=time.monotonic() > until)
 
     def turn(self, wait_s: float = 20.0, asks: bool = True) -> None:
         """One poll, and what follows from it."""
