@@ -66,27 +66,27 @@ def missing_parts(
 
 
 class PieceReaders:
-    """The payloads that this process reads, in pieces or whole: a later request for a replica's ends an earlier one,
-    which may be dead."""
+    """The payloads, vectors and states that this process reads: a later request for one ends an earlier one, which may
+    be dead."""
 
     def __init__(self) -> None:
         self._reading: dict[str, asyncio.Timeout] = {}
 
     @asynccontextmanager
-    async def reading(self, replica: str) -> AsyncIterator[None]:
-        """Raises 409 in the block of an earlier request."""
-        if (earlier := self._reading.pop(replica, None)) is not None:
+    async def reading(self, name: str) -> AsyncIterator[None]:
+        """Raises 409 in the block of an earlier request of this name: a replica, or whose state it is."""
+        if (earlier := self._reading.pop(name, None)) is not None:
             earlier.reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(None) as mine:
-                self._reading[replica] = mine
+                self._reading[name] = mine
                 try:
                     yield
                 finally:
-                    if self._reading.get(replica) is mine:
-                        del self._reading[replica]
+                    if self._reading.get(name) is mine:
+                        del self._reading[name]
         except TimeoutError as error:
-            raise HTTPException(409, "a later request brings this payload: wait for its answer") from error
+            raise HTTPException(409, "a later request brings the same: wait for its answer") from error
 
 
 async def bring(

@@ -11,6 +11,7 @@ from gradmarket.market.framing import HEAD
 from gradmarket.market.wire_sums import StepTold
 from gradmarket.requester.api.auth_routes import ROLE, Worker
 from gradmarket.requester.api.blob_routes import UPLOAD
+from gradmarket.requester.api.payload_pieces import PieceReaders
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import Parts, streamed
@@ -80,19 +81,22 @@ async def _body(context: Context, request: Request, door: StepDoor, files: ExitS
     except TimeoutError as error:
         late = f"the message did not come within {context.settings.body_s:.0f} s"
         raise HTTPException(408, late, {"Connection": "close"}) from error
-    incoming = await _vector(context, parts, door, files) if door.vector else None
+    incoming = await _vector(context, request.app.state.readers, parts, door, files) if door.vector else None
     await parts.end()
     return said, incoming
 
 
-async def _vector(context: Context, parts: Parts, door: StepDoor, files: ExitStack) -> Incoming | None:
+async def _vector(
+    context: Context, readers: PieceReaders, parts: Parts, door: StepDoor, files: ExitStack
+) -> Incoming | None:
     """Receives the masked vector; what comes once more, since an answer was lost, is dropped."""
     if door.known:
         async for _again in parts.next(door.vector):
             continue
         return None
     incoming = files.enter_context(context.blobs.receive())
-    came = await streamed(parts.next(door.vector), door.vector, "", incoming.write)
+    async with readers.reading(door.asked.replica):
+        came = await streamed(parts.next(door.vector), door.vector, "", incoming.write)
     if came != door.vector:
         raise HTTPException(400, f"{came} bytes came of {door.vector}: send them again")
     return incoming

@@ -25,7 +25,7 @@ def asked(context: Here, worker: Worker) -> StatesAsked:
 @router.put(
     "/{digest}",
     operation_id="put_state",
-    responses={**ROLE, **answers(404, 413, 422)},
+    responses={**ROLE, **answers(404, 409, 413, 422)},
     openapi_extra=UPLOAD,
     summary="Bring a state that an audit asks for",
 )
@@ -33,6 +33,7 @@ async def bring(context: Here, worker: Worker, request: Request, digest: DigestP
     want = await run_in_threadpool(state_upload.wanted, context, worker, Digest(digest))
     most = await run_in_threadpool(lambda: want.most_bytes)
     with context.blobs.receive() as incoming:
-        await streamed(request.stream(), most, f"this state has at most {most} bytes", incoming.write)
+        async with request.app.state.readers.reading(f"{worker} {digest}"):
+            await streamed(request.stream(), most, f"this state has at most {most} bytes", incoming.write)
         await run_in_threadpool(state_upload.take, context, want, incoming)
     return StateReceipt(digest=want.digest)

@@ -1,6 +1,11 @@
 """The door of a round's secure aggregation: who is heard, and how long a message may be before it is parsed."""
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from select import select
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -8,6 +13,7 @@ import pytest
 
 from gradmarket.market.secagg.job_sum import most_json
 from gradmarket.market.terms import ReplicaState
+from gradmarket.requester.exchange import secure_messages, state_upload
 from gradmarket.requester.store.tables import Replica
 from tests.api.api_service import Service
 from tests.api.test_authorisation import with_a_replica
@@ -54,6 +60,34 @@ def test_a_body_that_ends_early_or_goes_on_is_refused(leased: tuple[httpx.Client
     worker, path = leased
     assert worker.post(path, content=framed(b"{}", 10)).status_code == 400
     assert worker.post(path, content=framed(b"{}") + b"more").status_code == 413
+
+
+@contextmanager
+def half_sent(worker: httpx.Client, method: str, path: str, body: bytes) -> Iterator[socket.socket]:
+    """A connection on which a byte of the body is still to come."""
+    url, token = worker.base_url, worker.headers["Authorization"]
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Length: {len(body) + 1}\r\n\r\n"
+    with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
+        connection.sendall(head.encode() + body)
+        yield connection
+
+
+@pytest.mark.parametrize("what", ["vector", "state"])
+def test_a_worker_sends_a_vector_or_a_state_by_one_request_at_a_time(
+    service: Service, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Each takes its length on the disk, and there are many connections."""
+    _, worker = service.worker()
+    door = partial(secure_messages.StepDoor, job="j", most_json=10, vector=1000)
+    monkeypatch.setattr(secure_messages, "door", lambda _context, asked: door(asked))
+    monkeypatch.setattr(state_upload, "wanted", lambda *_asked: SimpleNamespace(most_bytes=1000))
+    sent = {
+        "vector": ("POST", "/v1/work/aggregations/r/0/3", framed(b"{}") + bytes(999)),
+        "state": ("PUT", "/v1/work/states/blake3:" + "0" * 64, bytes(999)),
+    }
+    with half_sent(worker, *sent[what]) as first, half_sent(worker, *sent[what]) as second:
+        answered, *_ = select([first, second], [], [], 20)
+        assert [one.recv(4096)[:12] for one in answered] == [b"HTTP/1.1 409"], "either may be the earlier one"
 
 
 def test_who_holds_no_such_lease_is_told_of_nothing(leased: tuple[httpx.Client, str], service: Service) -> None:
