@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.market.framing import PIECE
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, Digest, JobId, JobState
+from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobView, ListedJob
-from gradmarket.market.wire import PollAnswer, PollRequest
+from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire_sign_in import SignInNonce
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.outgoing import Payload
 from gradmarket.worker.protocol.signin import Credentials, sign_in
 from gradmarket.worker.wallet import Wallet
 from tests.shown import shown_job
@@ -323,3 +326,21 @@ def test_what_a_worker_reads_of_a_job_is_part_of_what_a_service_shows() -> None:
     job = ListedJob.model_validate_json(shown_job().model_dump_json())
     assert (job.id, job.name, job.state, job.chain_job) == ("0123456789abcdef", "digits", JobState.FINISHED, 1)
     assert ListedJob.model_fields.keys() <= JobView.model_fields.keys()
+
+
+def test_a_market_that_says_now_this_and_now_that_of_an_upload_holds_no_worker(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It breaks each request off: only what it has more than ever before is a reason to go on for longer."""
+    monkeypatch.setattr(MarketClient, "bearer", lambda _client: {})
+    monkeypatch.setattr("gradmarket.worker.protocol.client.AGAIN_S", 0.0)
+    (tmp_path / "payload").write_bytes(bytes(3 * PIECE))
+    app, told = FastAPI(), cycle((2 * PIECE, 0, PIECE))
+    app.post("/v1/work/answers")(lambda: Response(status_code=503))
+    app.get("/v1/work/payloads/r/1")(lambda: {"received": next(told)})
+    tries = count()
+    client = MarketClient(serve(app), keep_trying=lambda seconds: seconds < 0.5 and next(tries) < 1000)
+    part = PayloadPart(replica=ReplicaId("r"), fence=1, start=0)
+    with pytest.raises(ServiceUnreachable):
+        client.poll(PollRequest(payloads=(part,)), [Payload(tmp_path / "payload", lambda: None, part)])
+    assert next(tries) < 1000

@@ -139,11 +139,15 @@ class MarketClient:
                 self._longest_wait = max(transport.SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
     def _bring(self, request: PollRequest, payloads: Sequence[Payload]) -> PollAnswer:
-        """Sends what the market does not have yet; where a connection breaks in pieces of a payload, goes on there."""
+        """Sends what the market does not have yet; where a connection breaks in pieces of a payload, goes on there.
+
+        It goes on for longer where the market has more than ever before.
+        """
         if not any(payload.in_pieces for payload in payloads):
             return self._once(request, payloads)
         began = time.monotonic()
         payloads = [self._rest(payload) if payload.begun else payload for payload in payloads]
+        most = _there(payloads)
         while True:
             try:
                 return self._once(request, payloads, patient=False)
@@ -152,8 +156,9 @@ class MarketClient:
                     raise
                 self._say_down(error)
             self._patience.pause(random.uniform(0.5, 1.0) * AGAIN_S)
-            before, payloads = payloads, [self._rest(payload) for payload in payloads]
-            began = time.monotonic() if payloads != before else began
+            payloads = [self._rest(payload) for payload in payloads]
+            if (there := _there(payloads)) > most:
+                most, began = there, time.monotonic()
 
     def _once(self, request: PollRequest, payloads: Sequence[Payload], **options: Any) -> PollAnswer:
         rest = {payload.part.replica: payload.part for payload in payloads if payload.part is not None}
@@ -222,6 +227,11 @@ class MarketClient:
         journal = self._journal
         if journal is not None:
             journal.once("unreachable", f"The market at {self.origin} does not answer ({error}); trying again.")
+
+
+def _there(payloads: Sequence[Payload]) -> int:
+    """Returns how many bytes of the payloads the market says that it has."""
+    return sum(payload.start or 0 for payload in payloads)
 
 
 def _job(job: JobId) -> str:
