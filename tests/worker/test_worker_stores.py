@@ -23,7 +23,7 @@ from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.leasing import Leasing
 from gradmarket.worker.markets.sending import Sending
-from gradmarket.worker.markets.worker_context import IN_VAIN, WorkerContext
+from gradmarket.worker.markets.worker_context import IN_VAIN, MOST_MORE, WorkerContext
 from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
 from gradmarket.worker.protocol.object_stores import ObjectStores
 from gradmarket.worker.protocol.outgoing import Payload
@@ -235,6 +235,25 @@ def test_a_part_that_fails_is_tried_again_and_not_for_ever(
     monkeypatch.setattr(ObjectStores, "put", lambda *_: fails(*_) if len(tries) > 99 else _refused(tries))
     assert not put_in_parts(doors, frozenset({places[1]}), payload)
     assert len(tries) == IN_VAIN + 1
+
+
+class Forgetful(Doors):
+    """A market that has never seen the first part."""
+
+    def missing_parts(self, _replica: ReplicaId, _fence: int) -> list[PartAddress]:
+        Store.kept.clear()
+        self.asked += 1
+        assert self.asked < 1000, "it goes on for ever"
+        return super().missing_parts(_replica, _fence)[:1]
+
+
+def test_a_market_that_wants_a_part_again_and_again_holds_no_worker(
+    places: tuple[str, str], payload: Payload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = list[int]()
+    monkeypatch.setattr(ObjectStores, "put", lambda *part: sent.append(part[-1]))
+    assert not put_in_parts(Forgetful(places[1]), frozenset({places[1]}), payload)
+    assert len(sent) == MOST_MORE
 
 
 def _refused(tries: list[str]) -> None:

@@ -9,6 +9,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
+from gradmarket.market import framing
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import JobSpec, Publication
@@ -44,6 +45,8 @@ UNPAYABLE = Units(2**63 - 1)
 """A price higher than any offer's."""
 IN_VAIN: Final = 5
 """Times in a row that a part of an upload may fail."""
+MOST_MORE: Final = 64
+"""Parts that are sent at most beyond one for each piece of a payload: a market may ask for the same one for ever."""
 ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 
 
@@ -222,8 +225,11 @@ class WorkerContext:
         """
         vain = 0
         try:
+            left = payload.length // framing.PIECE + MOST_MORE
             while missing := self.market.missing_parts(held.replica, held.lease.fence):
                 for part in missing:
+                    if (left := left - 1) < 0:
+                        raise DownloadFailed("the market asks for more parts than it has")
                     try:
                         self.stores.put(part.address, payload, part.start, part.length)
                         vain = 0
