@@ -16,6 +16,7 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Arrays, Compute, layout_of
 from gradmarket.market.audit_wire import AuditWork, StateRequest, WindowTask
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model import tensors, window_state
@@ -294,6 +295,31 @@ def test_a_worker_computes_little_for_a_market_that_asks_for_more(
     said = (context.settings.data / "journal").read_text()
     assert "no record" in said
     assert "no state" in said
+
+
+@pytest.mark.parametrize("raised", [ValueError, ArithmeticError])
+def test_a_state_that_cannot_be_computed_hides_no_other(
+    fake_market: FakeMarket,
+    done: tuple[WorkerContext, InFlightFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    raised: type[Exception],
+) -> None:
+    """A stranger's document may raise this: without a word the thread would end, and no audit get a state any more."""
+    context, folder = done
+    (leaf, *_) = leaves_of_the_task(context, fake_market)
+    asked_for(fake_market, leaf)
+    fake_market.audited *= 2
+    own, tries = context.bench.window_state, list[Digest]()
+
+    def fails_once(published: Publication, asked: Offer, digest: Digest) -> Bytes:
+        tries.append(digest)
+        if len(tries) == 1:
+            raise raised("no such number")
+        return own(published, asked, digest)
+
+    monkeypatch.setattr(context.bench, "window_state", fails_once)
+    assert WindowStates(context, folder).turn() == 1
+    assert leaf in fake_market.brought
 
 
 def test_a_worker_asks_by_itself_for_as_long_as_an_audit_may_come(

@@ -9,6 +9,7 @@ from gradmarket.market.audit_wire import StateRequest
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import ReplicaId
+from gradmarket.worker.markets.leasing import UNFIT
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
@@ -50,7 +51,7 @@ class WindowStates:
             try:
                 self._bring(request)
                 brought += 1
-            except MarketError as error:
+            except UNFIT as error:
                 why = f"Could not bring a state of {request.replica} to an audit: {error}"
                 self._context.journal.once("window_state", why, replica=request.replica)
         return brought
