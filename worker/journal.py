@@ -41,10 +41,12 @@ class Journal:
         return f'{line[:-1]}, "at": {time.time():.3f}}}' if self._as_json else f"{time.strftime('%H:%M:%S')} {line}"
 
     def _line(self, event: str, text: str, facts: dict[str, Any]) -> str:
-        """Returns one line. Replaces unprintable characters: a stranger's text must not control the terminal.
+        """Returns one line. Replaces unprintable characters, and those that the stream's encoding has not: a stranger's
+        text must neither control the terminal nor end the worker.
 
         JSON escapes them.
         """
         if self._as_json:
             return json.dumps({"event": event, "text": text, **facts})
-        return "".join(letter if letter.isprintable() else "?" for letter in text)
+        shown, encoding = "".join(letter if letter.isprintable() else "?" for letter in text), self._stream.encoding
+        return shown.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")

@@ -1,7 +1,7 @@
 """The loop against markets on a real chain: the honest one is worked for, each cheat is stopped after one gradient."""
 
 from collections.abc import Callable
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -525,6 +525,13 @@ def test_a_strangers_words_cannot_write_to_the_terminal(fake_market: FakeMarket,
     context = make_desk(fake_market)
     context.journal.say("rejected", "Rejected: \x1b[2J\nAccepted: 100 GRAD")
     assert journal(context) == "Rejected: ?[2J?Accepted: 100 GRAD\n"
+
+
+def test_a_strangers_words_end_no_worker_whose_terminal_has_not_all_letters() -> None:
+    written = BytesIO()
+    terminal = TextIOWrapper(written, "latin-1")
+    Journal(stream=terminal).say("refused_market", "Not joined: \u00e9\u65e5 says no")
+    assert written.getvalue() == "Not joined: \u00e9? says no\n".encode("latin-1")
 
 
 def test_a_line_of_the_journal_is_one_write() -> None:
