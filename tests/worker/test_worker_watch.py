@@ -1,6 +1,7 @@
 """Who runs contests by itself: accusations are looked for on the chain and told loudly, at a bounded cost."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,26 @@ def test_a_made_up_accusation_is_contested_by_itself_and_the_stake_stays(
     assert (watch.standing, told(journal)[-1]) == (0, "accused")
     assert "An accusation is over" in journal.read_text()
     assert stakes.staker(job.ledger, me.address).amount == AT_RISK
+
+
+def test_a_full_disk_or_a_damaged_book_keeps_no_case_uncontested(
+    tmp_path: Path, job: OpenedJob, me: Wallet, judge: PrivateKey
+) -> None:
+    """Its log and its records say what it can; the stake hangs on the contest."""
+    stake(job, me, judge)
+    (tmp_path / "book.json").write_text("{")
+    journal = Journal(as_json=True, stream=Path("/dev/full").open("w"))  # noqa: SIM115
+    watch = AccusationWatch(WorkerSettings(data=tmp_path), me, journal)
+    case = accuse(job, me.address)
+    for _ in range(3):
+        watch.look()
+    assert stakes.case(job.ledger, case).stage == stakes.CaseStage.CONTESTED
+    with suppress(OSError):
+        journal._stream.close()
+    healthy, told_to = watching(tmp_path, me)
+    (tmp_path / "book.json").unlink()
+    look(healthy)
+    assert told(told_to) == ["accused"], "what could not be told is told later"
 
 
 def test_who_does_not_look_is_slashed(own_job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:

@@ -7,7 +7,7 @@ and reads at most SPANS spans of events.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -89,9 +89,10 @@ class AccusationWatch:
     def _looked(self, facts: ChainFacts) -> bool:
         try:
             return self._on(facts)
-        except MarketError as error:
+        except (MarketError, OSError) as error:
             text = f"Cannot look for accusations on chain {facts.chain_id}: {error}"
-            self._journal.once("watch", text, chain_id=facts.chain_id)
+            with suppress(OSError):  # the log's disk is full, perhaps, and it is looked again all the same
+                self._journal.once("watch", text, chain_id=facts.chain_id)
             return True
 
     def _on(self, facts: ChainFacts) -> bool:
@@ -111,9 +112,18 @@ class AccusationWatch:
         return last >= height
 
     def _see_to(self, ledger: Ledger, facts: ChainFacts, case: WalletCase, before: str) -> str:
-        """Returns the case's stage. Logs it if it differs from `before`, and contests the case if it is open."""
-        if case.stage != before:
-            self._tell(facts, case)
+        """Returns the case's stage. Logs it if it differs from `before`, and contests the case if it is open.
+
+        It is contested where a full disk or a damaged book has nothing logged, too.
+        """
+        try:
+            if case.stage != before:
+                self._tell(facts, case)
+        finally:
+            stage = self._contested(ledger, case)
+        return stage
+
+    def _contested(self, ledger: Ledger, case: WalletCase) -> str:
         if case.stage != OPEN or not self._settings.contest:
             return case.stage
         try:
