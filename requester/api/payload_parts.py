@@ -108,7 +108,8 @@ class PayloadReceiver:
         """Takes the answers before these payloads: what ends a lease meanwhile does not cost the worker its upload."""
         if not wants:
             return []
-        first = PollRequest(determinism_class=said.determinism_class, answers=said.answers, wait_s=0.0)
+        own = said.model_dump(include={"determinism_class", "jobs", "min_price", "min_prices"})
+        first = PollRequest(**own, answers=said.answers, wait_s=0.0)
         answer = await self.crowd.hear.ask(Poll(worker, first))
         return [item for item in answer.refusals if item.replica in {want.replica for want in wants}]
 

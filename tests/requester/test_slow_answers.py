@@ -3,14 +3,16 @@
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
 
 from gradmarket.market.framing import framed, piece_digest
-from gradmarket.market.terms import ReplicaState
+from gradmarket.market.terms import ReplicaState, Units
 from gradmarket.market.wire import Answer, PayloadPart, PollRequest
 from gradmarket.requester.store import identities
+from gradmarket.requester.store.tables import Worker
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -31,12 +33,12 @@ def alone(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> MarketFixture
     return market
 
 
-def body_of(worker: SimWorker) -> bytes:
+def body_of(worker: SimWorker, **more: Any) -> bytes:
     held = worker.computed(worker.newest())
     said = Answer(commitment=worker.commitment(held), salt=held.salt, root=held.root)
     part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence, start=0)
     pieces = [held.payload[begin : begin + PIECE] for begin in range(0, len(held.payload), PIECE)]
-    request = PollRequest(answers=(said,), payloads=(part,), wait_s=0)
+    request = PollRequest(answers=(said,), payloads=(part,), wait_s=0, **more)
     return framed(request) + b"".join(piece_digest(piece) + piece for piece in pieces)
 
 
@@ -76,6 +78,20 @@ def test_who_sends_slowly_is_promised_pay_while_it_does(
     assert alone.replica(worker).state == ReplicaState.PAYABLE
     assert alone.earned() == {worker.address: PRICE}
     check_books(alone)
+
+
+def test_what_it_works_for_is_known_while_it_sends(alone: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a worker of one job counts as one of every job, at any price, until its payload is there."""
+    monkeypatch.setattr(f"{PARTS}.SLOW_S", 0.0)
+    (worker,) = alone.workers
+    body = body_of(worker, jobs=(alone.job,), min_price=Units(3), min_prices={alone.job: Units(4)})
+    with sending(alone, body, less=1) as connection:
+        until(lambda: alone.replica(worker).state == ReplicaState.AGREE)
+        with alone.reading() as reader:
+            row = reader.get_one(Worker, worker.address)
+            assert (row.jobs, row.least_price, row.least_prices) == ([alone.job], 3, {alone.job: 4})
+        connection.sendall(body[-1:])
+        assert b" 200 " in connection.recv(1 << 16).split(b"\r\n")[0]
 
 
 def test_who_never_sends_the_rest_is_not_paid(alone: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> None:
