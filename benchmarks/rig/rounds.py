@@ -159,7 +159,7 @@ def traced(spans: Path) -> None:
     """Writes the spans of a market with GPT rounds, R = 1."""
     spans.unlink(missing_ok=True)
     with service(shared=False, GRADMARKET_TRACING=str(spans.resolve())) as here:
-        measured(here, GPT_10M, 1, int(os.environ.get("ROUNDS", "8")))
+        measured(here, GPT_10M, 1, int(os.environ.get("ROUNDS", "31")))
 
 
 if __name__ == "__main__":
