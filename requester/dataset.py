@@ -105,11 +105,12 @@ def check_rows(
 
     The confined reader reads the partitions one after another, as far as its memory goes. Those that are stored
     elsewhere, or do not fit, are checked by the workers that read them (market.rules.faults). The ready dataset needs
-    no check. Raises JobRefused.
+    no check, and what the job does not use is not read: it may be withheld from it. Raises JobRefused.
     """
     if isinstance(spec.data, ReadyData):
         return
-    for partition in manifest.partitions:
+    measured = [manifest.named(spec.evaluation.partition)] if spec.evaluation else []
+    for partition in (*training(manifest, spec), *measured):
         if partition.link.startswith(OURS) and modelling.reads(manifest, partition):
             _check_rows(blobs, modelling, manifest, partition, ranges)
 

@@ -20,20 +20,25 @@ def check_spec(context: Context, spec: JobSpec, token: str) -> None:
     """Checks the blobs that the job itself names, before any of them is read. Raises JobRefused."""
     with context.reading() as reader:
         for field, digest in _of_spec(spec):
+            _check_here(context, field, digest)
             _check_read(reader, field, digest, token)
 
 
 def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token: str) -> None:
     """Checks the partitions that are stored here, and that rows by which answers are paid are withheld.
 
-    Raises JobRefused.
+    The ready dataset's are everybody's, whoever withheld them before the service stored them. Raises JobRefused.
     """
+    if isinstance(spec.data, ReadyData):
+        return
+    here = {part.digest: part.name for part in training(manifest, spec) if part.link.startswith(dataset.OURS)}
     with context.reading() as reader:
-        for part in training(manifest, spec):
-            if part.link.startswith(dataset.OURS):
-                _check_read(reader, f"data.manifest.partitions.{part.name}", part.digest, token)
+        for digest in sorted(visibility.narrowed(reader, here)):
+            _check_read(reader, f"data.manifest.partitions.{here[digest]}", digest, token)
         if spec.evaluation is not None:
-            _check_measured(reader, spec, manifest.named(spec.evaluation.partition).digest, token)
+            measured = manifest.named(spec.evaluation.partition).digest
+            _check_here(context, "evaluation.partition", measured)
+            _check_measured(reader, spec, measured, token)
 
 
 def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
@@ -44,6 +49,12 @@ def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
         for field, digest in {**named, "parameters": spec.model.parameters}.items():
             if digest is not None:
                 yield f"model.{field}", digest
+
+
+def _check_here(context: Context, field: str, digest: Digest) -> None:
+    """Before it is asked who may read it: what comes later may be withheld from this job."""
+    if not context.blobs.has(digest):
+        raise _absent(field, digest)
 
 
 def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> None:

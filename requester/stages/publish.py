@@ -90,8 +90,8 @@ def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[
     if isinstance(spec.data, ReadyData):
         digits.store(context.blobs)
         _stay(context, manifest)
-    named_blobs.check_partitions(context, spec, manifest, token)
     dataset.check(context.blobs, context.modelling, spec, manifest)
+    named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none is withheld after this
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
     if spec.evaluation is not None:

@@ -140,7 +140,7 @@ _NEEDS_PARAMETERS: Final = select(
 _NEEDS_UPDATE: Final = select(_in_rounds(Round.published_update, or_(_OF_OTHERS, _AFTER)))
 _IS_MADE: Final = or_(*map(_in_rounds, _OF_ROUNDS))
 _MADE: Final = select(_IS_MADE)
-IS_WITHHELD: Final = and_(_WITHHELD, not_(or_(_IS_OPEN, _IS_MADE)))
-IS_SHARED: Final = or_(_IS_OPEN, _WITHHELD, _IS_MADE)
-"""Whether equal content was uploaded, published or made by a round."""
+IS_SHARED: Final = or_(_IS_OPEN, _IS_MADE)
+"""Whether equal content was uploaded openly, published or made by a round."""
+IS_WITHHELD: Final = and_(_WITHHELD, not_(IS_SHARED))
 _NAMES_BLOB: Final = select(or_(*map(_in_rounds, _NAMED_IN), _STARTS))

@@ -1,15 +1,26 @@
 """Who may read a blob of a job: what its spec's `visibility` says. Every route that serves bytes enforces it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, bindparam, exists, or_, select
+from sqlalchemy import ColumnElement, CompoundSelect, bindparam, exists, or_, select, union_all
 from sqlalchemy.orm import aliased, defer
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
 from gradmarket.requester.store import blob_needs, jobs, unneeded
-from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task, UnneededBlob, WindowState
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.tables import (
+    Job,
+    JobBlob,
+    Replica,
+    Round,
+    Task,
+    UnneededBlob,
+    WindowState,
+    WithheldBlob,
+)
 from gradmarket.requester.store.work import RowReader
 
 FIRST = "publication.parameters"
@@ -47,19 +58,25 @@ def access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Acces
 
     A holder's answer is hidden before it is booked, too: its digest is published once it is revealed. A worker may
     commit to any digest as a state's, that of a blob that others need too: what it has not brought, it hides from
-    nobody, and nobody's answer hides what was uploaded, published or made by a round. Of a `requester` job's parameters
-    a worker may read what a task starts from that it holds just now, the update that led to that, and what is also of
-    another job. An update is read as the parameters that it leads to: with these, it tells those before.
+    nobody, and nobody's answer hides what was uploaded, published or made by a round. Withholding hides no answer from
+    auditors. Of a `requester` job's parameters a worker may read what a task starts from that it holds just now, the
+    update that led to that, and what is also of another job. An update is read as the parameters that it leads to: with
+    these, it tells those before.
     """
     found = reader.session.execute(_ACCESS, {"digest": digest, "worker": worker}).one()
     alone = not found.shared
     return Access(
-        withheld=found.withheld,
+        withheld=found.withheld and not found.hidden,
         holders=alone and found.answered and _is_private(reader, digest),
         answer=alone and found.hidden,
         to_anybody=found.to_anybody,
         to_worker=not found.kept or found.own,
     )
+
+
+def narrowed(reader: RowReader, digests: Collection[Digest]) -> set[Digest]:
+    """Returns those of many blobs that an API token may be refused: all that are withheld or an answer."""
+    return set(reader.session.scalars(_NARROWED, {"blobs": digests}))
 
 
 def _is_private(reader: RowReader, digest: Digest) -> bool:
@@ -85,6 +102,11 @@ _ANSWERED: Final = (
     select(Job)
     .options(defer(Job.spec))
     .where(or_(exists().where(_BOOKED, Task.job_id == Job.id), exists().where(*_LET_GO, UnneededBlob.job_id == Job.id)))
+)
+_NARROWED: Final[CompoundSelect[Any]] = union_all(
+    select(WithheldBlob.digest).where(among(WithheldBlob.digest, "blobs")),
+    select(Task.payload).where(among(Task.payload, "blobs")),
+    select(UnneededBlob.digest).where(among(UnneededBlob.digest, "blobs")),
 )
 _HOLDS: Final = (
     Replica.worker == bindparam("worker"),

@@ -1,5 +1,6 @@
 """Rows that a requester withholds to measure on: nobody reads them, and nobody hides what others use."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 
 from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.digests import blob_digest
+from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.store.tables import Job, Round, UploadedBlob, WithheldBlob
+from gradmarket.requester.ready_data import digits
+from gradmarket.requester.stages import publish
+from gradmarket.requester.store.tables import Job, Round, Task, UploadedBlob, WindowState, WithheldBlob
 from tests.api.api_service import Service
 from tests.api.test_authorisation import JOB, with_a_replica
 
@@ -175,6 +179,69 @@ def test_rows_that_pay_are_withheld(service: Service) -> None:
     put(service.requester, fresh.files["test"], withheld=True)
     taken = by_worth(service.requester, fresh)
     assert taken.status_code == 201, taken.text
+
+
+def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> None:
+    """Else a private job's reason tells the labels of another's rows, by declaring fewer classes than these have."""
+    theirs, other = rows(6), other_requester(service)
+    put(service.requester, theirs.files["test"], withheld=True)
+    (stolen,) = (part for part in theirs.manifest.model_dump(mode="json")["partitions"] if part["name"] == "test")
+    few = {**INPUTS, "y": INPUTS["y"] | {"classes": 1}}
+    zeros = pack({"x": np.zeros((32, 4), np.float32), "y": np.zeros(32, np.int64)}, Cut(rows=32, classes=1))
+    (held_out,) = zeros.manifest.model_dump(mode="json")["partitions"]
+    put(other, zeros.files["train-0"], withheld=True)
+    body = json.dumps(
+        {"inputs": few, "partitions": [stolen | {"name": "stolen"}, held_out | {"name": "test"}]}
+    ).encode()
+    private = {"inputs": few, "holders": [ADDRESS], "manifest": put(other, body), "least_rows": 32}
+    fields = {"data": private, "optimizer": {"name": "sgd", "lr": 0.1}, "norm_bound": 1.0}
+    job = other.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}} | fields).json()["id"]
+    publish.run(service.context, job)
+    shown = service.anyone.get(f"/v1/jobs/{job}").json()
+    assert shown["state"] == "awaiting_funds", shown["reason"]
+
+
+def test_nobody_keeps_jobs_from_the_ready_dataset(service: Service) -> None:
+    """Its partitions are known to everybody before the service stores them."""
+    digits.store(kept := DiskBlobs(service.context.settings.data / "elsewhere"))
+    for part in digits.manifest().partitions:
+        service.context.blobs.drop(part.digest)
+        put(other_requester(service), kept.read(part.digest), withheld=True)
+    taken = service.requester.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}})
+    assert taken.status_code == 201, taken.text
+
+
+@pytest.mark.parametrize("part", ["payload", "state"])
+def test_an_answer_is_not_hidden_from_auditors_beforehand(service: Service, part: str) -> None:
+    """A liar's friend who withholds its answer, or a state of it, would keep it from being looked at."""
+    address, worker = service.worker()
+    digest = put(other_requester(service), f"an answer to come, {part}".encode(), withheld=True)
+    job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
+    task, replica = with_a_replica(service, job, address)
+    with service.context.begin() as work:
+        if part == "payload":
+            work.get_one(Task, task).payload = digest
+        else:
+            mine = {"replica": replica, "worker": address, "until": 1e12}
+            work.add(WindowState(task_id=task, number=0, digest=digest, brought=True, **mine))
+    assert codes(service.requester, digest) == [200] * 3
+    assert codes(worker, digest) == [404] * 3
+
+
+def test_what_is_withheld_is_refused_like_what_is_not_here(service: Service) -> None:
+    """Where the refusals differ, whoever guesses rows learns that they are withheld, and a job is admitted that may
+    come to name them."""
+    other = other_requester(service)
+    texts = []
+    for seed, here in ((8, True), (9, False)):
+        packed = rows(seed)
+        put(other, packed.files["train-0"])
+        if here:
+            put(service.requester, packed.files["test"], withheld=True)
+        (part,) = (part for part in packed.manifest.partitions if part.name == "test")
+        answer = posted(other, packed)
+        texts.append((answer.status_code, answer.json().get("detail", "").replace(part.digest, "")))
+    assert texts[0] == texts[1]
 
 
 def test_other_bytes_withhold_nothing(service: Service) -> None:
