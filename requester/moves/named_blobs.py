@@ -61,7 +61,8 @@ def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> No
     if visibility.access(reader, digest).to_requester:
         return
     if blob_needs.withheld_by(reader, digest, token):
-        raise JobRefused(field, f"workers read it, and it is withheld: upload it openly, PUT {dataset.OURS}{digest}")
+        openly = f"upload it openly: `gradmarket data upload --open`, or PUT {dataset.OURS}{digest}"
+        raise JobRefused(field, f"workers read it, and it is withheld: {openly}")
     raise _absent(field, digest)
 
 

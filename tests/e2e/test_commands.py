@@ -277,6 +277,9 @@ def test_data_upload_withholds_the_held_out_rows(run: Run, served: Service, tmp_
     assert served_now() == {"test": 404, "train-0": 200, "train-1": 404}
     assert run("data", "upload", str(tmp_path / "packed")).exit_code == 0
     assert served_now() == {"test": 404, "train-0": 200, "train-1": 200}
+    assert run("data", "upload", str(tmp_path / "packed"), "--open").exit_code == 0
+    assert served_now() == {"test": 200, "train-0": 200, "train-1": 200}
+    assert run("data", "upload", str(tmp_path / "packed"), "--open", "--withhold", "test").exit_code == 2
     wrong = run("data", "upload", str(tmp_path / "packed"), "--withhold", "tset")
     assert wrong.exit_code == 2
     assert "has no partition tset: it has test, train-0, train-1" in wrong.output

@@ -201,6 +201,7 @@ def test_no_private_task_is_audited_and_no_answer_is_served(new_floor) -> None: 
     with market.reading() as reader:
         assert visibility.access(reader, payload).holders
         assert not visibility.access(reader, market.rounds()[0].parameters).holders
+        assert visibility.narrowed(reader, [payload, market.rounds()[0].parameters]) == {payload}
     model = {"document": payload, "parameters": market.rounds()[0].parameters}
     reading = JobSpec.model_validate(market._spec(model=model))
     with pytest.raises(JobRefused, match="upload it first"):
