@@ -11,6 +11,7 @@ import numpy as np
 
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.data.pack import Cut, pack, write
+from gradmarket.market.data.manifest import parsed
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of, digest, sign
@@ -35,7 +36,7 @@ def job_of(scene: Scene, *behaviours: Behaviour, **changes: Any) -> tuple[Posted
     rows = {"inputs": INPUTS, "holders": [address_of(key) for key in keys], "least_rows": 8}
     worth = {"name": "worth", "floor": str(FLOOR * UNIT), "ceiling": str(CEILING * UNIT)}
     measured = {"evaluation": {"partition": "train", "metric": "loss"}, "price": worth, "budget": str(4000 * UNIT)}
-    data = rows | {"manifest": named(scene.manifest)}
+    data = rows | {"manifest": named(scene.measured[1])}
     job = scene.post(**{"data": data, "tasks_per_round": len(keys), "replication": _ALONE} | measured | changes)
     holders = [job.scripted(behaviour, key) for behaviour, key in zip(behaviours, keys, strict=True)]
     for one in holders:
@@ -86,6 +87,16 @@ def a_holder_turns_its_answer_round(scene: Scene) -> str:
 def a_holder_sends_the_parameters_as_they_came(scene: Scene) -> str:
     """A pseudo-gradient of nothing: a free ride on all who compute."""
     return paid_beside_two(scene, spoils(np.zeros_like))
+
+
+@attack("a holder that answers without its rows", "by digest 404, its list 404; a job of its own 403", share=True)
+def a_holder_asks_for_the_rows_by_which_it_is_paid(scene: Scene) -> str:
+    """To train on them; the digest is in the manifest, which it reads."""
+    job, (holder,) = job_of(scene, HONEST)
+    digest = parsed(holder.http.get(f"/v1/blobs/{job.told()['publication']['manifest']}").content).partitions[0].digest
+    whole, pieces = (holder.http.get(f"/v1/blobs/{digest}{more}").status_code for more in ("", "/pieces"))
+    own = holder.http.post("/v1/jobs", json=scene.spec(evaluation={"partition": "train"})).status_code
+    return f"by digest {whole}, its list {pieces}; a job of its own {own}"
 
 
 @attack("a holder that answers without its rows", "rejected once, paid 0, drawn no more; finished; books balanced")

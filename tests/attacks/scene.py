@@ -69,22 +69,25 @@ class Scene:
         self.data = tensors.pack(self.rows)
         self.program = Program(load(self.document))
         self.parameters = tensors.pack({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)})
-        self.partition, self.manifest = self._publish()
+        self.partition, self.manifest = self._publish(self.data)
+        self.measured = self._publish(tensors.pack(table(4)), withheld=True)
+        """Rows of the same law that nobody trains on, and their manifest."""
         self._clean: dict[int, str] = {}
         self._one = threading.Lock()
 
-    def _publish(self) -> tuple[Partition, bytes]:
-        data = self.data
+    def _publish(self, data: bytes, *, withheld: bool = False) -> tuple[Partition, bytes]:
         link = f"/v1/blobs/{named(data)}"
         partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
         inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
         manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
-        for blob in (data, manifest, self.document, self.parameters):
+        self.put(data, withheld=withheld)
+        for blob in (manifest, self.document, self.parameters):
             self.put(blob)
         return partition, manifest
 
-    def put(self, blob: bytes) -> Digest:
-        self.requester.put(f"/v1/blobs/{named(blob)}", content=blob).raise_for_status()
+    def put(self, blob: bytes, *, withheld: bool = False) -> Digest:
+        asked = self.requester.put(f"/v1/blobs/{named(blob)}", params={"withheld": withheld}, content=blob)
+        asked.raise_for_status()
         return named(blob)
 
     def key(self) -> PrivateKey:

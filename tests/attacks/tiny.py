@@ -34,8 +34,8 @@ def document() -> bytes:
     )
 
 
-def table() -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(3)
+def table(seed: int = 3) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
     x = rng.standard_normal((ROWS, 3)).astype(np.float32)
     return {"x": x, "y": (x.sum(1, keepdims=True) + 0.5).astype(np.float32)}
 
