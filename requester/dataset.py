@@ -105,7 +105,7 @@ def check_rows(
 
     The confined reader reads the partitions one after another, as far as its memory goes. Those that are stored
     elsewhere, or do not fit, are checked by the workers that read them (market.rules.faults). The ready dataset needs
-    no check, and what the job does not use is not read: it may be withheld from it. Raises JobRefused.
+    no check, and what the job does not use is not read: it may be unserved, and another's. Raises JobRefused.
     """
     if isinstance(spec.data, ReadyData):
         return

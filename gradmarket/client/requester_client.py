@@ -151,10 +151,10 @@ class RequesterClient:
             self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: BytesIO(data), timeout=UPLOAD)
         return digest
 
-    def withhold(self, data: bytes) -> str:
+    def upload_unserved(self, data: bytes) -> str:
         """Uploads rows that only jobs of the same token measure on, and nobody reads; returns their digest."""
         digest = blob_digest(data)
-        path = f"/v1/blobs/{digest}?withheld=true"
+        path = f"/v1/blobs/{digest}?unserved=true"
         self._transport.send("PUT", path, content=lambda: BytesIO(data), timeout=UPLOAD)
         return digest
 

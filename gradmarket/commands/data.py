@@ -77,11 +77,11 @@ def _columns(inputs: list[str]) -> dict[str, list[str]]:
 @app.command()
 def upload(
     folder: Annotated[Path, typer.Argument(help="What `data pack` wrote.")],
-    withhold: Annotated[
+    unserved: Annotated[
         list[str] | None,
         typer.Option(metavar="PARTITION", help="To measure on: no worker reads it. Repeat; by default test."),
     ] = None,
-    openly: Annotated[bool, typer.Option("--open", help="Withhold no partition, to train on all.")] = False,
+    openly: Annotated[bool, typer.Option("--open", help="Leave no partition unserved, to train on all.")] = False,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
@@ -90,17 +90,17 @@ def upload(
     """Upload partitions and manifest as blobs, those that are not there yet; prints the manifest's digest."""
     body, manifest = _manifest(folder / MANIFEST)
     names = {partition.name for partition in manifest.partitions}
-    if openly and withhold:
-        raise Refused("--open withholds nothing: leave out --withhold, or --open")
-    if unknown := set(withhold or []) - names:
+    if openly and unserved:
+        raise Refused("--open leaves no partition unserved: leave out --unserved, or --open")
+    if unknown := set(unserved or []) - names:
         raise Refused(f"{folder} has no partition {', '.join(sorted(unknown))}: it has {', '.join(sorted(names))}")
-    kept = () if openly else withhold or (HELD_OUT,)
+    kept = () if openly else unserved or (HELD_OUT,)
     with find(market, token, data).market() as client:
         for partition in manifest.partitions:
             path = folder / partition.file
             if path.is_file():
                 hold = partition.name in kept
-                (client.withhold if hold else client.upload)(_checked(path, partition.digest))
+                (client.upload_unserved if hold else client.upload)(_checked(path, partition.digest))
         digest = client.upload(body)
     say_json({"manifest": digest}) if as_json else typer.echo(digest)
 

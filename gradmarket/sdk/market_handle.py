@@ -100,7 +100,7 @@ class Market:
         parts = {"document": made.document, "evaluation": made.evaluation, "parameters": tensors.pack(made.parameters)}
         model = {name: self._client.upload(data) for name, data in parts.items()}
         for name, file in packed.files.items():
-            (self._client.withhold if private or name == HELD_OUT else self._client.upload)(file)
+            (self._client.upload_unserved if private or name == HELD_OUT else self._client.upload)(file)
         data: dict[str, Any] = {"manifest": self._client.upload(packed.body)}
         if private:
             data |= {"inputs": packed.manifest.model_dump(mode="json")["inputs"], **private}

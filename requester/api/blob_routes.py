@@ -35,7 +35,7 @@ KEPT: Final = "the job keeps its parameters to its requester (visibility): send 
 
 DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
 
-Withheld = Annotated[
+Unserved = Annotated[
     bool, Query(description="Rows to measure on: no route serves them, and only jobs of the same API token name them")
 ]
 
@@ -77,7 +77,7 @@ def pieces(context: Here, who: AnyoneOrNobody, digest: DigestPath) -> Response:
 
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
     """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers and what
-    was withheld."""
+    was unserved."""
     with context.reading() as reader:
         access = visibility.access(reader, digest, Address(who.subject) if who else visibility.NOBODY)
     if who is None:
@@ -122,13 +122,13 @@ def served(context: Context, request: Request, digest: Digest, name: str | None)
     summary="Upload bytes under their digest",
 )
 async def put(
-    context: Here, who: Submitter, request: Request, digest: DigestPath, withheld: Withheld = False
+    context: Here, who: Submitter, request: Request, digest: DigestPath, unserved: Unserved = False
 ) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
         await streamed(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
         try:
-            await run_in_threadpool(_keep, context, incoming, Digest(digest), who.subject if withheld else None)
+            await run_in_threadpool(_keep, context, incoming, Digest(digest), who.subject if unserved else None)
         except Conflict as error:
             raise HTTPException(422, error.detail) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
@@ -142,5 +142,5 @@ def _keep(context: Context, incoming: Incoming, digest: Digest, only: str | None
     if only is None:
         blob_cleanup.uploaded(context, [digest])
     else:
-        blob_cleanup.withheld(context, digest, only)
+        blob_cleanup.unserved(context, digest, only)
     context.blobs.keep(incoming, digest)

@@ -59,16 +59,16 @@ def uploaded(context: Context, digests: Iterable[Digest]) -> None:
         blob_needs.uploaded(work, wanted, context.clock())
 
 
-def withheld(context: Context, digest: Digest, token: str) -> None:
+def unserved(context: Context, digest: Digest, token: str) -> None:
     """Has a blob stay for this token's jobs to measure on; the caller stores it after this. Nobody reads it by a route.
 
-    What is stored already was not withheld from its readers, and is not now: so nobody hides what others use.
+    What is stored already was served to its readers, and is still: so nobody hides what others use.
     """
     with context.begin() as work:
         work.one_at_a_time(_name(digest))
-        if context.blobs.has(digest) and not blob_needs.is_withheld(work, digest):
+        if context.blobs.has(digest) and not blob_needs.is_unserved(work, digest):
             blob_needs.uploaded(work, [digest], context.clock())
-        blob_needs.withheld(work, digest, token, context.clock())
+        blob_needs.unserved(work, digest, token, context.clock())
 
 
 def payload(context: Context, digest: Digest) -> None:

@@ -1,4 +1,4 @@
-"""Which blobs a job may name: those that its requester may read, and rows that the requester withheld from all others.
+"""Which blobs a job may name: those that its requester may read, and unserved rows of its own.
 
 What a job names is read for it: its document becomes public, its metrics tell of its held-out rows.
 """
@@ -25,9 +25,10 @@ def check_spec(context: Context, spec: JobSpec, token: str) -> None:
 
 
 def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token: str) -> None:
-    """Checks the partitions that are stored here, and that rows by which answers are paid are withheld.
+    """Checks the partitions that are stored here, and that rows by which answers are paid are unserved.
 
-    The ready dataset's are everybody's, whoever withheld them before the service stored them. Raises JobRefused.
+    The ready dataset's are everybody's, whoever uploaded them unserved before the service stored them.
+    Raises JobRefused.
     """
     if isinstance(spec.data, ReadyData):
         return
@@ -52,7 +53,7 @@ def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
 
 
 def _check_here(context: Context, field: str, digest: Digest) -> None:
-    """Before it is asked who may read it: what comes later may be withheld from this job."""
+    """Before it is asked who may read it: what comes later may be unserved, and another's."""
     if not context.blobs.has(digest):
         raise _absent(field, digest)
 
@@ -60,21 +61,21 @@ def _check_here(context: Context, field: str, digest: Digest) -> None:
 def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> None:
     if visibility.access(reader, digest).to_requester:
         return
-    if blob_needs.withheld_by(reader, digest, token):
+    if blob_needs.unserved_of(reader, digest, token):
         openly = f"upload it openly: `gradmarket data upload --open`, or PUT {dataset.OURS}{digest}"
-        raise JobRefused(field, f"workers read it, and it is withheld: {openly}")
+        raise JobRefused(field, f"workers read it, and it is unserved: {openly}")
     raise _absent(field, digest)
 
 
 def _check_measured(reader: RowReader, spec: JobSpec, digest: Digest, token: str) -> None:
-    field, ours = "evaluation.partition", blob_needs.withheld_by(reader, digest, token)
+    field, ours = "evaluation.partition", blob_needs.unserved_of(reader, digest, token)
     if not (ours or visibility.access(reader, digest).to_requester):
         raise _absent(field, digest)
-    if spec.by_worth and not blob_needs.is_withheld(reader, digest):
+    if spec.by_worth and not blob_needs.is_unserved(reader, digest):
         paid = "whoever reads its rows is paid for training on them"
-        raise JobRefused(field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{digest}?withheld=true")
+        raise JobRefused(field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{digest}?unserved=true")
 
 
 def _absent(field: str, digest: Digest) -> JobRefused:
-    """The same words as of a blob that is not here, so that nobody asks what others withhold."""
+    """The same words as of a blob that is not here, so that nobody asks what others keep unserved."""
     return JobRefused(field, f"upload it first: PUT {dataset.OURS}{digest}")

@@ -91,7 +91,7 @@ def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[
         digits.store(context.blobs)
         _stay(context, manifest)
     dataset.check(context.blobs, context.modelling, spec, manifest)
-    named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none is withheld after this
+    named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none becomes unserved after this
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
     if spec.evaluation is not None:

@@ -20,7 +20,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import Digest, TaskState
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Job, JobBlob, Round, Task, UploadedBlob, WithheldBlob
+from gradmarket.requester.store.tables import Job, JobBlob, Round, Task, UnservedBlob, UploadedBlob
 from gradmarket.requester.store.work import RowReader, Work
 
 STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memory")
@@ -35,20 +35,20 @@ def uploaded(work: Work, digests: Iterable[Digest], now: float) -> None:
     work.add(*(UploadedBlob(digest=digest, at=now) for digest in wanted.difference(known)))
 
 
-def withheld(work: Work, digest: Digest, token: str, now: float) -> None:
+def unserved(work: Work, digest: Digest, token: str, now: float) -> None:
     """Has the blob stay, for this token's jobs to measure on. The caller has locked it, as above."""
-    if not withheld_by(work, digest, token):
-        work.add(WithheldBlob(digest=digest, token=token, at=now))
+    if not unserved_of(work, digest, token):
+        work.add(UnservedBlob(digest=digest, token=token, at=now))
 
 
-def withheld_by(reader: RowReader, digest: Digest, token: str) -> bool:
-    """Whether this token uploaded the blob as withheld."""
-    return reader.get(WithheldBlob, (digest, token)) is not None
+def unserved_of(reader: RowReader, digest: Digest, token: str) -> bool:
+    """Whether this token uploaded the blob as unserved."""
+    return reader.get(UnservedBlob, (digest, token)) is not None
 
 
-def is_withheld(reader: RowReader, digest: str) -> bool:
-    """Whether the blob was uploaded as withheld, and nobody uploaded, published or made equal content besides."""
-    return bool(reader.session.scalar(select(IS_WITHHELD), {"digest": digest}))
+def is_unserved(reader: RowReader, digest: str) -> bool:
+    """Whether the blob was uploaded as unserved, and nobody uploaded, published or made equal content besides."""
+    return bool(reader.session.scalar(select(IS_UNSERVED), {"digest": digest}))
 
 
 def stays(reader: RowReader, digest: str) -> bool:
@@ -62,11 +62,11 @@ def stays(reader: RowReader, digest: str) -> bool:
 DIGEST: Final = bindparam("digest", type_=String)
 _OF_ROUNDS: Final = (Round.parameters, Round.updated, Round.published_update, Round.optimizer_state)
 _IS_PUBLISHED: Final = JobBlob.part.like(PUBLISHED)
-_WITHHELD: Final = exists().where(WithheldBlob.digest == DIGEST)
+_UNSERVED: Final = exists().where(UnservedBlob.digest == DIGEST)
 _IS_OPEN: Final = or_(
     exists().where(JobBlob.digest == DIGEST, _IS_PUBLISHED), exists().where(UploadedBlob.digest == DIGEST)
 )
-_STAYS: Final = select(or_(_IS_OPEN, _WITHHELD))
+_STAYS: Final = select(or_(_IS_OPEN, _UNSERVED))
 
 
 def made(reader: RowReader, digest: str) -> bool:
@@ -95,7 +95,7 @@ def kept(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -
 _KEPT: Final[CompoundSelect[Any]] = union_all(
     select(JobBlob.digest).where(among(JobBlob.digest, "blobs"), _IS_PUBLISHED),
     select(UploadedBlob.digest).where(among(UploadedBlob.digest, "blobs")),
-    select(WithheldBlob.digest).where(among(WithheldBlob.digest, "blobs")),
+    select(UnservedBlob.digest).where(among(UnservedBlob.digest, "blobs")),
     select(Task.payload).where(among(Task.payload, "payloads"), _WAITS),
     *(select(column).where(among(column, "payloads")) for column in _OF_ROUNDS),
 )
@@ -142,5 +142,5 @@ _IS_MADE: Final = or_(*map(_in_rounds, _OF_ROUNDS))
 _MADE: Final = select(_IS_MADE)
 IS_SHARED: Final = or_(_IS_OPEN, _IS_MADE)
 """Whether equal content was uploaded openly, published or made by a round."""
-IS_WITHHELD: Final = and_(_WITHHELD, not_(IS_SHARED))
+IS_UNSERVED: Final = and_(_UNSERVED, not_(IS_SHARED))
 _NAMES_BLOB: Final = select(or_(*map(_in_rounds, _NAMED_IN), _STARTS))

@@ -18,8 +18,8 @@ from gradmarket.requester.store.tables import (
     Round,
     Task,
     UnneededBlob,
+    UnservedBlob,
     WindowState,
-    WithheldBlob,
 )
 from gradmarket.requester.store.work import RowReader
 
@@ -36,7 +36,7 @@ NOBODY: Final = Address("")
 class Access:
     """Whom a blob is shown: see `access`."""
 
-    withheld: bool
+    unserved: bool
     """Its uploader has it measured on and shown to nobody."""
     holders: bool
     """It is a private job's answer, which its holder computed on rows of its own, and no more: no route serves it."""
@@ -50,7 +50,7 @@ class Access:
     @property
     def to_requester(self) -> bool:
         """An API token may read it."""
-        return not (self.holders or self.withheld)
+        return not (self.holders or self.unserved)
 
 
 def access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Access:
@@ -58,15 +58,15 @@ def access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Acces
 
     A holder's answer is hidden before it is booked, too: its digest is published once it is revealed. A worker may
     commit to any digest as a state's, that of a blob that others need too: what it has not brought, it hides from
-    nobody, and nobody's answer hides what was uploaded, published or made by a round. Withholding hides no answer from
-    auditors. Of a `requester` job's parameters a worker may read what a task starts from that it holds just now, the
-    update that led to that, and what is also of another job. An update is read as the parameters that it leads to: with
-    these, it tells those before.
+    nobody, and nobody's answer hides what was uploaded, published or made by a round. Unserved uploads hide no answer
+    from auditors. Of a `requester` job's parameters a worker may read what a task starts from that it holds just now,
+    the update that led to that, and what is also of another job. An update is read as the parameters that it leads to:
+    with these, it tells those before.
     """
     found = reader.session.execute(_ACCESS, {"digest": digest, "worker": worker}).one()
     alone = not found.shared
     return Access(
-        withheld=found.withheld and not found.hidden,
+        unserved=found.unserved and not found.hidden,
         holders=alone and found.answered and _is_private(reader, digest),
         answer=alone and found.hidden,
         to_anybody=found.to_anybody,
@@ -75,7 +75,7 @@ def access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Acces
 
 
 def narrowed(reader: RowReader, digests: Collection[Digest]) -> set[Digest]:
-    """Returns those of many blobs that an API token may be refused: all that are withheld or an answer."""
+    """Returns those of many blobs that an API token may be refused: all that are unserved or an answer."""
     return set(reader.session.scalars(_NARROWED, {"blobs": digests}))
 
 
@@ -104,7 +104,7 @@ _ANSWERED: Final = (
     .where(or_(exists().where(_BOOKED, Task.job_id == Job.id), exists().where(*_LET_GO, UnneededBlob.job_id == Job.id)))
 )
 _NARROWED: Final[CompoundSelect[Any]] = union_all(
-    select(WithheldBlob.digest).where(among(WithheldBlob.digest, "blobs")),
+    select(UnservedBlob.digest).where(among(UnservedBlob.digest, "blobs")),
     select(Task.payload).where(among(Task.payload, "blobs")),
     select(UnneededBlob.digest).where(among(UnneededBlob.digest, "blobs")),
 )
@@ -122,7 +122,7 @@ _OWN: Final = or_(
     _parameters(Job.visibility != "requester"),
 )
 _ACCESS: Final = select(
-    blob_needs.IS_WITHHELD.label("withheld"),
+    blob_needs.IS_UNSERVED.label("unserved"),
     or_(exists().where(_BOOKED), exists().where(*_LET_GO)).label("answered"),
     or_(exists().where(_BOOKED), exists().where(*_BROUGHT)).label("hidden"),
     blob_needs.IS_SHARED.label("shared"),

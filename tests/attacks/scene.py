@@ -70,23 +70,23 @@ class Scene:
         self.program = Program(load(self.document))
         self.parameters = tensors.pack({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)})
         self.partition, self.manifest = self._publish(self.data)
-        self.measured = self._publish(tensors.pack(table(4)), withheld=True)
+        self.measured = self._publish(tensors.pack(table(4)), unserved=True)
         """Rows of the same law that nobody trains on, and their manifest."""
         self._clean: dict[int, str] = {}
         self._one = threading.Lock()
 
-    def _publish(self, data: bytes, *, withheld: bool = False) -> tuple[Partition, bytes]:
+    def _publish(self, data: bytes, *, unserved: bool = False) -> tuple[Partition, bytes]:
         link = f"/v1/blobs/{named(data)}"
         partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
         inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
         manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
-        self.put(data, withheld=withheld)
+        self.put(data, unserved=unserved)
         for blob in (manifest, self.document, self.parameters):
             self.put(blob)
         return partition, manifest
 
-    def put(self, blob: bytes, *, withheld: bool = False) -> Digest:
-        asked = self.requester.put(f"/v1/blobs/{named(blob)}", params={"withheld": withheld}, content=blob)
+    def put(self, blob: bytes, *, unserved: bool = False) -> Digest:
+        asked = self.requester.put(f"/v1/blobs/{named(blob)}", params={"unserved": unserved}, content=blob)
         asked.raise_for_status()
         return named(blob)
 

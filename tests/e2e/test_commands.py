@@ -258,7 +258,7 @@ def test_a_plan_takes_amounts_as_people_write_them(run: Run, file: Callable[...,
     assert "is no amount" in refused.stderr
 
 
-def test_data_upload_withholds_the_held_out_rows(run: Run, served: Service, tmp_path: Path) -> None:
+def test_data_upload_leaves_the_held_out_rows_unserved(run: Run, served: Service, tmp_path: Path) -> None:
     """Or the partitions that are named; the service measures on them, and serves them to nobody."""
     drawn = np.random.default_rng(7)
     np.savez(tmp_path / "rows.npz", x=drawn.standard_normal((30, 2)).astype(np.float32), y=drawn.integers(0, 2, 30))
@@ -272,14 +272,14 @@ def test_data_upload_withholds_the_held_out_rows(run: Run, served: Service, tmp_
         client = httpx.Client(base_url=served.place.url, headers={"Authorization": f"Bearer {served.place.token}"})
         return {name: client.head(f"/v1/blobs/{digest}").status_code for name, digest in digests.items()}
 
-    done = run("data", "upload", str(tmp_path / "packed"), "--withhold", "train-1", "--withhold", "test")
+    done = run("data", "upload", str(tmp_path / "packed"), "--unserved", "train-1", "--unserved", "test")
     assert done.exit_code == 0, done.output
     assert served_now() == {"test": 404, "train-0": 200, "train-1": 404}
     assert run("data", "upload", str(tmp_path / "packed")).exit_code == 0
     assert served_now() == {"test": 404, "train-0": 200, "train-1": 200}
     assert run("data", "upload", str(tmp_path / "packed"), "--open").exit_code == 0
     assert served_now() == {"test": 200, "train-0": 200, "train-1": 200}
-    assert run("data", "upload", str(tmp_path / "packed"), "--open", "--withhold", "test").exit_code == 2
-    wrong = run("data", "upload", str(tmp_path / "packed"), "--withhold", "tset")
+    assert run("data", "upload", str(tmp_path / "packed"), "--open", "--unserved", "test").exit_code == 2
+    wrong = run("data", "upload", str(tmp_path / "packed"), "--unserved", "tset")
     assert wrong.exit_code == 2
     assert "has no partition tset: it has test, train-0, train-1" in wrong.output

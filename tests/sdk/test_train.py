@@ -214,7 +214,7 @@ def lying(body: bytes, **changed: Any) -> bytes:
         ({"bytes": 7}, "bytes, not 7"),
         ({"rows": 17}, "cannot be read"),
         ({"format": "npz"}, "cannot be read"),
-        ({"digest": "blake3:" + "1" * 64}, "its link names"),
+        ({"link": "/v1/blobs/blake3:" + "1" * 64}, "its link names"),
     ],
 )
 def test_a_manifest_that_lies_ends_its_job_with_the_reason(served: Service, changed: Any, why: str) -> None:

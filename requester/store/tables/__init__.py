@@ -21,8 +21,8 @@ from gradmarket.requester.store.tables.job_tables import (
     MergePart,
     Round,
     UnneededBlob,
+    UnservedBlob,
     UploadedBlob,
-    WithheldBlob,
 )
 from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
 from gradmarket.requester.store.tables.secure_tables import SecureMessage, SecureSum
@@ -71,9 +71,9 @@ __all__ = [
     "Trouble",
     "TrustedRun",
     "UnneededBlob",
+    "UnservedBlob",
     "UploadedBlob",
     "Wave",
     "WindowState",
-    "WithheldBlob",
     "Worker",
 ]

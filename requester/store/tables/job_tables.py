@@ -129,10 +129,10 @@ class UploadedBlob(Base):
     at: Mapped[float]
 
 
-class WithheldBlob(Base):
+class UnservedBlob(Base):
     """Rows that `token` uploaded for its jobs to measure on. No route serves them while nobody uploads them openly."""
 
-    __tablename__ = "withheld_blobs"
+    __tablename__ = "unserved_blobs"
 
     digest: Mapped[Digest] = mapped_column(primary_key=True)
     token: Mapped[str] = mapped_column(primary_key=True)

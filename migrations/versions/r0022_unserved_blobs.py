@@ -11,7 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
-        "withheld_blobs",
+        "unserved_blobs",
         sa.Column("digest", sa.String(), nullable=False),
         sa.Column("token", sa.String(), nullable=False),
         sa.Column("at", sa.Float(precision=53), nullable=False),
@@ -20,4 +20,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.drop_table("withheld_blobs")
+    op.drop_table("unserved_blobs")

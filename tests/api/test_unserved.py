@@ -1,4 +1,4 @@
-"""Rows that a requester withholds to measure on: nobody reads them, and nobody hides what others use."""
+"""Rows that a requester keeps unserved, to measure on: nobody reads them, and nobody hides what others use."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.ready_data import digits
 from gradmarket.requester.stages import publish
-from gradmarket.requester.store.tables import Job, Round, Task, UploadedBlob, WindowState, WithheldBlob
+from gradmarket.requester.store.tables import Job, Round, Task, UnservedBlob, UploadedBlob, WindowState
 from tests.api.api_service import Service
 from tests.api.test_authorisation import JOB, with_a_replica
 
@@ -34,9 +34,9 @@ def other_requester(service: Service) -> httpx.Client:
     return service.client(made.json()["token"])
 
 
-def put(client: httpx.Client, data: bytes, *, withheld: bool = False) -> str:
+def put(client: httpx.Client, data: bytes, *, unserved: bool = False) -> str:
     digest = blob_digest(data)
-    asked = client.put(f"/v1/blobs/{digest}{'?withheld=true' if withheld else ''}", content=data)
+    asked = client.put(f"/v1/blobs/{digest}{'?unserved=true' if unserved else ''}", content=data)
     assert asked.status_code == 201, asked.text
     return digest
 
@@ -63,9 +63,9 @@ def by_worth(client: httpx.Client, packed: Packed) -> httpx.Response:
     return client.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}} | fields)
 
 
-def test_nobody_reads_what_was_withheld(service: Service) -> None:
+def test_nobody_reads_what_is_unserved(service: Service) -> None:
     _, worker = service.worker()
-    digest = put(service.requester, b"rows that nobody reads", withheld=True)
+    digest = put(service.requester, b"rows that nobody reads", unserved=True)
     assert codes(service.anyone, digest) == [401] * 3
     for client in (worker, other_requester(service), service.requester):
         assert codes(client, digest) == [404] * 3
@@ -77,12 +77,12 @@ def test_nobody_reads_what_was_withheld(service: Service) -> None:
 def test_what_was_uploaded_openly_before_or_after_is_read(service: Service) -> None:
     """Whoever uploads has the bytes: so nobody hides what another's workers need."""
     _, worker = service.worker()
-    data = b"first open, then withheld by a stranger"
+    data = b"first open, then unserved by a stranger"
     digest = put(service.requester, data)
-    put(other_requester(service), data, withheld=True)
+    put(other_requester(service), data, unserved=True)
     assert codes(worker, digest) == [200] * 3
-    data = b"first withheld by a stranger, then open"
-    digest = put(other_requester(service), data, withheld=True)
+    data = b"first unserved by a stranger, then open"
+    digest = put(other_requester(service), data, unserved=True)
     assert codes(worker, digest) == [404] * 3
     put(service.requester, data)
     assert codes(worker, digest) == [200] * 3
@@ -93,15 +93,15 @@ def test_what_the_service_has_of_itself_is_not_hidden(service: Service) -> None:
     _, worker = service.worker()
     data = b"what the service made"
     service.context.blobs.put(data)
-    digest = put(other_requester(service), data, withheld=True)
+    digest = put(other_requester(service), data, unserved=True)
     assert codes(worker, digest) == [200] * 3
 
 
 @pytest.mark.parametrize("part", ["parameters", "updated"])
 def test_what_a_job_comes_to_is_not_hidden_beforehand(service: Service, part: str) -> None:
-    """Who knows a round's parameters before it is merged withholds them in vain."""
+    """Who knows a round's parameters before it is merged uploads them unserved in vain."""
     address, worker = service.worker()
-    digest = put(other_requester(service), f"parameters to come, {part}".encode(), withheld=True)
+    digest = put(other_requester(service), f"parameters to come, {part}".encode(), unserved=True)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
     with_a_replica(service, job, address)
     with service.context.begin() as work:
@@ -111,7 +111,7 @@ def test_what_a_job_comes_to_is_not_hidden_beforehand(service: Service, part: st
 
 def test_what_a_job_is_published_with_is_not_hidden_beforehand(service: Service) -> None:
     _, worker = service.worker()
-    digest = put(other_requester(service), b"a document to come", withheld=True)
+    digest = put(other_requester(service), b"a document to come", unserved=True)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
     with service.context.begin() as work:
         work.get_one(Job, job).publication = {"document": digest}
@@ -124,29 +124,29 @@ def test_both_at_once_leave_it_open(service: Service) -> None:
     for number in range(6):
         data = f"both at once {number}".encode()
         with ThreadPoolExecutor(2) as both:
-            list(both.map(lambda one: put(one[0], data, withheld=one[1]), [(service.requester, False), (other, True)]))  # noqa: B023
+            list(both.map(lambda one: put(one[0], data, unserved=one[1]), [(service.requester, False), (other, True)]))  # noqa: B023
         assert codes(worker, blob_digest(data)) == [200] * 3
 
 
-def test_a_job_measures_on_rows_that_it_withheld_and_nobody_else_s_does(service: Service) -> None:
+def test_a_job_measures_on_rows_that_it_keeps_unserved_and_nobody_else_s_does(service: Service) -> None:
     """A stranger's metrics, of a document of its own, would tell the rows bit by bit."""
     packed, other = rows(1), other_requester(service)
-    put(service.requester, packed.files["test"], withheld=True)
+    put(service.requester, packed.files["test"], unserved=True)
     put(service.requester, packed.files["train-0"])
     assert posted(service.requester, packed).status_code == 201
     refused = posted(other, packed)
     assert refused.status_code == 422
     assert "upload it first" in refused.json()["detail"]
-    put(other, packed.files["test"], withheld=True)
-    assert posted(other, packed).status_code == 201, "who has the rows withholds them likewise"
+    put(other, packed.files["test"], unserved=True)
+    assert posted(other, packed).status_code == 201, "who has the rows keeps them unserved likewise"
 
 
 @pytest.mark.parametrize("field", ["document", "evaluation", "parameters"])
-def test_no_job_publishes_what_another_withholds(service: Service, field: str) -> None:
+def test_no_job_publishes_what_another_keeps_unserved(service: Service, field: str) -> None:
     """What a job names in its model becomes public with it."""
     other = other_requester(service)
     plain = put(other, b"a document")
-    digest = put(service.requester, f"rows named as {field}".encode(), withheld=True)
+    digest = put(service.requester, f"rows named as {field}".encode(), unserved=True)
     model = {"document": plain, "parameters": plain} | {field: digest}
     refused = other.post("/v1/jobs", json=JOB | {"model": model})
     assert refused.status_code == 422
@@ -156,27 +156,27 @@ def test_no_job_publishes_what_another_withholds(service: Service, field: str) -
     assert "upload it openly" in own.json()["detail"]
 
 
-def test_a_withheld_manifest_or_training_partition_is_refused(service: Service) -> None:
+def test_a_unserved_manifest_or_training_partition_is_refused(service: Service) -> None:
     packed = rows(3)
     for file in packed.files.values():
-        put(service.requester, file, withheld=True)
+        put(service.requester, file, unserved=True)
     refused = posted(service.requester, packed)
     assert refused.status_code == 422
     assert "workers read it" in refused.json()["detail"]
-    digest = put(service.requester, packed.body + b" ", withheld=True)
+    digest = put(service.requester, packed.body + b" ", unserved=True)
     manifest = service.requester.post("/v1/jobs", json=JOB | {"data": {"manifest": digest}})
     assert "data.manifest: workers read it" in manifest.json()["detail"]
 
 
-def test_rows_that_pay_are_withheld(service: Service) -> None:
+def test_rows_that_pay_are_unserved(service: Service) -> None:
     packed = rows(4)
     for file in packed.files.values():
         put(service.requester, file)
     refused = by_worth(service.requester, packed)
     assert refused.status_code == 422
-    assert "?withheld=true" in refused.json()["detail"]
+    assert "?unserved=true" in refused.json()["detail"]
     fresh = rows(5)
-    put(service.requester, fresh.files["test"], withheld=True)
+    put(service.requester, fresh.files["test"], unserved=True)
     taken = by_worth(service.requester, fresh)
     assert taken.status_code == 201, taken.text
 
@@ -184,12 +184,12 @@ def test_rows_that_pay_are_withheld(service: Service) -> None:
 def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> None:
     """Else a private job's reason tells the labels of another's rows, by declaring fewer classes than these have."""
     theirs, other = rows(6), other_requester(service)
-    put(service.requester, theirs.files["test"], withheld=True)
+    put(service.requester, theirs.files["test"], unserved=True)
     (stolen,) = (part for part in theirs.manifest.model_dump(mode="json")["partitions"] if part["name"] == "test")
     few = {**INPUTS, "y": INPUTS["y"] | {"classes": 1}}
     zeros = pack({"x": np.zeros((32, 4), np.float32), "y": np.zeros(32, np.int64)}, Cut(rows=32, classes=1))
     (held_out,) = zeros.manifest.model_dump(mode="json")["partitions"]
-    put(other, zeros.files["train-0"], withheld=True)
+    put(other, zeros.files["train-0"], unserved=True)
     body = json.dumps(
         {"inputs": few, "partitions": [stolen | {"name": "stolen"}, held_out | {"name": "test"}]}
     ).encode()
@@ -206,16 +206,16 @@ def test_nobody_keeps_jobs_from_the_ready_dataset(service: Service) -> None:
     digits.store(kept := DiskBlobs(service.context.settings.data / "elsewhere"))
     for part in digits.manifest().partitions:
         service.context.blobs.drop(part.digest)
-        put(other_requester(service), kept.read(part.digest), withheld=True)
+        put(other_requester(service), kept.read(part.digest), unserved=True)
     taken = service.requester.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}})
     assert taken.status_code == 201, taken.text
 
 
 @pytest.mark.parametrize("part", ["payload", "state"])
 def test_an_answer_is_not_hidden_from_auditors_beforehand(service: Service, part: str) -> None:
-    """A liar's friend who withholds its answer, or a state of it, would keep it from being looked at."""
+    """A liar's friend who uploads its answer, or a state of it, unserved would keep it from being looked at."""
     address, worker = service.worker()
-    digest = put(other_requester(service), f"an answer to come, {part}".encode(), withheld=True)
+    digest = put(other_requester(service), f"an answer to come, {part}".encode(), unserved=True)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
     task, replica = with_a_replica(service, job, address)
     with service.context.begin() as work:
@@ -228,8 +228,8 @@ def test_an_answer_is_not_hidden_from_auditors_beforehand(service: Service, part
     assert codes(worker, digest) == [404] * 3
 
 
-def test_what_is_withheld_is_refused_like_what_is_not_here(service: Service) -> None:
-    """Where the refusals differ, whoever guesses rows learns that they are withheld, and a job is admitted that may
+def test_what_is_unserved_is_refused_like_what_is_not_here(service: Service) -> None:
+    """Where the refusals differ, whoever guesses rows learns that they are unserved, and a job is admitted that may
     come to name them."""
     other = other_requester(service)
     texts = []
@@ -237,19 +237,19 @@ def test_what_is_withheld_is_refused_like_what_is_not_here(service: Service) -> 
         packed = rows(seed)
         put(other, packed.files["train-0"])
         if here:
-            put(service.requester, packed.files["test"], withheld=True)
+            put(service.requester, packed.files["test"], unserved=True)
         (part,) = (part for part in packed.manifest.partitions if part.name == "test")
         answer = posted(other, packed)
         texts.append((answer.status_code, answer.json().get("detail", "").replace(part.digest, "")))
     assert texts[0] == texts[1]
 
 
-def test_other_bytes_withhold_nothing(service: Service) -> None:
+def test_other_bytes_leave_nothing_unserved(service: Service) -> None:
     digest = blob_digest(b"these")
-    refused = service.requester.put(f"/v1/blobs/{digest}?withheld=true", content=b"those")
+    refused = service.requester.put(f"/v1/blobs/{digest}?unserved=true", content=b"those")
     assert refused.status_code == 422
     with service.context.reading() as reader:
-        assert not reader.session.query(WithheldBlob).where(WithheldBlob.digest == digest).all()
+        assert not reader.session.query(UnservedBlob).where(UnservedBlob.digest == digest).all()
         assert not reader.session.query(UploadedBlob).where(UploadedBlob.digest == digest).all()
     _, worker = service.worker()
-    assert worker.put(f"/v1/blobs/{digest}?withheld=true", content=b"these").status_code == 403
+    assert worker.put(f"/v1/blobs/{digest}?unserved=true", content=b"these").status_code == 403
