@@ -77,7 +77,7 @@ def pieces(context: Here, who: AnyoneOrNobody, digest: DigestPath) -> Response:
 
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
     """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers and what
-    was unserved."""
+    is unserved."""
     with context.reading() as reader:
         access = visibility.access(reader, digest, Address(who.subject) if who else visibility.NOBODY)
     if who is None:

@@ -42,12 +42,12 @@ def unserved(work: Work, digest: Digest, token: str, now: float) -> None:
 
 
 def unserved_of(reader: RowReader, digest: Digest, token: str) -> bool:
-    """Whether this token uploaded the blob as unserved."""
+    """Whether this token uploaded the blob unserved."""
     return reader.get(UnservedBlob, (digest, token)) is not None
 
 
 def is_unserved(reader: RowReader, digest: str) -> bool:
-    """Whether the blob was uploaded as unserved, and nobody uploaded, published or made equal content besides."""
+    """Whether the blob was uploaded unserved, and nobody uploaded, published or made equal content besides."""
     return bool(reader.session.scalar(select(IS_UNSERVED), {"digest": digest}))
 
 
