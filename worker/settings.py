@@ -38,6 +38,8 @@ class WorkerSettings(BaseSettings):
     """Further services: of those that pay in one token the best paying is asked for work first."""
     discover: bool = False
     """Work for markets that announce themselves on the chain, by the own node alone; instead of `market`'s default."""
+    tokens: tuple[NamedAddress, ...] = Field(default=(), max_length=16)
+    """Tokens that a discovered market may pay in, the preferred first. Where none is given: any, on a local chain."""
     since: int | None = Field(default=None, ge=0)
     """The block from which on announcements are looked for; some 200,000 back where none is given."""
     rpc: HttpUrl | None = None

@@ -321,6 +321,32 @@ def test_an_announcement_that_had_no_place_yet_is_followed_when_there_is_one(
     assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [true.fake_market.job.id]
 
 
+def test_a_discovered_market_without_paid_work_makes_room_for_another(
+    street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LOOK_S", 0.3), ("MOST", 1), ("ROOM_S", 0.5)):
+        monkeypatch.setattr(rounds, name, value)
+    idle = street.opens(9, "aaaaaaaaaaaaaaaa", amount=Units(2000))
+    idle.fake_market.most = 0
+    paying = street.opens(5, "bbbbbbbbbbbbbbbb")
+    tokens = (street.ledger.deployment.token,)
+    lines = working(lambda said: accepted(said) == 3, discover=True, since=idle.block, tokens=tokens)
+    found = [line["chain_job"] for line in lines if line["event"] == "discovered"]
+    assert found[:2] == [idle.fake_market.job.id, paying.fake_market.job.id]
+    assert idle.fake_market.left
+    assert next(line["endpoint"] for line in lines if line["event"] == "made_room") == idle.server.url
+    assert accepted(lines) == 3
+
+
+def test_where_money_is_real_nothing_is_discovered_in_tokens_that_nobody_named(
+    tmp_path: Path, anvil: LocalChain, monkeypatch: pytest.MonkeyPatch, shared_child: None
+) -> None:
+    monkeypatch.setattr(discovery_of, "LOCAL_CHAIN_IDS", frozenset())
+    settings = WorkerSettings(data=tmp_path, discover=True, rpc=anvil.url)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="token of its own"):
+        session.run(settings, journal=Journal(stream=StringIO()), signals=Signals())
+
+
 def test_where_more_markets_are_named_than_are_worked_for_at_once_none_is_discovered(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:

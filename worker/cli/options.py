@@ -22,11 +22,8 @@ PlainOption = Annotated[bool, typer.Option("--plain-key", help="Let the key lie 
 
 def settings_of(**given: Any) -> WorkerSettings:
     """Builds the settings; options take precedence over the environment, which takes precedence over defaults."""
-    return settings_from(
-        WorkerSettings,
-        given,
-        {"markets": "--market", "consents": "--consent", "jobs": "--job", "tell_rows": "--hide-rows"},
-    )
+    names = {"markets": "--market", "tokens": "--token", "consents": "--consent", "jobs": "--job"}
+    return settings_from(WorkerSettings, given, {**names, "tell_rows": "--hide-rows"})
 
 
 def unlocked(settings: WorkerSettings) -> WorkerSettings:

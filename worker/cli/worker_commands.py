@@ -28,6 +28,9 @@ MarketOption = Annotated[
     list[str] | None, typer.Option("--market", help="Address of a requester's service; may be repeated.")
 ]
 DiscoverOption = Annotated[bool, typer.Option("--discover", help="Find markets on the chain (needs --rpc).")]
+TokenOption = Annotated[
+    list[str] | None, typer.Option("--token", help="Token that a discovered market may pay in; may be repeated.")
+]
 SinceOption = Annotated[int | None, typer.Option("--since", help="Look for markets from this block on.")]
 PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnings go, if not to the worker itself.")]
 ConsentOption = Annotated[
@@ -55,6 +58,7 @@ HideOption = Annotated[bool, typer.Option("--hide-rows", help="Do not tell how m
 def run_command(
     market: MarketOption = None,
     discover: DiscoverOption = False,
+    token: TokenOption = None,
     since: SinceOption = None,
     rpc: RpcOption = None,
     payout: PayoutOption = None,
@@ -82,7 +86,7 @@ def run_command(
     """
     markets = list(market or ())
     places = {"market": markets[0] if markets else None, "markets": markets[1:] or None}
-    options: dict[str, Any] = {**places, "discover": discover or None, "since": since}
+    options: dict[str, Any] = {**places, "discover": discover or None, "since": since, "tokens": token or None}
     options |= {"rpc": rpc, "payout": payout, "consents": consent or None, "data": data}
     options |= {"device": device, "threads": threads, "min_price": min_price}
     options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}

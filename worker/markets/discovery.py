@@ -2,10 +2,15 @@
 
 Anybody can write anything into an event, so nothing in it is trusted: the contract's code is compared, a market is
 reached at public addresses only (unless the chain is a local one), and it must serve the very job that it announced.
+Only tokens that the owner names count; amounts of two tokens are not compared.
+Only tokens that the owner names count; amounts of two tokens are not compared.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import islice, zip_longest
 from typing import Final
 
 import httpx
@@ -13,6 +18,7 @@ from eth_utils.address import to_checksum_address
 from web3 import Web3
 
 from gradmarket.contracts.artifact import load
+from gradmarket.contracts.deployment import market_at
 from gradmarket.contracts.event_types import JobOpened
 from gradmarket.contracts.events import announced
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, node_errors
@@ -27,34 +33,58 @@ from gradmarket.worker.protocol.client import MarketClient
 LOOK_BACK: Final = 200_000
 """Blocks to look back where no first block is set: about a month of twelve-second blocks."""
 AT_ONCE: Final = 8
-"""Markets that one search returns at most, those with the largest deposits: announcing costs little."""
+"""Markets that one search returns at most: announcing costs little, and asking each may take seconds."""
+MOST_KNOWN: Final = 4096
+"""Announcements that are remembered at most; beyond, those with the smallest deposits of their token are forgotten."""
+MOST_READ: Final = 64
+"""Jobs whose deposits one search reads from the chain at most."""
+LONGEST_WAIT: Final = 64
+"""Searches until an announcement that led to no work is returned again, at most."""
+Source = tuple[str, Address, Address]
+"""An endpoint, and the contract and the requester by which it was announced: nobody announces in another's name."""
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """An endpoint, and the job with the largest deposit among those that it announced."""
+    """An endpoint, and the job with the largest deposit among those that one requester announced it by.
+
+    `turns`: how often it was returned before. `due`: the number of the search from which on it is returned again.
+    """
 
     endpoint: str
     event: JobOpened
+    token: Address
+    turns: int = 0
+    due: int = 0
+
+    @property
+    def source(self) -> Source:
+        return self.endpoint, self.event.contract, self.event.requester
 
 
 class Discovery:
-    """Searches each block once; `since` is the first block."""
+    """Searches each block once; `since` is the first block. `tokens`: those that count, in this order; any if empty."""
 
-    def __init__(self, web3: Web3, since: int | None = None) -> None:
+    def __init__(self, web3: Web3, since: int | None = None, tokens: Sequence[Address] = ()) -> None:
         self._web3 = web3
         self.chain_id = chain_id(web3)
         self._next = since
-        self._sound: dict[Address, bool] = {}
-        self._known: set[str] = set()
-        self._candidates: dict[str, JobOpened] = {}
+        self._tokens = tokens
+        self._token_of: dict[Address, Address | None] = {}
+        self._candidates: dict[Source, Announcement] = {}
+        self._out: set[Source] = set()
+        self._searches = 0
 
     @property
     def local(self) -> bool:
         return self.chain_id in LOCAL_CHAIN_IDS
 
-    def look(self) -> list[Announcement]:
-        """Returns markets not returned before, the largest deposit first. Raises ChainError."""
+    def look(self, room: int = AT_ONCE) -> list[Announcement]:
+        """Returns at most `room` announcements that are not out; each stays out until it is put back.
+
+        One of each token takes turns with the others; within a token those that were returned least often come first,
+        then those of which most is deposited at this block. Raises ChainError.
+        """
         with node_errors():
             latest = self._web3.eth.get_block("latest")
         first = max(0, latest["number"] - LOOK_BACK) if self._next is None else self._next
@@ -62,30 +92,98 @@ class Discovery:
         for event in self._live(first, latest["number"], now):
             self._consider(event)
         self._next = latest["number"] + 1
-        live = [Announcement(endpoint, event) for endpoint, event in self._candidates.items() if event.expiry > now]
-        ranked = sorted(live, key=lambda announcement: -_deposit(announcement.event))
-        self._candidates = {announcement.endpoint: announcement.event for announcement in ranked[AT_ONCE:]}
-        self._known |= {announcement.endpoint for announcement in ranked[:AT_ONCE]}
-        return ranked[:AT_ONCE]
+        self._searches += 1
+        self._candidates = {key: one for key, one in self._candidates.items() if one.event.expiry > now}
+        self._out &= self._candidates.keys()
+        found = list(islice(self._in_turns(), min(room, AT_ONCE)))
+        self._out |= {announcement.source for announcement in found}
+        return found
+
+    @property
+    def waits(self) -> bool:
+        """Returns whether the next search would return an announcement, were nothing else announced until then."""
+        return next(self._due(self._searches + 1), None) is not None
+
+    def put_back(self, announcement: Announcement) -> None:
+        """Lets a later search return it again, after all that had fewer turns: it led nowhere, or to no paid work."""
+        key, turns = announcement.source, announcement.turns + 1
+        wait = min(LONGEST_WAIT, 2 ** min(turns - 1, 10))
+        self._out.discard(key)
+        if key in self._candidates:
+            self._candidates[key] = replace(self._candidates[key], turns=turns, due=self._searches + wait)
 
     def _consider(self, event: JobOpened) -> None:
-        """Remembers the event as a candidate; candidates that one search does not return are left for the next."""
-        best = self._candidates.get(event.endpoint)
-        if event.endpoint not in self._known and (best is None or _deposit(event) > _deposit(best)):
-            self._candidates[event.endpoint] = event
+        """Remembers the event: as its source's, if its deposit is larger or the one before led nowhere."""
+        token = self._token(event.contract)
+        if token is None:
+            return
+        new = Announcement(event.endpoint, event, token)
+        best = self._candidates.get(new.source)
+        if best is not None and (best.turns or _deposit(event) > _deposit(best.event)):
+            self._candidates[new.source] = replace(best, event=event)
+        elif best is None:
+            self._candidates[new.source] = new
+            if len(self._candidates) > MOST_KNOWN:
+                self._forget_the_least(token)
+
+    def _forget_the_least(self, token: Address) -> None:
+        """Forgets the smallest deposit of the token that most announcements are of: one token ousts no other."""
+        counts = Counter(one.token for one in self._candidates.values())
+        crowded = max(counts, key=lambda each: (counts[each], each == token))
+        waiting = [one for key, one in self._candidates.items() if one.token == crowded and key not in self._out]
+        if waiting:
+            del self._candidates[min(waiting, key=lambda one: (-one.turns, _deposit(one.event))).source]
+
+    def _in_turns(self) -> Iterator[Announcement]:
+        """Yields the announcements that are due, one token after the other in turn."""
+        due = list(self._due(self._searches))
+        tokens = list(self._tokens) or list(dict.fromkeys(one.token for one in due))
+        lines = [self._richest([one for one in due if one.token == token]) for token in tokens]
+        return (one for row in zip_longest(*lines) for one in row if one is not None)
+
+    def _due(self, search: int) -> Iterator[Announcement]:
+        return (one for key, one in self._candidates.items() if key not in self._out and one.due <= search)
+
+    def _richest(self, waiting: Sequence[Announcement]) -> Iterator[Announcement]:
+        """Yields one token's announcements, fewest turns first, then by what is deposited now, as far as it is read.
+
+        An event tells what was deposited; a requester may have taken it back since and announced others with it.
+        """
+        heap = [(one.turns, -_deposit(one.event), number, False) for number, one in enumerate(waiting)]
+        heapify(heap)
+        reads = MOST_READ
+        while heap:
+            turns, _, number, read = heappop(heap)
+            if read or not reads:
+                yield waiting[number]
+                continue
+            reads -= 1
+            if left := self._left(waiting[number].event):
+                heappush(heap, (turns, -left, number, True))
+
+    def _left(self, event: JobOpened) -> int:
+        """Returns what is deposited for the event's job at present, in the token's smallest unit."""
+        with node_errors():
+            job = market_at(self._web3, event.contract).functions.job(event.job).call()
+        return int(job.deposited) * event.unit
 
     def _live(self, first: int, last: int, now: int) -> Iterator[JobOpened]:
         for event in announced(self._web3, first, last):
-            if event.deposited and event.expiry > now and self._is_ours(event.contract):
+            if event.deposited and event.expiry > now:
                 yield event
 
-    def _is_ours(self, contract: Address) -> bool:
-        """Returns whether the code at the address is the market contract's, whoever deployed it."""
-        if contract not in self._sound:
-            with node_errors():
-                code = bytes(self._web3.eth.get_code(to_checksum_address(contract)))
-            self._sound[contract] = load("GradMarket").matches(code)
-        return self._sound[contract]
+    def _token(self, contract: Address) -> Address | None:
+        """Returns the token of a market contract, whoever deployed it; None for other code and other tokens."""
+        if contract not in self._token_of:
+            self._token_of[contract] = self._read_token(contract)
+        return self._token_of[contract]
+
+    def _read_token(self, contract: Address) -> Address | None:
+        with node_errors():
+            if not load("GradMarket").matches(bytes(self._web3.eth.get_code(to_checksum_address(contract)))):
+                return None
+            token = Address(market_at(self._web3, contract).functions.token().call())
+        return token if token in self._tokens or not self._tokens else None
 
 
 def _deposit(event: JobOpened) -> int:

@@ -1,5 +1,6 @@
 """One market that this worker works for: joining it, its loop, its upkeep, and leaving it."""
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -157,6 +158,18 @@ class MarketSession:
     @property
     def in_flight(self) -> int:
         return len(self._replica_files.open())
+
+    @property
+    def earned(self) -> int:
+        """Returns the sum of all that this market has vouched for, in its units: it never falls."""
+        context = self.context
+        ours = [one for one in context.account_store.accounts if one.domain == context.domain]
+        return sum(account.vouchered for account in ours if account.signer == context.signer)
+
+    @property
+    def works(self) -> bool:
+        """Returns whether work is under way, within the times that the market itself gave for it."""
+        return any(held.due_at >= time.time() for held in self._replica_files.open())
 
     def start(self) -> None:
         context = self.context

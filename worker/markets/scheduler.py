@@ -6,14 +6,14 @@ A single market is a special case: there is nothing to choose, so polls wait as 
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.rpc import connect
-from gradmarket.market.errors import MarketError
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.markets.discovery import Announcement, Discovery, checked, origin_of
 from gradmarket.worker.markets.loop import BUSY_WAIT_S
@@ -34,7 +34,25 @@ RANKED_S: Final = 300.0
 LOOK_S: Final = 15.0
 """Seconds between searches of the chain for new markets."""
 MOST: Final = 16
-"""The most markets at once; beyond them none is discovered."""
+"""The most markets at once; beyond them none is discovered until one makes room."""
+ROOM_S: Final = 600.0
+"""Seconds without pay and without work under way after which a discovered market makes room for another."""
+
+
+@dataclass
+class Place:
+    """A discovered market's, by `announcement`. `earned`: what it had vouched for when it last paid, at `paid_at`."""
+
+    announcement: Announcement
+    session: MarketSession
+    stack: ExitStack
+    earned: int
+    paid_at: float
+
+    def idle(self, now: float) -> bool:
+        if (earned := self.session.earned) > self.earned:
+            self.earned, self.paid_at = earned, now
+        return now - self.paid_at > ROOM_S and not self.session.works
 
 
 class Scheduler:
@@ -44,14 +62,22 @@ class Scheduler:
         self._shared = shared
         self.sessions: list[MarketSession] = []
         self._resting: dict[str, float] = {}
-        self._waiting: list[Announcement] = []
+        self._found: list[Place] = []
         self._ranked_at = self._looked = time.monotonic()
         self._alone = shared.settings.alone
 
     @cached_property
     def _discovery(self) -> Discovery | None:
         settings = self._shared.settings
-        return Discovery(connect(settings.node), settings.since) if settings.discover and settings.node else None
+        if not settings.discover or settings.node is None:
+            return None
+        discovery = Discovery(connect(settings.node), settings.since, settings.tokens)
+        if not (discovery.local or settings.tokens):
+            raise Refused(
+                f"on chain {discovery.chain_id} anybody may announce a market that pays in a token of its own",
+                "name the tokens that you want to be paid in (--token ADDRESS)",
+            )
+        return discovery
 
     def start(self) -> None:
         """Joins the named markets and those announced on the chain.
@@ -89,9 +115,17 @@ class Scheduler:
             session.leave()
 
     def _ranked(self) -> list[MarketSession]:
-        """Returns the sessions grouped by token, tokens in the order of the markets, best paying first in each."""
-        place = {origin: number for number, origin in enumerate(self._shared.settings.origins)}
-        sessions = sorted(self.sessions, key=lambda session: place.get(session.context.market.origin, len(place)))
+        """Returns the sessions grouped by token, best paying first in each.
+
+        Tokens come in the order of the named markets, then of the named tokens.
+        """
+        settings = self._shared.settings
+        places: dict[object, int] = {one: number for number, one in enumerate((*settings.origins, *settings.tokens))}
+
+        def place(session: MarketSession) -> int:
+            return places.get(session.context.market.origin, places.get(session.token[1], len(places)))
+
+        sessions = sorted(self.sessions, key=place)
         return [sessions[index] for index in ranked([(session.token, session.worth) for session in sessions])]
 
     def _ask_all(self, sessions: list[MarketSession], room: int) -> None:
@@ -145,26 +179,49 @@ class Scheduler:
         if self._discovery is None:
             return
         try:
-            announcements = self._discovery.look()
+            room = MOST - len(self.sessions)
+            if room <= 0 and self._discovery.waits:
+                room = self._make_room()
+            announcements = self._discovery.look(max(0, room))
         except ChainError as error:
             self._shared.journal.once("discovery", f"The chain cannot be asked for markets now: {error}")
             return
-        room, candidates = max(0, MOST - len(self.sessions)), self._waiting + announcements
-        self._waiting = candidates[room:]
-        for announcement in candidates[:room]:
-            self._follow(announcement, self._discovery.local)
+        for announcement in announcements:
+            self._follow(announcement, self._discovery)
 
-    def _follow(self, announcement: Announcement, local: bool) -> None:
+    def _make_room(self) -> int:
+        """Leaves the discovered market that has paid nothing for the longest time; returns how many places are free."""
+        now = time.monotonic()
+        idle = [place for place in self._found if place.idle(now)]
+        if not idle:
+            return 0
+        place = min(idle, key=lambda place: place.paid_at)
+        place.session.leave()
+        self._dropped(place)
+        text = f"{place.announcement.endpoint} paid nothing for a while and makes room for another market."
+        self._shared.journal.say("made_room", text, endpoint=place.announcement.endpoint)
+        return 1
+
+    def _dropped(self, place: Place) -> None:
+        self.sessions.remove(place.session)
+        self._found.remove(place)
+        place.stack.close()
+        if self._discovery is not None:
+            self._discovery.put_back(place.announcement)
+
+    def _follow(self, announcement: Announcement, discovery: Discovery) -> None:
         """Joins a market that the chain announces if it is what is announced; logs the reason otherwise."""
         event, facts = announcement.event, {"endpoint": announcement.endpoint, "chain_job": announcement.event.job}
         try:
             origin = origin_of(announcement.endpoint)
-            if origin not in {session.context.market.origin for session in self.sessions}:
-                self._join(origin, lambda market: checked(market, event), named=local)
-                self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
+            if origin in {session.context.market.origin for session in self.sessions}:
+                return
+            session, stack = self._join(origin, lambda market: checked(market, event), named=discovery.local)
+            self._found.append(Place(announcement, session, stack, session.earned, time.monotonic()))
+            self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
         except MarketError as error:
-            self._shared.journal.say("refused_market", f"Not joined: {error}", **facts)
-            self._waiting += [announcement] if isinstance(error, ServiceUnreachable) else []
+            self._shared.journal.once("refused_market", f"Not joined: {error}", **facts)
+            discovery.put_back(announcement)
 
     def _try_to_join(self, origin: str) -> None:
         try:
@@ -172,8 +229,10 @@ class Scheduler:
         except MarketError as error:
             self._rest(origin, error)
 
-    def _join(self, origin: str, facts: Callable[[MarketClient], ChainFacts], named: bool = True) -> None:
-        """Joins a market; releases everything if that fails."""
+    def _join(
+        self, origin: str, facts: Callable[[MarketClient], ChainFacts], named: bool = True
+    ) -> tuple[MarketSession, ExitStack]:
+        """Joins a market; returns it with what it opened. Releases everything if that fails."""
         with ExitStack() as stack:
             market = MarketClient(
                 origin, self._keep_trying, self._shared.signals.pause, self._shared.journal, not named
@@ -182,7 +241,9 @@ class Scheduler:
             session = opened(replace(self._shared, stack=stack), market, facts(market), named)
             session.start()
             self.sessions.append(session)
-            self._shared.stack.callback(stack.pop_all().close)
+            kept = stack.pop_all()
+            self._shared.stack.callback(kept.close)
+            return session, kept
 
     def _keep_trying(self, seconds: float) -> bool:
         if self._shared.signals.at_once:
