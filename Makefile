@@ -10,6 +10,7 @@ ONLY ?=
 CASES ?= 100000
 KIND ?=
 SEED ?=
+SMALLEST ?=
 MUTANTS ?= 200
 
 BIN := .venv/bin
@@ -38,7 +39,7 @@ help:
 	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
-	echo "make bench              what is measured: ONLY=prefix, JSON=path"
+	echo "make bench              what is measured: ONLY=prefix, JSON=path, SMALLEST=1 for seconds each and figures that say nothing"
 	echo "make bench-peers        Flower and hivemind, each in an environment of its own, for make bench ONLY=round"
 	echo "make docs               the docs site, built into build/site"
 	echo "make figures            the committed results of make bench written into the pages that quote them, and their curves drawn"
@@ -103,12 +104,13 @@ check: develop types
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest --disable-warnings tests/test_layers.py
 
+types: FLOWER = benchmarks/peers/flower_app/rounds
 types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	@rm -rf build/types && mkdir -p build/types/gradmarket
 	for part in gradmarket/*; do ln -s ../../../$$part build/types/gradmarket/; done
 	for room in $(ROOMS); do ln -s ../../../$$room build/types/gradmarket/$$room; done
-	for tool in containers mutation; do ln -s ../../$$tool build/types/$$tool; done
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket -p containers -p mutation
+	for tool in benchmarks containers examples mutation tests $(FLOWER); do ln -s ../../$$tool build/types/; done
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket -p benchmarks -p containers -p mutation -p rounds
 
 test: develop
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --disable-warnings --ignore tests/containers
@@ -136,7 +138,7 @@ test-containers: $(DEVELOP)
 	@$(BIN)/pytest --disable-warnings -rs tests/containers
 
 bench: develop
-	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(SMALLEST),--smallest)
 
 bench-peers: develop  # hivemind takes torch from .venv
 	@mkdir -p .peers

@@ -1,59 +1,92 @@
-"""`make bench [ONLY=prefix] [JSON=path]`: every file of this folder that measures; one JSON line a figure, a table.
+"""`make bench [ONLY=prefix] [JSON=path] [SMALLEST=1]`: every file here that measures; a JSON line a figure, a table.
 
-A benchmark is a file with `PREFIX`, which its figures' names begin with, and `measure() -> Iterator[Figure]`.
+A benchmark is a file with a line `PREFIX = "…"`, which its figures' names begin with, and `measure() ->
+Iterator[Figure]`. All figures of a file that runs are shown, whatever ONLY is: those beside the asked ones are what
+their ratios were made from. One that fails is a line of the table; the others run on.
 """
 
 import argparse
 import json
+import os
+import re
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 import benchmarks
-from benchmarks.figure import Figure
+from benchmarks.figure import Failure, Figure
+from benchmarks.size import SMALLEST
 
-PLUMBING = {"__main__", "figure", "pages"}
+PREFIX: Final = re.compile(r'^PREFIX(?:: Final)? = "([^"]+)"$', re.MULTILINE)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--only", default="", help="figures whose name begins so")
+    parser.add_argument("--only", default="", help="benchmarks with figures whose name begins so")
     parser.add_argument("--json", type=Path, help="file to write the figures to, as a list")
+    parser.add_argument("--smallest", action="store_true", help="at the smallest size: whether it runs, not how fast")
     options = parser.parse_args()
-    figures = []
-    for figure in _measured(options.only):
-        print(json.dumps(figure.line()), flush=True)
-        figures.append(figure)
-    _show(figures)
-    if options.json:
-        options.json.write_text(json.dumps([figure.line() for figure in figures], indent=2) + "\n")
-    if not figures:
+    if options.smallest:
+        os.environ[SMALLEST] = "1"
+    found: list[Figure | Failure] = []
+    for line in _measured(chosen(prefixes(), options.only)):
+        # At the smallest size a target says nothing.
+        found.append(replace(line, target="") if options.smallest and isinstance(line, Figure) else line)
+        print(json.dumps(found[-1].line()), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps([each.line() for each in found], indent=2) + "\n")
+    _show(found)
+    if not any(line.name.startswith(options.only) or isinstance(line, Failure) for line in found):
         print(f"nothing is called {options.only}…", file=sys.stderr)
-    return 0 if figures and all(figure.ok is not False for figure in figures) else 1
+        return 1
+    return 0 if all(line.ok is not False for line in found) else 1
 
 
-def _measured(only: str) -> Iterator[Figure]:
+def prefixes() -> dict[str, str]:
+    """Returns the benchmarks' prefixes by module, read without importing any: one that fails there is one of many."""
+    paths = sorted(path for folder in benchmarks.__path__ for path in Path(folder).glob("*.py"))
+    found = {path.stem: PREFIX.search(path.read_text()) for path in paths}
+    return {name: match[1] for name, match in found.items() if match}
+
+
+def chosen(all_: Mapping[str, str], only: str) -> dict[str, str]:
     """Where a file's prefix begins the asked name, one whose shorter prefix does so too is not run for it."""
-    names = sorted(module.name for module in iter_modules(benchmarks.__path__) if not module.ispkg)
-    modules = [import_module(f"benchmarks.{name}") for name in names if name not in PLUMBING]
-    nearest = max((len(module.PREFIX) for module in modules if only.startswith(module.PREFIX)), default=0)
-    for module in modules:
-        if module.PREFIX.startswith(only) or (only.startswith(module.PREFIX) and len(module.PREFIX) == nearest):
-            yield from (figure for figure in module.measure() if figure.name.startswith(only))
+    nearest = max((len(prefix) for prefix in all_.values() if only.startswith(prefix)), default=0)
+    return {
+        name: prefix
+        for name, prefix in all_.items()
+        if prefix.startswith(only) or (only.startswith(prefix) and len(prefix) == nearest)
+    }
 
 
-def _show(figures: list[Figure]) -> None:
+def _measured(modules: Mapping[str, str]) -> Iterator[Figure | Failure]:
+    for name, prefix in modules.items():
+        try:
+            yield from import_module(f"benchmarks.{name}").measure()
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            yield Failure(prefix, " ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _show(found: list[Figure | Failure]) -> None:
     table = Table("figure", "value", "target", "", "against", "ratio")
-    for figure in figures:
-        verdict = {True: "met", False: "missed", None: ""}[figure.ok]
-        ratio = "" if figure.ratio is None else f"{figure.ratio:.3g}"
-        table.add_row(figure.name, f"{figure.value:.4g} {figure.unit}", figure.target, verdict, figure.peer, ratio)
+    for line in found:
+        if isinstance(line, Failure):
+            table.add_row(line.name, "failed", "", "", line.reason, "")
+            continue
+        verdict = {True: "met", False: "missed", None: ""}[line.ok]
+        ratio = "" if line.ratio is None else f"{line.ratio:.3g}"
+        peer = line.peer if line.peer_value is None else f"{line.peer}: {line.peer_value:.4g} {line.unit}".rstrip()
+        table.add_row(line.name, f"{line.value:.4g} {line.unit}", line.target, verdict, peer, ratio)
     Console().print(table)
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

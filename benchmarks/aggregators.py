@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
@@ -17,8 +20,8 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 
 PREFIX = "aggregate."
 ANSWERS = 8
-PARAMETERS = 2**23
-SAMPLES = 5
+PARAMETERS = sized(2**23, 2**10)
+SAMPLES = sized(5, 1)
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("weight", (PARAMETERS,), "gradient")))
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "mean": ({}, ">= 1.2"),
@@ -37,16 +40,16 @@ def measure() -> Iterator[Figure]:
     for name, (settings, limit) in CASES.items():
         rule = aggregator(name)
         recipe = Recipe(LAYOUT, codec("fp32"), rule, rule.Settings(**settings), 1000.0, ANSWERS)
-        merging, copying = rates(size, lambda recipe=recipe: merge(recipe, answers), lambda: copy(answers, target))
+        merging, copying = rates(size, partial(merge, recipe, answers), partial(copy, answers, target))
         note = f"{min(merging):.3g} to {max(merging):.3g}; copying {min(copying):.3g} to {max(copying):.3g} GB/s"
         best = median(merging)
         yield Figure(PREFIX + name, best, "GB/s", "copying the same bytes", best / median(copying), limit, note)
 
 
-def payload(seed: int) -> bytes:
+def payload(seed: int) -> Bytes:
     generator = np.random.default_rng(seed)
     weight = 1e-3 * generator.standard_normal(PARAMETERS, np.float32)
-    return encode(LAYOUT, {"loss": np.float32([1]).reshape(()), "weight": weight}, codec("fp32"), b"task")
+    return encode(LAYOUT, {"loss": np.ones((), np.float32), "weight": weight}, codec("fp32"), b"task")
 
 
 def copy(answers: list[MergedAnswer], target: NDArray[np.uint8]) -> None:

@@ -25,6 +25,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig import byte_pictures
 from benchmarks.rig.character_rounds import Case, Scene, Training, library, narrow
 from benchmarks.rig.kept_curves import TASKS, Curve, Kept
+from benchmarks.size import OUTPUT, curves_folder, pictures_folder, sized
 from examples.character import LENGTH
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
@@ -32,9 +33,9 @@ from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 
 PREFIX = "bytes."
-SEEDS = range(int(os.environ.get("SEEDS", "3")))
-SCENE = Scene(narrow(3), library, slice(0, None, 571))
-ROWS, STEPS, H = 16, 360, 30
+SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))
+SCENE = Scene(narrow(sized(3, 1)), library, slice(0, None, sized(571, 5710)))
+ROWS, STEPS, H = sized((16, 360, 30), (1, 4, 2))
 """`STEPS`: of data-parallel training; local steps of the codecs' comparison have as many in all."""
 LONGER = 2.5
 """Inner steps of the run that reaches the same loss, over STEPS, at most."""
@@ -43,9 +44,9 @@ MUON: Final = InnerOptimizer(
 )
 OUTER, MOMENTUM = 0.7, 0.6
 CODECS = ("fp32", "two_bit", "int4", "int8")
-EVERY = 20
+EVERY = sized(20, 2)
 """Steps of data-parallel training between two measured losses."""
-KEPT, RESULT = Path("build/bytes.jsonl"), byte_pictures.RESULT
+KEPT, RESULT = sized(Path("build"), OUTPUT) / "bytes.jsonl", curves_folder() / byte_pictures.RESULT.name
 
 
 def measure() -> Iterator[Figure]:
@@ -56,7 +57,7 @@ def measure() -> Iterator[Figure]:
     yield up_ratio(found["data_parallel"][0], found["two_bit"][0])
     yield from equal_loss(found["data_parallel"], found["ours"])
     kept.end(RESULT)
-    byte_pictures.draw()
+    byte_pictures.draw(pictures_folder())
 
 
 def sync_losses(found: Mapping[str, list[Curve]]) -> Iterator[Figure]:
@@ -96,7 +97,7 @@ def equal_loss(plain: list[Curve], ours: list[Curve], prefix: str = PREFIX) -> I
 def _cases() -> Iterator[Case]:
     settings = {"adamw": MUON.settings["adamw"]}
     step = GradientStep(rows=TASKS * ROWS)  # the rows of all tasks as those of one: the same mean, in less time
-    schedule = Schedule(name="cosine", warmup=20)
+    schedule = Schedule(name="cosine", warmup=sized(20, 1))
     yield Case("data_parallel", step, STEPS, MUON.name, MUON.lr, settings, 1, schedule=schedule)
     yield _local("ours", int(LONGER * STEPS) // H, uplink="two_bit", downlink="two_bit")
     for name in CODECS:

@@ -5,10 +5,12 @@ from typing import Final
 
 from benchmarks.bytes_large import Large, measured
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 
 PREFIX = "bytes.gpt2"
-BLOCKS: Final = {"depth": 12, "width": 768, "heads": 12}
-GPT2: Final = Large("gpt2", BLOCKS, rows=1, steps=120, every=15, local=15, rounds=8, rate=6e-4)
+BLOCKS: Final = sized({"depth": 12, "width": 768, "heads": 12}, {"depth": 1, "width": 16, "heads": 2})
+EVERY, ROUNDS = sized((15, 8), (2, 1))
+GPT2: Final = Large("gpt2", BLOCKS, 1, ROUNDS * EVERY, EVERY, local=EVERY, rounds=ROUNDS, rate=6e-4)
 
 
 def measure() -> Iterator[Figure]:

@@ -20,11 +20,12 @@ from benchmarks.rig.byte_pictures import draw, result_of
 from benchmarks.rig.character_rounds import Case, Scene, Training, library
 from benchmarks.rig.kept_curves import TASKS, Curve, Kept
 from benchmarks.rig.rounds import GPT_10M
+from benchmarks.size import OUTPUT, curves_folder, pictures_folder, sized
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 
 PREFIX = "bytes.gpt10m"
 SEED = 1
-SETTINGS, COSINE = {"beta2": 0.99}, Schedule(name="cosine", warmup=20)
+SETTINGS, COSINE = {"beta2": 0.99}, Schedule(name="cosine", warmup=sized(20, 1))
 OUTER, MOMENTUM = 0.7, 0.6
 
 
@@ -46,14 +47,23 @@ class Large:
 
     @property
     def scene(self) -> Scene:
-        return Scene(self.blocks, library, slice(0, None, 571), length=64)
+        return Scene(self.blocks, library, slice(0, None, sized(571, 5710)), length=sized(64, 8))
 
     @property
     def prefix(self) -> str:
         return f"bytes.{self.name}"
 
 
-GPT10M: Final = Large("gpt10m", GPT_10M.arguments, rows=4, steps=360, every=20, local=30, rounds=18, rate=1e-3)
+GPT10M: Final = Large(
+    "gpt10m",
+    GPT_10M.arguments,
+    rows=sized(4, 1),
+    steps=sized(360, 4),
+    every=sized(20, 2),
+    local=sized(30, 2),
+    rounds=sized(18, 2),
+    rate=1e-3,
+)
 
 
 def measure() -> Iterator[Figure]:
@@ -62,16 +72,16 @@ def measure() -> Iterator[Figure]:
 
 def measured(large: Large) -> Iterator[Figure]:
     torch.set_num_threads(1)
-    folder = Path("build") / f"bytes_{large.name}"
+    folder = sized(Path("build"), OUTPUT) / f"bytes_{large.name}"
     kept = Kept(folder.with_suffix(".jsonl"))
     plain, ours = (kept.curve(f"{case!r} {SEED}", partial(_trained, large, case, folder)) for case in cases(large))
     yield from equal_tokens(large.prefix, plain, ours)
     yield ended(large.prefix, plain, ours)
     *reached, end = equal_loss([plain], [ours], f"{large.prefix}.")
     yield from (*reached, end) if ours.reached(plain.final) else (end,)
-    kept.end(result_of(large.name))
+    kept.end(curves_folder() / result_of(large.name).name)
     rmtree(folder)
-    draw()
+    draw(pictures_folder())
 
 
 def equal_tokens(prefix: str, plain: Curve, ours: Curve) -> Iterator[Figure]:

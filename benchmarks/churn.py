@@ -16,18 +16,20 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
 
 PREFIX = "churn"
-WORKERS, REPLACED = int(os.environ.get("WORKERS", "6")), int(os.environ.get("REPLACED", "2"))
-PERIOD_S = float(os.environ.get("PERIOD", "60"))
-ROUNDS = int(os.environ.get("ROUNDS", "40"))
-STEP_S, LEASE_S = 2.0, 20
-JOB = {
+WORKERS, REPLACED = int(os.environ.get("WORKERS", sized("6", "2"))), int(os.environ.get("REPLACED", sized("2", "1")))
+PERIOD_S = float(os.environ.get("PERIOD", sized("60", "1")))
+ROUNDS = int(os.environ.get("ROUNDS", sized("40", "3")))
+STEP_S, LEASE_S = sized(2.0, 0.1), sized(20, 2)
+JOB: dict[str, Any] = {
     "seed": 11,
     "rounds": ROUNDS,
     "tasks_per_round": 4,

@@ -8,11 +8,12 @@ from statistics import median
 import numpy as np
 
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 from gradmarket.market.gradient.codecs import codec
 
 PREFIX = "codec."
-ELEMENTS = 2**20
-SAMPLES = 25
+ELEMENTS = sized(2**20, 2**10)
+SAMPLES = sized(25, 1)
 SEED = bytes(32)
 TARGETS = {"int8": (">= 4", ">= 6"), "int4": (">= 2", ">= 2"), "fp4": (">= 2", ">= 2"), "two_bit": (">= 2", ">= 2")}
 """Least GB/s of float32 encoded and decoded."""

@@ -13,24 +13,27 @@ from benchmarks.figure import Figure
 from benchmarks.rig.hostile import Request, letters, requests
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
+from benchmarks.size import sized
 from gradmarket.market.terms import Address
 from gradmarket.requester.store import earned_rows, identities
 from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.work import begin
 
 PREFIX = "doors."
-ASKED: Final = 10
+ASKED: Final = sized(10, 1)
 """Times that each is asked in a row."""
-ROWS: Final = 3
+ROWS: Final = sized(3, 1)
 """Of which the cheapest counts: the service's stages work in between, and other processes share the machine."""
-SLOW_MS: Final = 4.0
+SLOW_MS: Final = sized(4.0, float("inf"))
 AGAIN_S: Final = 5.0
 """What took longer than SLOW_MS is measured again so many seconds later."""
 WAITS_S: Final = 0.2
 """Where a request waits so long, what the service does by itself meanwhile is more than the request's own."""
-ACCOUNTS: Final = 400
-JOBS: Final = 6
-REPLICAS: Final = 120
+ACCOUNTS: Final = sized(400, 4)
+JOBS: Final = sized(6, 1)
+REPLICAS: Final = sized(120, 3)
+IDLE_S: Final = sized(5.0, 0.1)
+SETTLED_S: Final = sized(3.0, 0.0)
 BARE: Final = (
     *("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"),
     *("/", "/page/market", "/jobs/{job_id}", "/page/jobs/{job_id}", "/jobs/{job_id}/tasks/{task_id}"),
@@ -48,10 +51,10 @@ UNBOUND: Final = {
 
 
 def measure() -> Iterator[Figure]:
-    with service(shared=False, **UNBOUND) as here:
+    with service(shared=False, settings=UNBOUND) as here:
         places = _furnished(here)
-        time.sleep(3.0)
-        idle = _idle(here, 5.0)
+        time.sleep(SETTLED_S)
+        idle = _idle(here, IDLE_S)
         document = httpx.get(f"{here.url}/openapi.json", timeout=60).json()
         costliest = 0.0
         for method, path, operation in _doors(document):

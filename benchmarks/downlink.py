@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.figure import Figure
 from benchmarks.overlap_loss import CASES
 from benchmarks.rig.character_rounds import Case, Training
+from benchmarks.size import sized
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.published import parameters
@@ -38,12 +39,12 @@ from gradmarket.market.wire import hash_of
 from gradmarket.runner import DocumentInfo, Runner
 
 PREFIX = "downlink."
-SEEDS = range(int(os.environ.get("SEEDS", "3")))
+SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))
 MOST = {"int8": 1.1, "int4": 0.55, "fp4": 0.55, "two_bit": 0.35, "topk": 0.05}
 """Most bytes a parameter."""
 LOSS = {"fp32": "", "int8": "<= 1.01", "int4": "<= 1.01", "two_bit": "<= 1.01", "topk": ""}
 """What the loss may be at most over that with whole parameters."""
-WIDTH, HIDDEN, ROUNDS = 512, 4096, 12
+WIDTH, HIDDEN, ROUNDS = sized((512, 4096, 12), (8, 64, 2))
 JOB = {
     "name": "downlink",
     "model": {"architecture": "mlp", "arguments": {"hidden": [HIDDEN]}},
@@ -95,7 +96,7 @@ def _played(name: str, info: DocumentInfo, first: bytes) -> list[int]:
     )
     rule, sent, pages = optimizer("sgd"), [0], {f"/v1/blobs/{digest}": first}
     step = OptimizerStep(rule, rule.Settings(), downlink=codec(name))
-    state, path, held = begin(info.layout, views(first), step), [], []
+    state, path, held = begin(info.layout, views(first), step), list[UpdateView](), list[int]()
     with ExitStack() as stack:
         folder, origin = Path(stack.enter_context(TemporaryDirectory())), stack.enter_context(_served(pages, sent))
         fetcher = stack.enter_context(closing(Fetcher(Cache(folder, 2**30), origin, 2**30)))

@@ -14,18 +14,19 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 
 PREFIX = "emission."
-TOKENS: Final = 66
-SHORT: Final = 68
+TOKENS: Final = sized(66, 4)
+SHORT: Final = sized(68, 4)
 LOOPS: Final = ("scan", "cells")
-LONGEST: Final = 1024
+LONGEST: Final = sized(1024, 32)
 """Places of a loop of eleven nodes a place."""
 
 
 def measure() -> Iterator[Figure]:
     yield from _whole("gpt2", TOKENS, "<= 20", "<= 2.5")
-    yield from _whole("gru", 1024, "<= 20", "<= 2.5")
+    yield from _whole("gru", LONGEST, "<= 20", "<= 2.5")
     for name in LOOPS:
         yield from _growth(name)
     yield from _whole("scan", LONGEST, "", "<= 2.5")

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +17,12 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
 
 PREFIX = "expected_pay."
-STEP_S: Final = 2.0
-BEFORE_ROUNDS: Final = 6
-WATCHED_S: Final = 90.0
+STEP_S: Final = sized(2.0, 0.1)
+BEFORE_ROUNDS: Final = sized(6, 2)
+WATCHED_S: Final = sized(90.0, 2.0)
 LATEST_S: Final = 300.0
 SINGLE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 THREE: Final = {"name": "fixed", "replicas": 3, "max_replicas": 3}
@@ -49,8 +50,8 @@ def _played(here: Service, workers: int, changes: dict[str, Any]) -> tuple[float
     with _working(here, workers):
         _until(lambda: (httpx.get(f"{here.url}/v1/jobs/{job}").json()["round"] or 0) >= BEFORE_ROUNDS)
         with _working(here, 1) as (log,):
-            said: list[dict[str, Any]] = []
-            _until(lambda: bool(said.extend(_events(log, "estimate")) or said))
+            _until(lambda: bool(_events(log, "estimate")))
+            said = _events(log, "estimate")
             _until(lambda: bool(_events(log, "accepted")))
             began, before = time.monotonic(), len(_events(log, "accepted"))
             time.sleep(WATCHED_S)
@@ -82,7 +83,7 @@ def _events(log: Path, event: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def _until(holds: Any) -> None:
+def _until(holds: Callable[[], bool]) -> None:
     latest = time.monotonic() + LATEST_S
     while not holds():
         if time.monotonic() > latest:

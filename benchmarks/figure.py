@@ -1,4 +1,4 @@
-"""One measured figure."""
+"""One measured figure, and a benchmark that failed."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -8,11 +8,16 @@ SMALLER: Final = "<="
 LARGER: Final = ">="
 
 
+def today() -> str:
+    """Returns the day, as 2026-11-23."""
+    return datetime.now(UTC).date().isoformat()
+
+
 @dataclass(frozen=True)
 class Figure:
     """`peer` is what it is held against, `ratio` value over the peer's; `target` as `<= 2` or `>= 0.6`, in `unit`.
 
-    `measured` is the day, as 2026-11-23.
+    `measured` is the day.
     """
 
     name: str
@@ -22,7 +27,7 @@ class Figure:
     ratio: float | None = None
     target: str = ""
     note: str = ""
-    measured: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+    measured: str = field(default_factory=today)
 
     @property
     def ok(self) -> bool | None:
@@ -32,6 +37,27 @@ class Figure:
         sign, limit = self.target.split()
         return self.value <= float(limit) if sign == SMALLER else self.value >= float(limit)
 
+    @property
+    def peer_value(self) -> float | None:
+        """What the ratio was made from, in `unit`; None where there is no ratio, or one of 0."""
+        return self.value / self.ratio if self.ratio else None
+
     def line(self) -> dict[str, object]:
-        fields = ("name", "value", "unit", "peer", "ratio", "target", "ok", "note", "measured")
+        fields = ("name", "value", "unit", "peer", "peer_value", "ratio", "target", "ok", "note", "measured")
         return {name: getattr(self, name) for name in fields}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`name`: what the benchmark's figures begin with; `reason`: the exception in one line."""
+
+    name: str
+    reason: str
+    measured: str = field(default_factory=today)
+
+    @property
+    def ok(self) -> bool:
+        return False
+
+    def line(self) -> dict[str, object]:
+        return {"name": self.name, "failed": self.reason, "ok": self.ok, "measured": self.measured}

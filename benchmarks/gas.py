@@ -9,6 +9,7 @@ from itertools import count
 from eth_keys.datatypes import PrivateKey
 
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.calls import Call, OpenJob
 from gradmarket.contracts.deployment import deploy
@@ -25,8 +26,8 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 PREFIX = "gas."
 PRICE = Units(10**6)
 DAY = 86_400
-WORKERS = (1, 8, 64)
-GRADIENTS = (1, 100, 1000)
+WORKERS = sized((1, 8, 64), (1, 8))
+GRADIENTS = sized((1, 100, 1000), (1, 8))
 TARGETS = {"settle_packed": "<= 1310", "settle_rooted": "<= 110", "voucher": "<= 75"}
 """Of 1000 gradients to 8 workers, and of one redeem for 1000."""
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.private import BOUND, CAP, ROUNDS, Holders
+from benchmarks.size import sized
 from examples.holders import Rows
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
@@ -29,11 +30,11 @@ from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Hash, Units
 
 PREFIX: Final = "private.attack."
-PLAYS: Final = ((0, 9), (1, 0), (1, 4))
+PLAYS: Final = sized(((0, 9), (1, 0), (1, 4)), ((0, 9),))
 """Seed and liar; these holders have 184, 91 and 151 rows."""
 CEILING: Final = Units(1000)
 FLOOR: Final = 50
-DRAWS: Final = 4
+DRAWS: Final = sized(4, 1)
 MARK, TARGET = 4, 7
 """The backdoor: the first so many pixels are white, and the digit is said to be this one."""
 Answer = Mapping[str, np.ndarray]

@@ -29,10 +29,11 @@ from benchmarks.figure import Figure
 from benchmarks.rig import emitted
 from benchmarks.rig.rounds import Model, packed
 from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
 from gradmarket import Market
 
 PREFIX = "large"
-ROUNDS = int(os.environ.get("ROUNDS", "3"))
+ROUNDS = int(os.environ.get("ROUNDS", sized("3", "1")))
 MODEL = Model("gpt", {"depth": 12, "width": 768, "heads": 12}, "int64", (64,), 50257, {"name": "adamw", "lr": 3e-4}, 0)
 LATEST_S = 3600.0
 AUDITED, VOTED = {"name": "audited", "audit": 1.0}, {"name": "fixed", "replicas": 3, "max_replicas": 3}

@@ -9,12 +9,13 @@ from statistics import mean
 
 from benchmarks.figure import Figure
 from benchmarks.rig.character_rounds import Case, Training
+from benchmarks.size import sized
 from gradmarket.market.step import InnerOptimizer, LocalStep, Schedule
 
 PREFIX = "local.loss"
-SEEDS = range(int(os.environ.get("SEEDS", "3")))
-STEPS, ROWS, ROUNDS, TASKS = 15, 32, 20, 4
-REWARM = 5
+SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))
+STEPS, ROWS, ROUNDS, TASKS = sized((15, 32, 20, 4), (2, 2, 1, 1))
+REWARM = sized(5, 1)
 ADAMW = InnerOptimizer(name="adamw", lr=3e-3, clip=1.0)
 COSINE = InnerOptimizer(name="adamw", lr=3e-3, clip=1.0, schedule=Schedule(name="cosine"))
 MUON = InnerOptimizer(name="muon", lr=3e-3, clip=1.0, adamw=["tokens.*", "places", "head.*"])

@@ -15,6 +15,8 @@ from torch import nn
 from benchmarks.figure import Figure
 from benchmarks.simulations.lies import Gradient, Question
 from benchmarks.simulations.scores import AUDITS, HONEST, TRUSTED, Passed, ScoreRow, Trial, lines, scores
+from benchmarks.size import sized
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model.architectures import cnn, gpt, mlp
 from gradmarket.market.model.compute import compute, evaluate
 from gradmarket.market.model.document.interpret import Program
@@ -26,7 +28,7 @@ from gradmarket.requester.ready_data.digits import table
 
 PREFIX = "loss_change."
 ROWS = 64
-TASKS = 240
+TASKS = sized(240, AUDITS + RUNS)
 RATE = 0.1
 SHAPE = (1, 8, 8)
 CLASSES = 10
@@ -61,7 +63,7 @@ class Bench:
 
     def answer(self, another_class: bool, question: Question) -> Gradient:
         order = slice(None, None, -1 if another_class else 1)
-        batch = {"x": question.x[order].copy(), "y": question.y[order].copy()}
+        batch: Arrays = {"x": question.x[order].copy(), "y": question.y[order].copy()}
         with torch.backends.mkldnn.flags(enabled=not another_class):
             found = compute(self.program, question.state, batch, bytes(32), GradientStep(rows=ROWS))
         return {entry.name: found[entry.name] for entry in self.program.document.trainable}

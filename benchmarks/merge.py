@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.rig.service import JOB
+from benchmarks.size import sized
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
@@ -32,10 +33,11 @@ from gradmarket.requester.moves import replay
 from gradmarket.requester.moves.replay import MergeInputs
 
 PREFIX = "round.merge"
-SAMPLES = 5
-SMALL, LARGE = 10_000_000, int(os.environ.get("MERGE_ELEMENTS", 100_000_000))
-TENSOR = 2**22
+SAMPLES = sized(5, 1)
+SMALL, LARGE = sized(10_000_000, 10_000), int(os.environ.get("MERGE_ELEMENTS", sized("100_000_000", "20_000")))
+TENSOR = sized(2**22, 2**12)
 """Elements of each tensor."""
+Shapes = dict[str, tuple[int, ...]]
 
 
 def measure() -> Iterator[Figure]:
@@ -53,7 +55,7 @@ def measure() -> Iterator[Figure]:
             yield Figure(f"round.merge_memory_gib{of}", told["gib"], "GiB", target="<= 4", note=note)
 
 
-def _image(shapes: dict[str, tuple[int, ...]], folder: Path | None) -> Image:
+def _image(shapes: Shapes, folder: Path | None) -> Image:
     """A file of zeros: float32 arrays of these shapes, and int64 where a shape is none."""
     entries, end = {}, 0
     for name, shape in sorted(shapes.items(), key=lambda item: (item[1] != (), item[0])):
@@ -77,7 +79,7 @@ def _payload(blobs: DiskBlobs, count: int, seed: int) -> Digest:
 
 
 def _merged(folder: Path, count: int, answers: int, in_files: bool) -> dict[str, float]:
-    shapes = {f"w{start}": (min(TENSOR, count - start),) for start in range(0, count, TENSOR)}
+    shapes: Shapes = {f"w{start}": (min(TENSOR, count - start),) for start in range(0, count, TENSOR)}
     layout = Layout((LayoutEntry("loss", (), "loss"), *(LayoutEntry(n, s, "gradient") for n, s in shapes.items())))
     moments = {f"{moment}/{name}": shape for name, shape in shapes.items() for moment in ("first", "second")}
     place, blobs, mean = folder if in_files else None, DiskBlobs(folder), aggregator("mean")
@@ -88,6 +90,7 @@ def _merged(folder: Path, count: int, answers: int, in_files: bool) -> dict[str,
         recipe=Recipe(layout, codec("fp32"), mean, mean.Settings(), 1e6, answers),
         counters=(),
         answers=tuple((_payload(blobs, count, seed), bytes(32)) for seed in range(answers)),
+        scales=(1.0,) * answers,
     )
     memory = _image({"steps": (), **moments}, place)
     state = LiveState(inputs.before, _image(shapes, place), _image(shapes, place), memory)

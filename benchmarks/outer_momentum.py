@@ -10,13 +10,14 @@ from statistics import mean
 from benchmarks.figure import Figure
 from benchmarks.local_loss import ADAMW, MUON, ROWS
 from benchmarks.rig.character_rounds import Case, Training
+from benchmarks.size import sized
 from gradmarket.market.step import InnerOptimizer, LocalStep
 
 PREFIX = "local.momentum"
-SEEDS = range(int(os.environ.get("SEEDS", "3")))
-INNER_STEPS = 300
+SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))
+INNER_STEPS = sized(300, 4)
 """Of all rounds together."""
-STEPS = (5, 15, 50)
+STEPS = sized((5, 15, 50), (2, 4))
 MOMENTA = (0.3, 0.6, 0.9)
 CASES = {"": (ADAMW, STEPS), ".muon": (MUON, STEPS[1:2])}
 

@@ -10,14 +10,17 @@ from statistics import mean
 
 from benchmarks.figure import Figure
 from benchmarks.rig.character_rounds import Case, Training
+from benchmarks.size import sized
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep
 
 PREFIX = "overlap.loss"
-SEEDS = range(int(os.environ.get("SEEDS", "3")))
+SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))
+ROWS, STEPS = sized((32, 20), (2, 2))
 INNER = InnerOptimizer(name="adamw", lr=3e-3, clip=1.0)
+LOCAL = LocalStep(kind="local", rows=ROWS, steps=STEPS, optimizer=INNER)
 CASES = (
-    Case("gradient", GradientStep(rows=32), 200, "adamw", 3e-3, {}),
-    Case("local", LocalStep(kind="local", rows=32, steps=20, optimizer=INNER), 20, "nesterov", 0.7, {"momentum": 0.6}),
+    Case("gradient", GradientStep(rows=ROWS), sized(200, 2), "adamw", 3e-3, {}),
+    Case("local", LOCAL, sized(20, 2), "nesterov", 0.7, {"momentum": 0.6}),
 )
 
 

@@ -10,12 +10,11 @@ from statistics import median
 from benchmarks.figure import Figure
 from benchmarks.rig.rounds import GPT_10M, MLP_1M, Pace, measured
 from benchmarks.rig.service import service
+from benchmarks.size import sized
 
 PREFIX = "overlap.round_s"
-STEP_S = 1.0
-COUNT = int(os.environ.get("ROUNDS", "8"))
-
-
+STEP_S = sized(1.0, 0.05)
+COUNT = int(os.environ.get("ROUNDS", sized("8", "1")))
 CASES = (
     ("r1", MLP_1M, 1, 0.04),
     ("r3", MLP_1M, 3, 0.06),

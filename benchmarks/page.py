@@ -19,12 +19,14 @@ from benchmarks.figure import Figure
 from benchmarks.rig.crowded_job import ROUNDS, WORKERS, crowd
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
+from benchmarks.size import sized
 
 PREFIX = "page."
-RUNS: Final = 5
-VIEWERS: Final = 200
-WATCHED_S: Final = 10.0
-REPLICAS: Final = 60
+RUNS: Final = sized(5, 1)
+WORKING: Final = sized(6, 3)
+VIEWED: Final = sized(3, 1)
+VIEWERS: Final = sized(200, 2)
+REPLICAS: Final = sized(60, 3)
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PAINTED: Final = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
 
@@ -41,7 +43,7 @@ def measure() -> Iterator[Figure]:
             seen = statistics.median(_seen(browser, here, job) for _ in range(RUNS))
             yield Figure("page.event_s", seen, "s", target="<= 1", note="from a pause or resume to its sentence")
             browser.close()
-    with service(shared=False, GRADMARKET_STREAMS="2000") as here:
+    with service(shared=False, settings={"GRADMARKET_STREAMS": "2000"}) as here:
         yield _viewers(here)
 
 
@@ -74,18 +76,18 @@ def _seen(browser: Browser, here: Service, job: str) -> float:
 
 def _viewers(here: Service) -> Figure:
     """A job's time beside so many viewers of it, over its time alone; and what a viewer takes of the processor."""
-    workers = [Worker(here) for _ in range(6)]
+    workers = [Worker(here) for _ in range(WORKING)]
     _job_s(here, workers, False)  # everybody is warm
     alone, beside, taken = [], [], []
-    for _ in range(3):
+    for _ in range(VIEWED):
         alone.append(_job_s(here, workers, False)[0])
         seconds, share = _job_s(here, workers, True)
         beside.append(seconds)
         taken.append(share)
     ratio = statistics.median(beside) / statistics.median(alone)
     share = 100 * statistics.median(taken) / VIEWERS
-    note = f"a job of {REPLICAS} replicas; {share:.2f} % of a core a viewer, the job's own work among it"
-    return Figure("page.viewers.ratio", ratio, "", target="<= 1.2", note=f"{VIEWERS} viewers, medians of 3: {note}")
+    note = f"{VIEWERS} viewers, medians of {VIEWED}: a job of {REPLICAS} replicas; {share:.2f} % of a core a viewer"
+    return Figure("page.viewers.ratio", ratio, "", target="<= 1.2", note=f"{note}, the job's own work among it")
 
 
 def _job_s(here: Service, workers: list[Worker], watched: bool) -> tuple[float, float]:

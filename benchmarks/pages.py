@@ -26,12 +26,14 @@ def pages() -> list[Path]:
 
 
 def results(folder: Path = RESULTS) -> Figures:
-    """Every committed figure by its name. `ValueError` where two files have one of a name."""
+    """Every committed figure by its name. `ValueError` where two files have one of a name, or one failed."""
     found: Figures = {}
     for path in sorted(folder.glob("*.json")):
         for figure in json.loads(path.read_text()):
             if figure["name"] in found:
                 raise ValueError(f"{path.name} has {figure['name']} again: delete one of the two results")
+            if "failed" in figure:
+                raise ValueError(f"{path.name}: {figure['name']} failed, {figure['failed']}: measure it again")
             found[figure["name"]] = figure
     return found
 
@@ -41,7 +43,7 @@ def written(figure: dict[str, Any], how: str) -> str:
         return str(figure["measured"])
     if how == "target":
         missed = ": missed" if figure["ok"] is False else ""
-        return figure["target"] + missed
+        return str(figure["target"]) + missed
     field, _, spec = how.rpartition(" ")
     return format(figure[field or "value"], spec)
 

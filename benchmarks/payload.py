@@ -7,6 +7,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
+from benchmarks.size import sized
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
@@ -21,8 +23,11 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.requester.blobs.disk import DiskBlobs
 
 PREFIX = "payload"
-SAMPLES = 5
-SIZES = {"40mb": ((3120, 3120), ">= 0.6", ">= 1.0"), "4mb": ((960, 960), ">= 0.4", ">= 0.8")}
+SAMPLES = sized(5, 1)
+SIZES = {
+    "40mb": (sized((3120, 3120), (16, 16)), ">= 0.6", ">= 1.0"),
+    "4mb": (sized((960, 960), (8, 8)), ">= 0.4", ">= 0.8"),
+}
 """Hidden layers whose gradient has so many bytes, and the least GB/s durable and folded."""
 ANSWERS = 4
 
@@ -46,7 +51,10 @@ def _durable(here: Service, name: str, hidden: tuple[int, ...], target: str) -> 
 
     No two payloads are the same: bytes that lie there already would not be written again.
     """
-    job = {"model": {"architecture": "mlp", "arguments": {"hidden": list(hidden)}}, "tasks_per_round": SAMPLES + 4}
+    job: dict[str, Any] = {
+        "model": {"architecture": "mlp", "arguments": {"hidden": list(hidden)}},
+        "tasks_per_round": SAMPLES + 4,
+    }
     here.post(**job, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     worker, zeros = Worker(here), payload_of(*hidden)
     while len(worker.uploads) <= SAMPLES:

@@ -12,6 +12,7 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import MAX_WAIT_S
 from gradmarket.requester.api.auth_routes import WORKER
@@ -20,10 +21,10 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.work import begin
 
 PREFIX = "poll"
-MOST = 10_000
+MOST = sized(10_000, 20)
 SPARE = 500
 """Descriptors that a process needs besides its polls."""
-WATCHED_S = 60
+WATCHED_S = sized(60.0, 1.0)
 """Four times as long as it takes to say of everybody that he is there."""
 IN_AT_ONCE = 50
 
@@ -58,7 +59,7 @@ async def _watched(here: Service, tokens: list[str]) -> tuple[float, float, int]
     asked, door = [0], asyncio.Semaphore(IN_AT_ONCE)
     polls = [asyncio.create_task(_poll(here, token, asked, door)) for token in tokens]
     while not await asyncio.to_thread(_all_wait, here, len(tokens)):
-        await asyncio.sleep(5.0)
+        await asyncio.sleep(sized(5.0, 0.1))
     before = asked[0]
     share = await asyncio.to_thread(_share, here)
     found = share, float(here.process.memory_info().rss), asked[0] - before

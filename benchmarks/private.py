@@ -21,6 +21,7 @@ from torch import nn
 import benchmarks.peers
 from benchmarks.figure import Figure
 from benchmarks.rig.peers import ENVIRONMENTS, LATEST_S
+from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.aggregators import configured
@@ -44,7 +45,7 @@ from gradmarket.market.step import LocalStep
 from gradmarket.sdk.model import published
 
 PREFIX = "private."
-ROUNDS, SEEDS, BOUND, CAP = 30, range(2), 10.0, 200
+ROUNDS, SEEDS, BOUND, CAP = sized(30, 2), range(sized(2, 1)), 10.0, 200
 NOISES: Final = {"noise_0.1": (0.1, 1.0), "noise_1": (1.0, 1.0)}
 """By name: the noise multiplier, and the norm bound that it is of."""
 
@@ -140,7 +141,9 @@ class Holders:
             place = Path(folder) / "holders.npz"
             parts = {f"x{number}": x for number, (x, _) in enumerate(self.theirs)}
             parts |= {f"y{number}": y for number, (_, y) in enumerate(self.theirs)}
-            np.savez(place, own_x=self.own["x"], own_y=self.own["y"], **parts, **self.first)
+            parts |= {"own_x": self.own["x"], "own_y": self.own["y"], **self.first}
+            with place.open("wb") as written:
+                np.savez(written, allow_pickle=False, **parts)
             command = [str(python), str(Path(benchmarks.peers.__path__[0]) / file), *arguments(str(place), options)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LATEST_S, check=False)
         if done.returncode or not done.stdout.strip():

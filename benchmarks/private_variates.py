@@ -46,9 +46,10 @@ def _change(scene: Holders, state: Arrays, number: int, holder: int, store: Roun
 
 def measure() -> Iterator[Figure]:
     own, other = ([_measured(Holders(seed, step)) for seed in SEEDS] for step in (VARIATES, LOCAL))
+    early = min(10, ROUNDS)
     for place, name, unit in ((0, "loss", "on the requester's rows"), (1, "accuracy", "of the requester's rows")):
         found, without = (mean(one[-1][place] for one in runs) for runs in (own, other))
-        note = f"after {ROUNDS} rounds; after 10 {mean(one[9][place] for one in own):.3f}"
-        note += f", without them {mean(one[9][place] for one in other):.3f}"
+        note = f"after {ROUNDS} rounds; after {early} {mean(one[early - 1][place] for one in own):.3f}"
+        note += f", without them {mean(one[early - 1][place] for one in other):.3f}"
         yield Figure(f"{PREFIX}{name}", found, unit, "the same without", found / without, note=note)
         yield Figure(f"{PREFIX}{name}_without", without, unit)

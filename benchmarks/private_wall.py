@@ -23,12 +23,13 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.private import ROUNDS, Deployed, Holders
+from benchmarks.size import sized
 from gradmarket.demo.service import stop_chain
 
 PREFIX = "private.wall."
 EXAMPLE: Final = Path("examples") / "holders.py"
 START_S, RUN_S = 120.0, 900.0
-DEPLOYED_ROUNDS: Final = 5
+DEPLOYED_ROUNDS: Final = sized(5, 1)
 """Each takes many seconds."""
 
 

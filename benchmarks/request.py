@@ -17,10 +17,11 @@ import psutil
 from benchmarks.figure import Figure
 from benchmarks.rig.bare import PATH
 from benchmarks.rig.service import service
+from benchmarks.size import sized
 
 PREFIX = "request."
-ASKED: Final = 2_000
-TURNS: Final = 5
+ASKED: Final = sized(2_000, 20)
+TURNS: Final = sized(5, 1)
 START_S: Final = 30.0
 
 

@@ -14,10 +14,11 @@ from benchmarks.figure import Figure
 from benchmarks.rig import ddp, peers
 from benchmarks.rig.rounds import GPT_10M, MLP_1M, Model, measured
 from benchmarks.rig.service import service
+from benchmarks.size import sized
 
 PREFIX = "round"
 PEER = "torch, two processes over gloo"
-COUNT = int(os.environ.get("ROUNDS", "12"))
+COUNT = int(os.environ.get("ROUNDS", sized("12", "1")))
 
 
 @dataclass(frozen=True)

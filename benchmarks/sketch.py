@@ -7,14 +7,15 @@ from statistics import median
 import numpy as np
 
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.rules.projection import sketch
 from gradmarket.market.terms import Hash
 
 PREFIX = "sketch."
-SAMPLES = 11
-LARGE = {"one": (10_000_000,)}
-GPT = {f"layer{index}": (375, 384) for index in range(75)}
+SAMPLES = sized(11, 1)
+LARGE = {"one": (sized(10_000_000, 1_000),)}
+GPT = {f"layer{index}": (375, 384) for index in range(sized(75, 2))}
 """10.8M parameters in 75 tensors."""
 
 

@@ -6,13 +6,14 @@
 from collections.abc import Iterator
 
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 from gradmarket.simulation.skew import POLICIES, SkewPlay, SkewScenario
 
 PREFIX = "skew."
 
 
 def measure() -> Iterator[Figure]:
-    scenario = SkewScenario()
+    scenario = sized(SkewScenario(), SkewScenario(epochs=1))
     plays = {policy: SkewPlay(scenario, policy) for policy in POLICIES}
     slow = plays["ours"].slow
     found = {policy: play.run() for policy, play in plays.items()}

@@ -16,6 +16,7 @@ import httpx
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
+from benchmarks.size import sized
 from gradmarket.market.terms import Address
 from gradmarket.requester.api.auth_routes import WORKER
 from gradmarket.requester.store import earned_rows, identities
@@ -24,16 +25,18 @@ from gradmarket.requester.store.work import begin
 
 PREFIX = "strangers."
 LIMITED: Final = {"GRADMARKET_UNLIMITED": '["127.0.0.1/32"]'}
-REPLICAS: Final = 60
-WORKERS: Final = 6
-RUNS: Final = 3
-ACCOUNTS: Final = 400
+REPLICAS: Final = sized(60, 3)
+WORKERS: Final = sized(6, 3)
+RUNS: Final = sized(3, 1)
+ACCOUNTS: Final = sized(400, 10)
 WALLETS: Final = 8
+BEGUN_S: Final = sized(2.0, 0.2)
+"""Until the stranger is at it."""
 KINDS: Final = ("ledger", "nonce", "letters", "streams", "polls", "asks")
 
 
 def measure() -> Iterator[Figure]:
-    with service(shared=False, **LIMITED) as here:
+    with service(shared=False, settings=LIMITED) as here:
         workers = [Worker(here) for _ in range(WORKERS)]
         crowded, tokens = _crowd(here)
         _job_s(here, workers)  # everybody is warm
@@ -78,7 +81,7 @@ def _crowd(here: Service) -> tuple[str, list[str]]:
 def _disturbed(here: Service, kind: str, job: str, tokens: list[str]) -> Iterator[None]:
     command = [sys.executable, "-m", "benchmarks.rig.stranger", here.url, kind, job, *tokens]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as stranger:
-        time.sleep(2.0)
+        time.sleep(BEGUN_S)
         try:
             yield
         finally:

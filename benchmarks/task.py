@@ -17,13 +17,14 @@ from benchmarks.figure import Figure
 from benchmarks.rig import noop
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
+from benchmarks.size import sized
 
 PREFIX = "task"
 PEER = "Celery no-op"
-SAMPLES = 5
-TASKS = 160
+SAMPLES = sized(5, 1)
+TASKS = sized(160, 4)
 """In one sample."""
-CROWD = 16
+CROWD = sized(16, 3)
 """Workers, where as many as a market has are meant."""
 
 
@@ -51,7 +52,7 @@ CASES = (
 
 
 def measure() -> Iterator[Figure]:
-    peer = noop.measured()
+    peer = noop.measured(*sized((300, 50), (5, 1)))
     yield Figure("task.celery_cpu_ms", peer.cpu_ms, "ms", note=f"the peer; {peer.per_s:.0f} tasks/s")
     yield from _counted()
     for case in CASES:

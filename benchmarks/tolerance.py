@@ -4,7 +4,7 @@ Two honest classes compute each question: one thread, and two threads without on
 `python -m benchmarks.tolerance > docs/tolerance.md` writes the page.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,9 @@ from torch import nn
 
 from benchmarks.figure import Figure
 from benchmarks.simulations.lies import Gradient, Question, Table, table
+from benchmarks.size import sized
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.compute import compute
@@ -25,9 +27,9 @@ from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.step import GradientStep
 
 PREFIX = "tolerance."
-ROWS = 256
-JUDGED = 10
-DRAWS = 10
+ROWS = sized(256, 16)
+JUDGED = sized(10, 2)
+DRAWS = sized(10, 1)
 SHAPE = (1, 8, 8)
 CLASSES = 10
 RATE = 0.1
@@ -53,7 +55,7 @@ class Bench:
 
     def answer(self, threads: int, question: Question) -> Gradient:
         order = slice(None, None, 1 if threads == 1 else -1)
-        batch = {"x": question.x[order].copy(), "y": question.y[order].copy()}
+        batch: Arrays = {"x": question.x[order].copy(), "y": question.y[order].copy()}
         torch.set_num_threads(threads)
         with torch.backends.mkldnn.flags(enabled=threads == 1):
             found = compute(self.program, question.state, batch, bytes(32), GradientStep(rows=ROWS))
@@ -78,7 +80,7 @@ def _moved(value: np.ndarray, gradient: np.ndarray | None) -> np.ndarray:
     return value if gradient is None else (value - np.float32(RATE) * gradient.reshape(value.shape)).astype(value.dtype)
 
 
-MODELS = {
+MODELS: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: mlp.build({"hidden": [64, 64]}, SHAPE, CLASSES),
     "cnn without BatchNorm": lambda: cnn.build({"channels": [8, 16], "batch_norm": False}, SHAPE, CLASSES),
     "cnn": lambda: cnn.build({"channels": [8, 16]}, SHAPE, CLASSES),

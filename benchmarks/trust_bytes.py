@@ -11,9 +11,10 @@ import httpx
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import HIDDEN, Spoiler, Worker, payload_of, work_until
+from benchmarks.size import sized
 
 PREFIX = "trust.bytes."
-TASKS = 24
+TASKS = sized(24, 2)
 WORKERS = 4
 REPLICATION = {"name": "fixed", "replicas": 3, "max_replicas": 5}
 DEADLINES = {"lease_s": 60, "wave_s": 60, "upload_s": 5}

@@ -6,7 +6,7 @@ from benchmarks.figure import Figure
 from benchmarks.trust import figures
 from benchmarks.trust.workloads import digits
 
-PREFIX = figures.PREFIX + "cnn."
+PREFIX = "trust.btard.cnn."
 
 
 def measure() -> Iterator[Figure]:

@@ -8,6 +8,7 @@ that lie whatever they lose. `trust.cost.newcomers`: while a market of newcomers
 from collections.abc import Iterator
 
 from benchmarks.figure import Figure
+from benchmarks.size import sized
 from gradmarket.market.rules import auditing
 from gradmarket.market.rules.replication import adaptive
 from gradmarket.simulation.play import Play
@@ -16,8 +17,8 @@ from gradmarket.simulation.scenario import Scenario
 
 PREFIX = "trust.cost."
 CHEATERS = 0.2
-TASKS_EACH = 1000
-WORKERS = 50
+TASKS_EACH = sized(1000, 20)
+WORKERS = sized(50, 10)
 WINDOW = 100
 
 

@@ -6,7 +6,7 @@ from benchmarks.figure import Figure
 from benchmarks.trust import figures
 from benchmarks.trust.workloads import characters
 
-PREFIX = figures.PREFIX + "gpt."
+PREFIX = "trust.btard.gpt."
 
 
 def measure() -> Iterator[Figure]:

@@ -12,16 +12,18 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
 
 PREFIX = "viewers."
-VIEWERS: Final = 100
-CHANGES: Final = 12
+VIEWERS: Final = sized(100, 2)
+CHANGES: Final = sized(12, 2)
+QUIET_S: Final = sized(2.0, 0.5)
 STREAM: Final = {"Accept": "text/event-stream"}
 TARGET: Final = "<= 0.5"
 
 
 def measure() -> Iterator[Figure]:
-    with service(shared=False, GRADMARKET_STREAMS="2000") as here:
+    with service(shared=False, settings={"GRADMARKET_STREAMS": "2000"}) as here:
         job = here.post(rounds=1, tasks_per_round=20)
         asked, sent = (asyncio.run(_cpu_ms(here, job, streamed)) for streamed in (False, True))
     note = f"of the service, {VIEWERS} viewers, {CHANGES} changes; the peer took {asked:.2f} ms"
@@ -54,13 +56,13 @@ def _change(here: Service, job: str) -> None:
 
 
 async def _quiet(got: asyncio.Semaphore) -> None:
-    """Waits until nothing came for two seconds."""
-    until = time.monotonic() + 2.0
+    """Waits until nothing came for QUIET_S."""
+    until = time.monotonic() + QUIET_S
     while time.monotonic() < until:
         await asyncio.sleep(0.1)
         while not got.locked():
             await got.acquire()
-            until = time.monotonic() + 2.0
+            until = time.monotonic() + QUIET_S
 
 
 async def _view(http: httpx.AsyncClient, job: str, streamed: bool, got: asyncio.Semaphore) -> None:

@@ -16,19 +16,20 @@ from benchmarks.rig.link import Link, Relay, relayed, seldom
 from benchmarks.rig.rounds import GPT_10M, Pace, measured
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
+from benchmarks.size import sized
 from gradmarket.market.framing import PIECE, sent_bytes
 from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.outgoing import Payload
 
 PREFIX = "wan"
-LINKS = (Link(110, 500), Link(100, 100), Link(20, 100))
-HIDDEN = (2100, 2100)
+LINKS = sized((Link(110, 500), Link(100, 100), Link(20, 100)), (Link(110, 500),))
+HIDDEN = sized((2100, 2100), (700, 700))
 """Of the perceptron whose gradient of 18 MB breaks off again and again."""
-BREAKS_AFTER = (2_500_000, 900_000, 7_300_000, 4_000_001)
+BREAKS_AFTER = sized((2_500_000, 900_000, 7_300_000, 4_000_001), (300_000, 900_000))
 """Bytes up of the connections that break, one after the other."""
-STEP_S = float(os.environ.get("WAN_STEP_S", "20"))
-COUNT = int(os.environ.get("WAN_ROUNDS", "3"))
+STEP_S = float(os.environ.get("WAN_STEP_S", sized("20", "0.1")))
+COUNT = int(os.environ.get("WAN_ROUNDS", sized("3", "1")))
 
 
 class Cut(Worker):
@@ -62,7 +63,7 @@ def _resumed() -> Figure:
     """Bytes that reached the service twice, beyond one piece for each connection that broke."""
     breaks = iter(BREAKS_AFTER)
     payload, relay = payload_of(*HIDDEN), Relay(LINKS[0], lambda: next(breaks, float("inf")))
-    job = {"model": {"architecture": "mlp", "arguments": {"hidden": list(HIDDEN)}}}
+    job: dict[str, Any] = {"model": {"architecture": "mlp", "arguments": {"hidden": list(HIDDEN)}}}
     with relayed(relay), service(shared=False) as here, tempfile.TemporaryDirectory() as folder:
         here.post(**job, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
         Cut(here, relay, Path(folder), payload).batch()
@@ -77,7 +78,7 @@ def _resumed() -> Figure:
 def _utilised(link: Link) -> Figure:
     """Two workers behind one such link, R = 1; 10.8 million parameters, two bits an element either way."""
     relay = Relay(link, seldom(random.Random(0), 1 << 22))
-    with relayed(relay), service(shared=False, GRADMARKET_URL=relay.url) as here:
+    with relayed(relay), service(shared=False, settings={"GRADMARKET_URL": relay.url}) as here:
         pace = Pace(seconds=STEP_S, job={"uplink": {"codec": "two_bit"}, "downlink": {"codec": "two_bit"}})
         taken = sorted(measured(here, GPT_10M, 1, COUNT, pace).seconds)
     note = (

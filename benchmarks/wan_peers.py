@@ -31,12 +31,13 @@ from benchmarks.rig.link import Link, Relay, relayed, seldom
 from benchmarks.rig.peers import ENVIRONMENTS
 from benchmarks.rig.rounds import GPT_10M, Pace, measured
 from benchmarks.rig.service import service
+from benchmarks.size import sized
 
 PREFIX = "wan.step_s"
-LINKS: Final = (Link(110, 500), Link(100, 100), Link(20, 100))
+LINKS: Final = sized((Link(110, 500), Link(100, 100), Link(20, 100)), (Link(110, 500),))
 STEPS: Final = (30, 100)
 """Inner steps of a round of ours."""
-COUNT = int(os.environ.get("WAN_ROUNDS", "3"))
+COUNT = int(os.environ.get("WAN_ROUNDS", sized("3", "1")))
 LATEST_S: Final = 900
 HIVEMIND: Final = ENVIRONMENTS / "hivemind" / "bin" / "python"
 DDP: Final = (sys.executable, "-m", "benchmarks.rig.ddp_step")
@@ -98,7 +99,7 @@ def measure() -> Iterator[Figure]:
 
 def _ours(link: Link) -> Iterator[Figure]:
     relay = Relay(link, seldom(random.Random(0), 1 << 22))
-    with relayed(relay), service(shared=False, GRADMARKET_URL=relay.url) as here:
+    with relayed(relay), service(shared=False, settings={"GRADMARKET_URL": relay.url}) as here:
         taken = sorted(measured(here, GPT_10M, 1, COUNT, Pace(job=OURS)).seconds)
     for steps in STEPS:
         yield _figure(link, f"two_bit_h{steps}", median(taken) / steps, taken, "rounds")

@@ -14,13 +14,14 @@ from benchmarks.rig.child import cpu_s, drop, task
 from benchmarks.rig.link import Link, Relay, relayed, seldom
 from benchmarks.rig.rounds import GPT_10M, Pace, measured
 from benchmarks.rig.service import service
+from benchmarks.size import sized
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.runner import Runner, RunnerSettings
 
 PREFIX = "wan.utilisation.gpt10m"
 LINK = Link(110, 500)
-ROWS, STEPS, TRIED = 8, 100, 4
-COUNT = int(os.environ.get("WAN_ROUNDS", "3"))
+ROWS, STEPS, TRIED = sized((8, 100, 4), (1, 2, 1))
+COUNT = int(os.environ.get("WAN_ROUNDS", sized("3", "1")))
 CODES = {"uplink": {"codec": "two_bit"}, "downlink": {"codec": "two_bit"}}
 
 
@@ -28,7 +29,7 @@ def measure() -> Iterator[Figure]:
     seconds = STEPS * inner_step_s()
     for name, leases, overlap in (("", 1, 0), (".ahead", 2, 1)):
         relay = Relay(LINK, seldom(random.Random(0), 1 << 22))
-        with relayed(relay), service(shared=False, GRADMARKET_URL=relay.url) as here:
+        with relayed(relay), service(shared=False, settings={"GRADMARKET_URL": relay.url}) as here:
             pace = Pace(seconds, leases, warm=1 + 3 * overlap, job=CODES | {"overlap": overlap})
             taken = measured(here, GPT_10M, 1, COUNT, pace).seconds
         rounds = ", ".join(f"{one:.1f}" for one in taken)

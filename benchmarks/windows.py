@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.rig.child import cpu_s, drop, task
+from benchmarks.size import sized
 from gradmarket.compute.task_run import TaskRun
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import InnerOptimizer, LocalStep
@@ -20,10 +21,10 @@ from gradmarket.market.wire import digest_of
 from gradmarket.runner import Runner, RunnerSettings
 
 PREFIX = "audit.window"
-STEPS, ROWS, PLACES, CHARACTERS = 30, 16, 64, 90
+STEPS, ROWS, PLACES, CHARACTERS = sized((30, 16, 64, 90), (5, 2, 8, 9))
 WINDOWS = (1, 5)
-RUNS = 5
-GPT = {"depth": 4, "width": 128, "heads": 4}
+RUNS = sized(5, 2)
+GPT = {"depth": sized(4, 1), "width": sized(128, 16), "heads": 4}
 STEP = LocalStep(kind="local", steps=STEPS, rows=ROWS, optimizer=InnerOptimizer(name="adamw", lr=3e-3))
 
 

@@ -12,29 +12,32 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import flwr
 import numpy as np
 
 sys.path.append(str(Path(__file__).with_name("flower_app")))
 
-from rounds.perceptron import accuracy, first, trained
+from rounds.perceptron import Arrays, Held, accuracy, first, trained
+
+Options = dict[str, Any]
 
 
 class Holder(flwr.client.NumPyClient):
-    def __init__(self, held, options, rank) -> None:
+    def __init__(self, held: Held, options: Options, rank: int) -> None:
         self._held, self._options, self._rank = held, options, rank
         self._generator = np.random.default_rng((options["seed"], rank))
 
-    def fit(self, parameters, _config):
+    def fit(self, parameters: Arrays, _config: object) -> tuple[Arrays, int, dict[str, object]]:
         parameters, rows = trained(parameters, self._held, self._rank, self._options, self._generator)
         return parameters, rows, {}
 
 
-def serve(port, held, options) -> None:
-    ends = []
+def serve(port: str, held: Held, options: Options) -> None:
+    ends: list[float] = []
 
-    def measured(number, parameters, _config):
+    def measured(number: int, parameters: Arrays, _config: object) -> tuple[float, dict[str, object]]:
         right = accuracy(parameters, held)
         ends.append(time.monotonic())
         if number == options["rounds"]:
@@ -53,23 +56,26 @@ def serve(port, held, options) -> None:
     flwr.server.start_server(server_address=f"127.0.0.1:{port}", config=config, strategy=strategy)
 
 
-def main(file, options) -> None:
+def main(file: str, options: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environment = os.environ | {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
     own = [sys.executable, __file__, file, options, port]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    server = subprocess.Popen([*own, "server"], env=environment, **pipes)
+    server = subprocess.Popen(
+        [*own, "server"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     ranks = range(json.loads(options)["holders"])
-    holders = [subprocess.Popen([*own, str(rank)], env=environment, stderr=subprocess.DEVNULL) for rank in ranks]
+    holders: list[subprocess.Popen[Any]] = [
+        subprocess.Popen([*own, str(rank)], env=environment, stderr=subprocess.DEVNULL) for rank in ranks
+    ]
     try:
         told, log = server.communicate(timeout=300)
         if server.returncode:
             raise RuntimeError(log[-2000:])
         print(told.strip().splitlines()[-1])
     finally:
-        for process in (server, *holders):
+        for process in [server, *holders]:
             process.kill()
             process.wait()
 

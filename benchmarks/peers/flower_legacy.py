@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 import flwr
 import numpy as np
@@ -21,7 +22,9 @@ class Client(flwr.client.NumPyClient):
     def __init__(self, elements: int, rank: int) -> None:
         self._recorded = np.random.default_rng(rank).standard_normal(elements, np.float32) * np.float32(1e-3)
 
-    def fit(self, parameters: list[np.ndarray], _config: dict[str, object]) -> tuple[list[np.ndarray], int, dict]:
+    def fit(
+        self, parameters: list[np.ndarray], _config: dict[str, object]
+    ) -> tuple[list[np.ndarray], int, dict[str, object]]:
         return [parameters[0] - self._recorded], 1, {}
 
 
@@ -29,7 +32,7 @@ def serve(port: str, elements: int, count: int) -> None:
     """Prints the seconds of each round, as the server's own clock has them."""
     ends: list[float] = []
 
-    def ended(_round: int, _parameters: object, _config: object) -> tuple[float, dict]:
+    def ended(_round: int, _parameters: object, _config: object) -> tuple[float, dict[str, object]]:
         ends.append(time.perf_counter())
         return 0.0, {}
 
@@ -55,7 +58,7 @@ def main(elements: int, count: int) -> None:
     server = subprocess.Popen(
         [*own, "server"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    clients = [
+    clients: list[subprocess.Popen[Any]] = [
         subprocess.Popen([*own, str(rank)], env=environment, stderr=subprocess.DEVNULL) for rank in range(WORKERS)
     ]
     try:
@@ -64,7 +67,7 @@ def main(elements: int, count: int) -> None:
             raise RuntimeError(log[-2000:])
         print(told.strip().splitlines()[-1])
     finally:
-        for process in (server, *clients):
+        for process in [server, *clients]:
             process.kill()
             process.wait()
 

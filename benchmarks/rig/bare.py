@@ -7,7 +7,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from gradmarket.requester.api.health_routes import Health
+from gradmarket.market.views.service_views import Health
 
 PATH = "/v1/health"
 

@@ -37,6 +37,7 @@ def result_of(large: str) -> Path:
 
 
 def draw(folder: Path = ROOT / "docs") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures().items():
         (folder / name).write_text(picture)
 
@@ -75,13 +76,15 @@ def small() -> dict[str, str]:
         found.setdefault(curve.name, []).append(curve)
     end, step_s = mean(curve.final for curve in found["data_parallel"]), inner_step_s(found["ours"])
     lines, ends = {name: found[name] for name in NAMES}, {name: found[name] for name in ENDS}
-    seconds = {link: lambda one, link=link: round_s(one, link, step_s) for link in LINKS}
+
+    def by_link(seeds: Seeds, link: Link) -> Points:
+        return _points(seeds, lambda one, n: n * round_s(one, link, step_s))
+
     timed = {
-        f"{NAMES[name]}, {link.name.replace('_', '/')}": _points(seeds, lambda one, n, s=seconds[link]: n * s(one))
+        f"{NAMES[name]}, {link.name.replace('_', '/')}": by_link(seeds, link)
         for name, seeds in ends.items()
         for link in LINKS
     }
-    paid = seconds[LINKS[0]]
     return {
         "bytes.svg": svg("Loss by bytes, up and down", "MB", _drawn(lines, lambda one, n: one.total(n) / 1e6), end),
         "bytes_tokens.svg": svg("Loss by tokens", "thousand tokens", _drawn(lines, _tokens), end),
@@ -89,7 +92,7 @@ def small() -> dict[str, str]:
         "bytes_money.svg": svg(
             "Loss by money: a task's price is its time at 110/500",
             "paid seconds",
-            _drawn(ends, lambda one, n: n * TASKS * REPLICAS * paid(one)),
+            _drawn(ends, lambda one, n: n * TASKS * REPLICAS * round_s(one, LINKS[0], step_s)),
             end,
         ),
     }

@@ -7,14 +7,15 @@ from typing import Any, Final
 from sqlalchemy import insert
 
 from benchmarks.rig.service import Service
+from benchmarks.size import sized
 from gradmarket.market.signing import checksum
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
 from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, JobEvent, Replica, Round, Task, Worker
 from gradmarket.requester.store.work import Work, begin
 
-WORKERS: Final = 10_000
-ROUNDS: Final = 1_000
+WORKERS: Final = sized(10_000, 30)
+ROUNDS: Final = sized(1_000, 10)
 REPLICAS: Final = 20
 """Of a round."""
 ROUND_S: Final = 3.0
@@ -92,7 +93,7 @@ def _replicas(work: Work, job: str, number: int, names: list[str], now: float) -
     rows, paid = [], []
     for place, name in enumerate(names):
         state = ReplicaState.REJECTED if place % 5 == 4 else ReplicaState.PAYABLE
-        row = {
+        row: dict[str, Any] = {
             "id": f"{task}-{place}",
             "task_id": task,
             "job_id": job,

@@ -41,17 +41,16 @@ def _one(meeting: str, elements: int, name: str, count: int, rank: int) -> list[
     generator = torch.Generator().manual_seed(rank)
     recorded = torch.randn(elements, generator=generator) * 1e-3
     model = [torch.zeros(min(BUCKET, elements - start)) for start in range(0, elements, BUCKET)]
-    made = {"adamw": torch.optim.AdamW, "sgd": lambda all_: torch.optim.SGD(all_, lr=0.1, momentum=0.9)}
-    optimizer, seconds = made[name](model), []
+    optimizer = torch.optim.AdamW(model) if name == "adamw" else torch.optim.SGD(model, lr=0.1, momentum=0.9)
+    parts, seconds = torch.split(recorded, BUCKET), []
     for _ in range(WARM + count):
         distributed.barrier()
         began = time.perf_counter()
-        for bucket, part in zip(model, recorded.split(BUCKET), strict=True):
-            bucket.grad = part.clone()
-        for waiting in [distributed.all_reduce(bucket.grad, async_op=True) for bucket in model]:
+        gradients = [part.clone() for part in parts]
+        for waiting in [distributed.all_reduce(gradient, async_op=True) for gradient in gradients]:
             waiting.wait()
-        for bucket in model:
-            bucket.grad /= 2
+        for bucket, gradient in zip(model, gradients, strict=True):
+            bucket.grad = gradient.div_(2)
         optimizer.step()
         distributed.barrier()
         seconds.append(time.perf_counter() - began)

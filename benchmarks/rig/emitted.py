@@ -39,7 +39,8 @@ class Scan(nn.Module):
         for place in range(x.shape[1]):
             state = kept[:, place] * state + added[:, place]
             answers.append((state * out[:, place].unsqueeze(1)).sum(-1))
-        return self.exit(torch.stack(answers, 1).mean(1))
+        logits: Tensor = self.exit(torch.stack(answers, 1).mean(1))
+        return logits
 
 
 class Recurrent(nn.Module):
@@ -48,7 +49,8 @@ class Recurrent(nn.Module):
         self.inner, self.outer = nn.GRU(1, 8, batch_first=True), nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.inner(x.unsqueeze(-1))[0].mean(1))
+        logits: Tensor = self.outer(self.inner(x.unsqueeze(-1))[0].mean(1))
+        return logits
 
 
 class Unrolled(nn.Module):
@@ -62,7 +64,8 @@ class Unrolled(nn.Module):
         state = x.new_zeros(x.shape[0], 8)
         for place in range(x.shape[1]):
             state = self.cell(x[:, place : place + 1], state)
-        return self.outer(state)
+        logits: Tensor = self.outer(state)
+        return logits
 
 
 def words(answer: Any, target: Tensor) -> Tensor:

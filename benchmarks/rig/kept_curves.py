@@ -69,7 +69,7 @@ class Kept:
 
     def end(self, result: Path) -> None:
         """Moves all to a file of results, so that the next run measures anew."""
-        result.parent.mkdir(exist_ok=True)
+        result.parent.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(json.dumps(asdict(curve)) for curve in self._found.values())
         result.write_text(f"[\n{lines}\n]\n")
         self._path.unlink()

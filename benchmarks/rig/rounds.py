@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.digests import blob_digest
 
@@ -42,17 +43,20 @@ class Model:
         if self.dtype == "int64":
             x = drawn.integers(0, self.classes, (ROWS, *self.shape))
             return {"x": x, "y": np.roll(x, -1, axis=1)}
-        x = drawn.standard_normal((ROWS, *self.shape), np.float32)
-        return {"x": x, "y": drawn.integers(0, self.classes, ROWS)}
+        numbers = drawn.standard_normal((ROWS, *self.shape), np.float32)
+        return {"x": numbers, "y": drawn.integers(0, self.classes, ROWS)}
 
 
-MLP_1M = Model(
-    "mlp", {"hidden": [768, 768, 256]}, "float32", (256,), 10, {"name": "sgd", "lr": 0.1, "momentum": 0.9}, 987_402
+SGD, ADAMW = {"name": "sgd", "lr": 0.1, "momentum": 0.9}, {"name": "adamw", "lr": 3e-4}
+MLP_1M = sized(
+    Model("mlp", {"hidden": [768, 768, 256]}, "float32", (256,), 10, SGD, 987_402),
+    Model("mlp", {"hidden": [8]}, "float32", (16,), 10, SGD, 226),
 )
-GPT_10M = Model(
-    "gpt", {"depth": 6, "width": 384, "heads": 6}, "int64", (128,), 128, {"name": "adamw", "lr": 3e-4}, 10_795_008
+GPT_10M = sized(
+    Model("gpt", {"depth": 6, "width": 384, "heads": 6}, "int64", (128,), 128, ADAMW, 10_795_008),
+    Model("gpt", {"depth": 1, "width": 16, "heads": 2}, "int64", (8,), 16, ADAMW, 3_952),
 )
-"""The models of the peers' benchmarks: 0.99 and 10.8 million parameters."""
+"""The models of the peers' benchmarks: 0.99 and 10.8 million parameters, but for the smallest run."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Pace:
 
     seconds: float = 0.0
     leases: int = 1
-    warm: int = 3
+    warm: int = sized(3, 1)
     job: dict[str, Any] = field(default_factory=dict)
 
 
@@ -158,7 +162,7 @@ def _wait(here: Service, job: str, count: int, latest_s: float) -> list[float]:
 def traced(spans: Path) -> None:
     """Writes the spans of a market with GPT rounds, R = 1."""
     spans.unlink(missing_ok=True)
-    with service(shared=False, GRADMARKET_TRACING=str(spans.resolve())) as here:
+    with service(shared=False, settings={"GRADMARKET_TRACING": str(spans.resolve())}) as here:
         measured(here, GPT_10M, 1, int(os.environ.get("ROUNDS", "31")))
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
 
 SPEC: Final[dict[str, Any]] = {**JOB, "rounds": 16, "stop": []}
-SIZE: Final = {"width": 1000, "height": 1080}
+SIZE: Final[ViewportSize] = {"width": 1000, "height": 1080}
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 LIMIT_MS: Final = 300_000
 

@@ -7,15 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pgserver
 import psutil
+from pgserver.postgres_server import PostgresServer, get_server
 
 from gradmarket.contracts.local import LocalChain
 from gradmarket.market import signing, wire_sign_in
@@ -84,7 +84,8 @@ class Service:
         """A job, funded and running with its tasks open; within `latest_s` seconds, else TimeoutError."""
         headers = {"Authorization": f"Bearer {self.token}"}
         answer = httpx.post(f"{self.url}/v1/jobs", json=JOB | changes, headers=headers, timeout=latest_s)
-        answer.raise_for_status()
+        if answer.is_error:
+            raise RuntimeError(f"the job was refused: {answer.text}")
         job = str(answer.json()["id"])
         until = time.monotonic() + latest_s
         while not httpx.get(f"{self.url}/v1/jobs/{job}/rounds", headers=headers).json()["items"]:
@@ -95,13 +96,16 @@ class Service:
 
 
 @contextmanager
-def service(shared: bool, counted: bool = False, **settings: str) -> Iterator[Service]:
-    """`shared`: on a PostgreSQL server of its own, with its defaults; else on SQLite. `counted`: see rig.counted."""
+def service(shared: bool, counted: bool = False, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """`shared`: on a PostgreSQL server of its own, with its defaults; else on SQLite. `counted`: see rig.counted.
+
+    `settings`: environment variables beside SETTINGS.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(_postgres()) if shared else None
         address = server.get_uri().replace("postgres:@", "postgres@") if server else ""
-        environment = {**os.environ, **SETTINGS, **settings}
+        environment = {**os.environ, **SETTINGS, **(settings or {})}
         if server:
             environment["GRADMARKET_DATABASE"] = address
         data = folder / "data"
@@ -121,16 +125,16 @@ def service(shared: bool, counted: bool = False, **settings: str) -> Iterator[Se
 
 
 @contextmanager
-def _postgres() -> Iterator[pgserver.PostgresServer]:
+def _postgres() -> Iterator[PostgresServer]:
     with tempfile.TemporaryDirectory() as folder:
-        server = pgserver.get_server(folder)
+        server = get_server(folder)
         try:
             yield server
         finally:
             server.cleanup()
 
 
-def _postmaster(server: pgserver.PostgresServer) -> int:
+def _postmaster(server: PostgresServer) -> int:
     return int((Path(server.pgdata) / "postmaster.pid").read_text().split()[0])
 
 

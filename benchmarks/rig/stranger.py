@@ -81,4 +81,4 @@ _LETTERS: Final = json.dumps({"message": "a" * 4_000, "signature": "0x" + "00" *
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])

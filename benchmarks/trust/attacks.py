@@ -66,7 +66,8 @@ def delayed_gradient(scene: Scene) -> Vector:
 
 def inner_product(scene: Scene) -> Vector:
     """Against the mean of the honest ones (Xie, Koyejo, Gupta 2020, "Fall of Empires", IPM)."""
-    return -AGAINST * scene.round_honest.mean(axis=0)
+    against: Vector = -AGAINST * scene.round_honest.mean(axis=0)
+    return against
 
 
 def little_is_enough(scene: Scene) -> Vector:
@@ -74,7 +75,8 @@ def little_is_enough(scene: Scene) -> Vector:
     honest = scene.workers - scene.hostile
     needed = scene.workers // 2 + 1 - scene.hostile
     deviations = np.float32(NormalDist().inv_cdf((honest - needed) / honest))
-    return scene.round_honest.mean(axis=0) - deviations * scene.round_honest.std(axis=0)
+    hidden: Vector = scene.round_honest.mean(axis=0) - deviations * scene.round_honest.std(axis=0)
+    return hidden
 
 
 def noise(scene: Scene) -> Vector:

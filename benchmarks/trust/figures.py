@@ -1,30 +1,33 @@
 """The figures of one model's table: points lost by each attack under each defence, and what rounds done again take."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import torch
 
 from benchmarks.figure import Figure
-from benchmarks.trust.defences import DEFAULT
+from benchmarks.size import pictures_folder, sized
+from benchmarks.trust.attacks import ATTACKS
+from benchmarks.trust.defences import DEFAULT, DEFENCES
 from benchmarks.trust.replay import Course
 from benchmarks.trust.run import Setting
 from benchmarks.trust.table import Table, fill, picture
 from benchmarks.trust.workloads import Trained
 
 PREFIX: Final = "trust.btard."
-DOCS: Final = Path(__file__).parents[2] / "docs"
+SMALLEST: Final[tuple[tuple[str, ...], tuple[str, ...]]] = (DEFAULT, "mean"), ("silent quorum", "delayed gradient")
 
 
 def figures(trained: Callable[[], Trained], drawn: str) -> Iterator[Figure]:
     """In BTARD's setting, 7 of 16 workers turn hostile; `drawn`: the file in docs with the table as a picture."""
     torch.set_num_threads(1)
-    for table in fill(trained(), Setting()):
+    defences, attacks = sized((tuple(DEFENCES), tuple(ATTACKS)), SMALLEST)
+    setting = sized(Setting(), Setting(workers=6, hostile=2, start=1, tries=1))
+    for table in fill(trained(), setting, defences, attacks):
         defence = list(table.lost)[-1]
         yield from lost(table, defence)
         yield from spent(table, defence)
-    (DOCS / drawn).write_text(picture(table))
+    (pictures_folder() / drawn).write_text(picture(table))
 
 
 def lost(table: Table, defence: str) -> Iterator[Figure]:

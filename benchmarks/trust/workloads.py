@@ -13,6 +13,7 @@ import torch
 from blake3 import blake3
 from torch import Tensor, nn
 
+from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import cnn, gpt
@@ -32,7 +33,8 @@ SOURCES: Final = Path(asyncio.__file__).parent
 """Half a million characters of the standard library."""
 MEASURED: Final = 256
 """Held-out rows of characters: a sixth of them, or measuring would take as long as training."""
-BEFORE: Final = 250
+ROUNDS: Final = sized(30, 4)
+BEFORE: Final = sized(250, 2)
 """Steps of plain training before the market's, so that an attack finds something to spoil."""
 KEPT: Final = 48
 """Rounds whose gradients are kept, for rounds that are done again."""
@@ -100,7 +102,7 @@ def digits() -> Trained:
     images = (rows[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
     data, held_out = _divided(images, rows[:, -1].astype(np.int64))
     network = partial(cnn.build, {"channels": [8, 16]}, (1, 8, 8), 10)
-    return Trained(Workload("cnn", network, data, held_out, 10, 16, 30, "sgd", 0.1, {"momentum": 0.9}))
+    return Trained(Workload("cnn", network, data, held_out, 10, 16, ROUNDS, "sgd", 0.1, {"momentum": 0.9}))
 
 
 @cache
@@ -111,8 +113,8 @@ def characters() -> Trained:
     x, y = (codes[start : start + rows * CONTEXT].reshape(rows, CONTEXT).astype(np.int64) for start in (0, 1))
     data, held_out = _divided(x, y)
     held_out = {name: array[:MEASURED] for name, array in held_out.items()}
-    begun = partial(_begun, data, len(alphabet))
-    return Trained(Workload("gpt", begun, data, held_out, len(alphabet), 4, 30, "adamw", 0.001, loss=next_character))
+    begun, kinds = partial(_begun, data, len(alphabet)), len(alphabet)
+    return Trained(Workload("gpt", begun, data, held_out, kinds, 4, ROUNDS, "adamw", 0.001, loss=next_character))
 
 
 def _begun(data: Arrays, characters: int) -> nn.Module:
@@ -123,7 +125,7 @@ def _begun(data: Arrays, characters: int) -> nn.Module:
         chosen = sampling.rows(SEED, number, 0, len(data["y"]), 64)
         loss, _ = next_character(model(torch.from_numpy(data["x"][chosen])), torch.from_numpy(data["y"][chosen]))
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
     return model
 
