@@ -12,6 +12,7 @@ KIND ?=
 SEED ?=
 SMALLEST ?=
 MUTANTS ?= 200
+DURATIONS ?=
 
 BIN := .venv/bin
 ROOMS := compute contracts market migrations requester runner worker
@@ -19,11 +20,10 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
 
-LANE_unit := tests/data tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
-LANE_integration := tests/api tests/blobs tests/chain tests/contracts tests/fuzz tests/ops tests/requester tests/runner tests/worker
-LANE_e2e := tests/attacks tests/e2e tests/sdk
+UNIT := tests/data tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
+PARALLEL := -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile --no-loadscope-reorder --disable-warnings
 
-.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench bench-peers docs rounds screenshots figures lock sbom clean
+.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants test-containers bench bench-peers docs rounds screenshots figures lock sbom clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -32,8 +32,9 @@ help:
 	echo "make images secrets     what docker-compose.yml needs"
 	echo "make newcomer           seconds from the wheel to the first accepted gradient of an own model, here and in a bare container: JSON=path"
 	echo "make check              style, types, layers"
-	echo "make test               everything else that can be wrong"
-	echo "make test-unit          the part of it that starts no server; test-integration and test-e2e are the other two"
+	echo "make test               the rules, and each capability with an honest and a cheating user: DURATIONS=path writes what each test takes"
+	echo "make test-all           what make test leaves out: either database, every attack, containers, all pages: DURATIONS=path"
+	echo "make test-unit          the part of make test that starts no server"
 	echo "make test-deep          the contract, kills and all random tests, for much longer; the stages on either database"
 	echo "make fuzz              hostile input in every format, and calls of every operator: CASES=number, KIND=one, SEED=a failing case's to play it again"
 	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
@@ -113,14 +114,17 @@ types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket -p benchmarks -p containers -p mutation -p rounds
 
 test: develop
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --disable-warnings --ignore tests/containers
+	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json $(DURATIONS))
 
-test-unit test-integration test-e2e: test-%: develop
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --disable-warnings $(LANE_$*)
+test-all: develop
+	@$(BIN)/pytest $(PARALLEL) -m full -rs $(if $(DURATIONS),--durations-json $(DURATIONS))
+
+test-unit: develop
+	@$(BIN)/pytest $(PARALLEL) -m "not full" $(UNIT)
 
 test-deep: develop
 	@export FOUNDRY_PROFILE=deep HYPOTHESIS_PROFILE=deep
-	$(BIN)/pytest --disable-warnings --timeout 0 tests/contracts/test_forge.py
+	$(BIN)/pytest --disable-warnings --timeout 0 -k long tests/contracts/test_forge.py
 	GRADMARKET_TEST_KILLS=40 $(BIN)/pytest --disable-warnings --timeout 0 tests/e2e/test_crash.py
 	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 tests/requester
 	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers --ignore tests/requester

@@ -17,7 +17,10 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.demo import service as demo_service
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server
+from tests.lanes import record_lanes
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
+
+pytest_plugins = ["tests.durations"]
 
 settings.register_profile(
     "tests",
@@ -65,11 +68,13 @@ OF_PROCESSES = ("attacks", "blobs", "contracts", "e2e", "ops", "sdk", "worker")
 PATIENCE_S = 900
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files begin first: whoever has one left when all others are done is waited for.
 
     What starts processes has more time than the rest, where no other limit is given: a busy machine is no fault.
     """
+    record_lanes(config, items)
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     for item in items if config.getoption("timeout") is None else ():
@@ -125,7 +130,7 @@ def postgres() -> Iterator[Postgres]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "new_database" in metafunc.fixturenames:
-        metafunc.parametrize("new_database", databases_of(metafunc.definition), indirect=True)
+        metafunc.parametrize("new_database", databases_of(metafunc.definition, metafunc.config), indirect=True)
 
 
 @pytest.fixture

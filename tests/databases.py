@@ -1,7 +1,7 @@
 """Databases of the newest revision, made quickly: on SQLite a copy of a file, on PostgreSQL a copy of a template."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -14,23 +14,25 @@ import pytest
 
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
+from tests.lanes import FULL
 
 IN_MEMORY = Path("/dev/shm")
 """Syncing to disk is most of what tests would wait for."""
 TEMPLATE = "newest"
 
 BOTH = pytest.mark.databases("sqlite", "postgresql")
-"""Tests of this mark send every statement to PostgreSQL. The others need SQLite alone, but for `make test-deep`."""
+"""Tests of this mark run on PostgreSQL in `make test` too. The others do so in `make test-all` and `make test-deep`."""
 
 NewDatabase = Callable[[Path], str]
 """A new database's address; on SQLite it lies in the folder."""
 
 
-def databases_of(test: pytest.Function) -> tuple[str, ...]:
-    """Those that its mark names; without a mark SQLite, and in `make test-deep` PostgreSQL too."""
+def databases_of(test: pytest.Function, config: pytest.Config) -> Sequence[object]:
+    """Those that its mark names; without a mark SQLite, and PostgreSQL where that is not left to a longer run."""
     if mark := test.get_closest_marker("databases"):
         return mark.args
-    return ("sqlite", "postgresql") if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else ("sqlite",)
+    longer = config.option.markexpr == FULL.name or os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+    return ("sqlite", pytest.param("postgresql", marks=FULL)) if longer else ("sqlite",)
 
 
 def in_memory() -> str | None:

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rig.wheel import built, tracked
+from tests.lanes import FULL
 from tests.source_tree import ROOMS
+
+pytestmark = FULL
 
 NOT_IN_IT = ("contracts/src/", "contracts/test/", "contracts/snapshots/", "contracts/solcjs/", "build/")
 DATA = (".py", ".json", ".mako", ".html", ".css", ".js")

@@ -1,6 +1,7 @@
-"""Every line of the list has an attack; a share of the attacks is played in every run of the tests."""
+"""Every line of the list has an attack; `make test` plays a share of them, `make test-all` all others."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -8,10 +9,12 @@ from tests.attacks.families import ATTACKS
 from tests.attacks.lines import LINES
 from tests.attacks.registry import Attack, played
 from tests.attacks.scene import Scene, staged
+from tests.lanes import FULL
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
+def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """One of those that bear others beside them, and one for each family's that do not."""
     with staged() as made:
         yield made
 
@@ -24,7 +27,12 @@ def test_attacks_have_names_of_their_own() -> None:
     assert len({made.name for made in ATTACKS}) == len(ATTACKS)
 
 
-@pytest.mark.parametrize("made", [made for made in ATTACKS if made.share], ids=lambda made: made.name)
+def case(made: Attack) -> Any:
+    marks = [] if made.share else [FULL]
+    return pytest.param(made.family if made.alone else "together", made, id=made.name, marks=marks)
+
+
+@pytest.mark.parametrize(("scene", "made"), [case(made) for made in ATTACKS], indirect=["scene"])
 def test_the_attack_ends_as_expected(scene: Scene, made: Attack) -> None:
     result = played(made, scene)
     assert result.observed == result.expected

@@ -15,6 +15,7 @@ from gradmarket.demo.service import Service
 from gradmarket.demo.workers import DemoWorker
 from gradmarket.market.signing import checksum
 from tests.bucket import KEYS
+from tests.lanes import FULL
 
 JOB: dict[str, Any] = {
     "name": "digits",
@@ -46,7 +47,7 @@ def children(tmp_path: Path) -> Iterator[DemoProcesses]:
     service.stop_chain(tmp_path / "service")
 
 
-@pytest.mark.parametrize("hidden", [16, 20_000], ids=["one put", "two parts"])
+@pytest.mark.parametrize("hidden", [pytest.param(16, id="one put", marks=FULL), pytest.param(20_000, id="two parts")])
 def test_a_job_ends_well_with_its_blobs_in_a_bucket(
     s3: str, bucket: str, children: DemoProcesses, tmp_path: Path, hidden: int
 ) -> None:

@@ -13,6 +13,9 @@ from containers.container_run import play
 from containers.worker_containers import WorkerContainers
 from gradmarket.demo.spec import PRICE
 from gradmarket.market.views.job_views import JobView
+from tests.lanes import FULL
+
+pytestmark = FULL
 
 Report = dict[str, Any]
 

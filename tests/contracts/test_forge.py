@@ -1,15 +1,19 @@
 """forge's own tests: units, fuzz, invariants; and the gas of each move, which may not grow."""
 
 import json
+import os
 import subprocess
 from typing import Any
 
+import pytest
+
 from gradmarket.contracts import toolchain
+from tests.lanes import FULL
 
 
-def _forge(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _forge(profile: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(toolchain.find("forge")), "test", *arguments]
-    environment = toolchain.environment() | {"NO_COLOR": "1"}
+    environment = toolchain.environment() | {"NO_COLOR": "1", "FOUNDRY_PROFILE": profile}
     return subprocess.run(command, cwd=toolchain.HERE, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -23,8 +27,11 @@ def _failures(output: str) -> list[str]:
     ]
 
 
-def test_forge_passes_and_no_move_costs_other_gas() -> None:
-    result = _forge("--json", "--gas-snapshot-check", "true", "--gas-snapshot-emit", "false")
+@pytest.mark.parametrize("profile", ["short", pytest.param("long", marks=FULL)])
+def test_forge_passes_and_no_move_costs_other_gas(profile: str) -> None:
+    """`make test-deep` names a longer profile yet."""
+    checked = ("--gas-snapshot-check", "true", "--gas-snapshot-emit", "false")
+    result = _forge(os.environ.get("FOUNDRY_PROFILE", profile), "--json", *checked)
     assert "Failed to match snapshots" not in result.stdout, result.stdout[-2000:]
     assert _failures(result.stdout) == []
     assert result.returncode == 0, result.stderr[-2000:]

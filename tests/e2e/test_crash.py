@@ -17,7 +17,10 @@ import pytest
 from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
+from tests.lanes import FULL
 from tests.processes import free_port
+
+pytestmark = FULL
 
 KILLS = int(os.environ.get("GRADMARKET_TEST_KILLS", "2"))
 """`make test-deep` kills it more often."""

@@ -15,6 +15,7 @@ from rich.console import Console
 from gradmarket.demo.demo_run import play
 from gradmarket.demo.spec import PRICE
 from tests.e2e.processes_left import left_in
+from tests.lanes import FULL
 
 LIMIT_S = 400
 
@@ -58,7 +59,7 @@ def test_nothing_is_left_running_or_lying_about(played: tuple[dict[str, Any], st
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=FULL)])
 def test_a_demo_that_is_stopped_leaves_nothing_either(stop: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gradmarket", "demo", "--json"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -14,7 +14,10 @@ from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.local import LocalChain
 from tests.databases import Postgres
 from tests.e2e.cluster import Cluster, Process, children, told, wait_for
+from tests.lanes import FULL
 from tests.processes import free_port, is_running
+
+pytestmark = FULL
 
 ROUNDS, TASKS, REPLICAS = 6, 2, 3
 JOB: dict[str, Any] = {

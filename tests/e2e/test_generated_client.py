@@ -16,6 +16,9 @@ from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.demo.spec import JOB
+from tests.lanes import FULL
+
+pytestmark = FULL
 
 NAME: Final = "generated_client"
 PATIENCE_S: Final = 240

@@ -15,6 +15,7 @@ from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
 from gradmarket.pages.rendering import size
 from tests.chromium import chromium, needs_chromium
+from tests.lanes import FULL
 from tests.ops.served import until
 
 STEPS: Final = ("offer", "seals", "waves", "reveals", "verdicts", "audit", "payment")
@@ -106,13 +107,18 @@ def test_the_browser_proves_a_gradients_story(market: Watched, browser: Browser)
 @pytest.mark.parametrize(
     ("field", "step"),
     [
-        ("offer_signature", "offer"),
-        ("commitment_signature", "seals"),
-        ("salt", "reveals"),
         ("verdict_signature", "verdicts"),
-        ("secret", "waves"),
-        ("audit_link", "audit"),
-        ("root", "payment"),
+        *(
+            pytest.param(field, step, marks=FULL)
+            for field, step in (
+                ("offer_signature", "offer"),
+                ("commitment_signature", "seals"),
+                ("salt", "reveals"),
+                ("secret", "waves"),
+                ("audit_link", "audit"),
+                ("root", "payment"),
+            )
+        ),
     ],
 )
 def test_a_forged_story_turns_red_where_it_is_forged(market: Watched, browser: Browser, field: str, step: str) -> None:
@@ -141,6 +147,7 @@ def _to_the_end(market: Watched, shown: Page) -> None:
     shown.reload()
 
 
+@FULL
 @pytest.mark.parametrize(
     "path", ["/", "/jobs/{job}", "/jobs/{job}/tasks/{job}-0-0-0", "/submit", "/operator", "/errors", "/jobs/none"]
 )
@@ -157,6 +164,7 @@ def test_pages_are_accessible_and_fit_a_phone(market: Watched, browser: Browser,
     context.close()
 
 
+@FULL
 def test_a_grid_of_many_rounds_scrolls_by_itself_on_a_phone(market: Watched, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 800})
     shown = context.new_page()
@@ -171,6 +179,7 @@ def test_a_grid_of_many_rounds_scrolls_by_itself_on_a_phone(market: Watched, bro
     context.close()
 
 
+@FULL
 def test_what_a_job_waits_for_is_read_on_a_phone_without_scrolling(market: Watched, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 800})
     shown = context.new_page()
@@ -192,6 +201,7 @@ def test_a_jobs_name_is_shown_and_not_run(market: Watched, browser: Browser) -> 
         assert shown.title() != "1"
 
 
+@FULL
 def test_a_job_is_planned_and_posted_from_the_form(market: Watched, browser: Browser) -> None:
     with page(browser) as shown:
         shown.goto(f"{market.url}/submit")
@@ -212,6 +222,7 @@ def test_a_job_is_planned_and_posted_from_the_form(market: Watched, browser: Bro
         expect(shown.locator("#steered")).to_have_text("The job is cancelled.")
 
 
+@FULL
 def test_traffic_is_shown_to_everybody_and_how_data_is_used_to_who_may_read_it(
     market: Watched, browser: Browser
 ) -> None:
@@ -233,6 +244,7 @@ def test_traffic_is_shown_to_everybody_and_how_data_is_used_to_who_may_read_it(
         expect(coverage.locator("li").first).to_be_visible()
 
 
+@FULL
 def test_nobody_steers_without_a_token(market: Watched, browser: Browser) -> None:
     context = browser.new_context()
     shown = context.new_page()
@@ -242,6 +254,7 @@ def test_nobody_steers_without_a_token(market: Watched, browser: Browser) -> Non
     context.close()
 
 
+@FULL
 def test_the_operator_sees_its_service_and_others_do_not(market: Watched, browser: Browser) -> None:
     assert httpx.get(f"{market.url}/page/operator").status_code == 401
     with page(browser) as shown:

@@ -22,6 +22,7 @@ from gradmarket.demo.spec import JOB
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from tests.chromium import chromium, needs_chromium
+from tests.lanes import FULL
 
 OWNER, STRANGER = DEVELOPMENT_KEYS[5], DEVELOPMENT_KEYS[6]
 PROVIDER: Final = """window.ethereum = { request: async ({ method, params }) => {
@@ -31,7 +32,7 @@ PROVIDER: Final = """window.ethereum = { request: async ({ method, params }) => 
 } };"""
 RICH: Final = 10**24
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, FULL]
 
 
 @dataclass

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from gradmarket.contracts.local import LocalChain
+from tests.lanes import FULL
 from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -36,14 +37,6 @@ def test_the_two_commands_are_targets_and_so_is_what_contributing_names() -> Non
     assert set(named) <= targets
 
 
-def test_every_folder_of_tests_is_in_one_lane() -> None:
-    lanes = re.findall(r"^LANE_\w+ := (.*)$", (ROOT / "Makefile").read_text(), re.M)
-    named = [word for lane in lanes for word in lane.split() if re.fullmatch(r"tests/[a-z0-9]+", word)]
-    folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.glob("*.py"))}
-    assert len(lanes) == 3
-    assert sorted(named) == sorted(folders - {"tests/containers"})
-
-
 def test_the_script_that_hires_is_the_one_that_trains_alone_but_for_ten_lines() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=280)
     assert float(done.stdout) < 1.5
@@ -59,6 +52,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@FULL
 @pytest.mark.timeout(900)
 def test_by_hand_and_with_curl_alone(folder: Path) -> None:
     port = str(free_port())

@@ -19,6 +19,7 @@ from gradmarket.contracts.errors import LocalChainFailed
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.requester.backup import BackupRefused, backup, kept, lacks, restore
+from tests.lanes import FULL
 from tests.ops.served import Served, served, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -187,6 +188,7 @@ def test_a_damaged_copy_is_refused_before_anything_is_brought_back(data: Path, t
         kept(tmp_path / "copy")
 
 
+@FULL
 @pytest.mark.timeout(900)
 def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
     """backup, restore and serve on the default chain: the money of a running job is there, and its deposit counts."""

@@ -23,6 +23,9 @@ from gradmarket.requester.store import calibrations
 from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
 from gradmarket.requester.store.work import begin
+from tests.lanes import FULL
+
+pytestmark = FULL
 
 PATIENCE_S = 250.0
 TASKS = 2

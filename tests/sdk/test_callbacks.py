@@ -17,6 +17,7 @@ from gradmarket.callbacks.wandb import WeightsAndBiases
 from gradmarket.market.errors import Refused
 from gradmarket.market.views.job_views import JobView
 from gradmarket.sdk.curve import curve
+from tests.lanes import FULL
 from tests.ops.served import until
 from tests.sdk.conftest import ALONE
 from tests.sdk.test_train import QUIET, blobs, network
@@ -83,6 +84,7 @@ def test_tensorboard_reads_every_round(job: TrainingJob, tmp_path: Path) -> None
     assert losses == pytest.approx({one.number: (one.metrics or {})["loss"] for one in job.rounds()})
 
 
+@FULL
 def test_mlflow_keeps_rounds_fields_and_the_end(job: TrainingJob, tmp_path: Path) -> None:
     place = f"sqlite:///{tmp_path}/runs.db"
     job.watch(QUIET, [MLflow("digits", place)])
@@ -94,6 +96,7 @@ def test_mlflow_keeps_rounds_fields_and_the_end(job: TrainingJob, tmp_path: Path
     assert history == pytest.approx({one.number: one.loss for one in job.rounds()})
 
 
+@FULL
 def test_weights_and_biases_keeps_an_offline_run(
     job: TrainingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

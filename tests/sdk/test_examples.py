@@ -12,6 +12,7 @@ import torch
 
 from gradmarket import Market
 from gradmarket.demo.service import Service
+from tests.lanes import FULL
 from tests.sdk.conftest import ALONE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -38,6 +39,7 @@ def test_a_character_model_by_local_steps_in_bf16_and_its_curve(
     assert [len(line.attrib["points"].split()) for line in lines] == [3, 3]
 
 
+@FULL
 def test_digits_by_an_mlp(tmp_path: Path, market: Market) -> None:
     spec = json.loads((EXAMPLES / "digits_mlp.json").read_text())
     (tmp_path / "job.json").write_text(json.dumps(spec | {"rounds": 3, "replication": ALONE, "seed": 0}))
@@ -55,6 +57,7 @@ def test_the_page_shows_the_picture_of_every_example() -> None:
         assert len(root.findall("{*}polyline")) == 2
 
 
+@FULL
 def test_a_frozen_hugging_face_model_learns_by_its_low_rank_additions_alone(
     capsys: pytest.CaptureFixture[str], market: Market
 ) -> None:
@@ -70,6 +73,7 @@ def test_a_frozen_hugging_face_model_learns_by_its_low_rank_additions_alone(
     assert changed == {name for name, parameter in late.named_parameters() if parameter.requires_grad}
 
 
+@FULL
 @pytest.mark.parametrize(("name", "rounds"), [("lightning_module", 10), ("hugging_face_trainer", 12)])
 def test_another_librarys_model_is_trained_here_and_tested_by_its_own_trainer(
     name: str, rounds: int, capsys: pytest.CaptureFixture[str], market: Market

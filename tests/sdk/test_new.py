@@ -23,6 +23,9 @@ from gradmarket.commands.new import kinds
 from gradmarket.demo.service import Service
 from gradmarket.market.rules import row_spending
 from gradmarket.sdk import market_handle
+from tests.lanes import FULL
+
+NOWHERE = "fix: make it first, or name another place\n"
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +60,7 @@ def trained(folder: Path, *arguments: str) -> None:
     assert load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("kind", ["images", "table", "text"])
+@pytest.mark.parametrize("kind", [pytest.param("images", marks=FULL), "table", pytest.param("text", marks=FULL)])
 def test_it_trains_at_once_on_bundled_data(
     kind: str, written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +75,7 @@ def test_there_is_no_other_kind() -> None:
     assert kinds() == ["images", "table", "text"]
 
 
+@FULL
 def test_it_trains_on_images_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
     digits = load_digits()
     np.savez(tmp_path / "mine.npz", x=np.repeat(digits.images[:200, None], 3, axis=1) / 16, y=digits.target[:200])
@@ -84,32 +88,38 @@ def test_it_trains_on_a_table_of_ones_own(written: Callable[..., Path], tmp_path
     trained(written("table", 2), str(tmp_path / "mine.csv"), "parity")
 
 
+@FULL
 def test_it_trains_on_text_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("the quick brown fox jumps over the lazy dog; " * 200)
     trained(written("text", 2), str(tmp_path / "mine.txt"))
 
 
-def test_a_mistake_is_told_with_its_remedy(written: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "arguments", "said", "remedy"),
+    [
+        ("table", ["mine.csv", "c"], "has no column c: name the classes' column of a, b", ""),
+        pytest.param("table", ["none.csv", "c"], "none.csv", NOWHERE, marks=FULL),
+        pytest.param("text", ["none.txt"], "none.txt", NOWHERE, marks=FULL),
+        ("text", [], "no service", "fix: start one with `gradmarket serve`"),
+        pytest.param("private", [], "no service", "fix: start one with `gradmarket serve`", marks=FULL),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(
+    kind: str, arguments: list[str], said: str, remedy: str, written: Callable[..., Path], tmp_path: Path
+) -> None:
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
-    table, text, private = written("table"), written("text"), written("private")
-    for folder, arguments, said, remedy in (
-        (table, [str(tmp_path / "mine.csv"), "c"], "has no column c: name the classes' column of a, b", ""),
-        (table, [str(tmp_path / "none.csv"), "c"], "none.csv", "fix: make it first, or name another place\n"),
-        (text, [str(tmp_path / "none.txt")], "none.txt", "fix: make it first, or name another place\n"),
-        (text, [], "no service", "fix: start one with `gradmarket serve`"),
-        (private, [], "no service", "fix: start one with `gradmarket serve`"),
-    ):
-        environment = os.environ | {"GRADMARKET_DATA": str(tmp_path)}
-        command = [sys.executable, str(folder / "train.py"), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert done.returncode == (2 if remedy else 1)
-        first, _, rest = done.stderr.partition("\n")
-        assert first.startswith("error: ")
-        assert said in first
-        assert rest.startswith(remedy)
-        assert rest.count("\n") == bool(remedy)
+    environment = os.environ | {"GRADMARKET_DATA": str(tmp_path)}
+    command = [sys.executable, str(written(kind) / "train.py"), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == (2 if remedy else 1)
+    first, _, rest = done.stderr.partition("\n")
+    assert first.startswith("error: ")
+    assert said in first
+    assert rest.startswith(remedy)
+    assert rest.count("\n") == bool(remedy)
 
 
+@FULL
 @pytest.mark.parametrize("kind", ["table", "private"])
 def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..., Path]) -> None:
     """Its market takes the connection and says nothing; the interrupt comes then."""
@@ -125,7 +135,9 @@ def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..
     assert said == "stopped: a job that was posted goes on, and `gradmarket job list` shows it\n"
 
 
-@pytest.mark.parametrize(("kind", "takes"), [("table", "[TABLE.csv COLUMN]"), ("private", "[ADDRESS …]")])
+@pytest.mark.parametrize(
+    ("kind", "takes"), [("table", "[TABLE.csv COLUMN]"), pytest.param("private", "[ADDRESS …]", marks=FULL)]
+)
 def test_a_script_tells_what_it_takes(kind: str, takes: str, written: Callable[..., Path]) -> None:
     done = subprocess.run([sys.executable, str(written(kind) / "train.py"), "--help"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,6 +16,9 @@ from torch import nn
 from gradmarket import Market
 from gradmarket.demo.service import Service
 from gradmarket.worker import wallet
+from tests.lanes import FULL
+
+pytestmark = FULL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOLDERS, ROUNDS = 5, 2

@@ -23,6 +23,9 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
 from gradmarket.requester.store.tables import Worker
 from gradmarket.requester.store.work import begin, reading
+from tests.lanes import FULL
+
+pytestmark = FULL
 
 PATIENCE_S = 250.0
 NAMES = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")

@@ -1,0 +1,77 @@
+"""Which tests `make test` leaves to `make test-all`: those with the mark `full`, named in tests/full_lane.txt.
+
+A line there is a file, a test, or one case of a test. What a test without the mark `databases` does on PostgreSQL is
+left to `make test-all` too, and not listed. `python -m tests.lanes` writes the list anew from the marks.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+LIST: Final = Path(__file__).with_name("full_lane.txt")
+FULL: Final = pytest.mark.full
+COLLECTED: Final = pytest.StashKey[dict[str, bool]]()
+"""Whether each collected test has the mark, by its node id."""
+
+
+def record_lanes(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    config.stash[COLLECTED] = {
+        item.nodeid: item.get_closest_marker(FULL.name) is not None for item in items if not on_postgres_by_rule(item)
+    }
+
+
+def on_postgres_by_rule(item: pytest.Item) -> bool:
+    """Returns whether the test runs on PostgreSQL because `make test-all` runs every test there."""
+    case = getattr(item, "callspec", None)
+    on_postgres = case is not None and case.params.get("new_database") == "postgresql"
+    return on_postgres and item.get_closest_marker("databases") is None
+
+
+def summarize_lane(collected: Mapping[str, bool]) -> list[str]:
+    """Names each marked test once: by its file where all of that is marked, by its test where all of its cases are."""
+    files: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for node in collected:
+        files[file_of(node)][case_less(node)].append(node)
+    lines: list[str] = []
+    for file, tests in files.items():
+        if all(collected[node] for cases in tests.values() for node in cases):
+            lines.append(file)
+            continue
+        for test, cases in tests.items():
+            marked = [node for node in cases if collected[node]]
+            lines += [test] if marked == cases else marked
+    return sorted(lines)
+
+
+def file_of(node: str) -> str:
+    return node.partition("::")[0]
+
+
+def case_less(node: str) -> str:
+    return node.partition("[")[0]
+
+
+def read_list() -> list[str]:
+    return LIST.read_text().splitlines()
+
+
+class ListWriter:
+    """A plug-in that writes the list when all tests are collected."""
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        lines = summarize_lane(session.config.stash[COLLECTED])
+        LIST.write_text("".join(f"{line}\n" for line in lines))
+
+
+def main() -> int:
+    collecting = ["--collect-only", "-qq", "--disable-warnings", "--no-summary"]
+    return pytest.main(collecting, [import_module("tests.lanes").ListWriter()])  # this module is another, __main__
+
+
+if __name__ == "__main__":
+    sys.exit(main())
