@@ -20,6 +20,7 @@ from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.secure_sums import SecureAggregation
+from gradmarket.market.secagg.degree import MOST_HOLDERS
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import Digest
 
@@ -67,7 +68,7 @@ class PrivateData(Part):
     """Rows that stay with their holders: what a row is, and who computes on rows of its own (docs/private.md)."""
 
     inputs: Inputs
-    holders: tuple[NamedAddress, ...] = Field(min_length=1, max_length=1000)
+    holders: tuple[NamedAddress, ...] = Field(min_length=1, max_length=MOST_HOLDERS)
     """The only workers that get its tasks, by their wallets' addresses: nobody can compute their answers again."""
     least_rows: Count = 1
     """The fewest rows that a holder takes part with."""

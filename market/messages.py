@@ -175,13 +175,15 @@ class HolderKeys:
 
 @dataclass(frozen=True, slots=True)
 class MaskedVector:
-    """A masked vector, by its digest. `sharers` is the set of those whose masks may be in it, by its digest."""
+    """A masked vector, by its digest. `keys`: all public keys that its holder was shown, by the digest of their list;
+    `sharers`: the set of those whose masks may be in it, by its digest."""
 
     TYPE: ClassVar[str] = (
-        "MaskedVector(bytes32 instance,bytes32 aggregation,address holder,bytes32 sharers,bytes32 vector)"
+        "MaskedVector(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys,bytes32 sharers,bytes32 vector)"
     )
     aggregation: Hash
     holder: Address
+    keys: Hash
     sharers: Hash
     vector: Hash
 

@@ -53,7 +53,8 @@ class Others:
 
     def _masked(self, number: int) -> MaskedMessage:
         message = MaskedMessage(holder=number, vector=Hash(bytes(32)), broken=[], signature=bytes(65))
-        struct = signed.masked_vector(self.play.aggregation, self.everyone, message)
+        shown = signed.key_list_digest(self.shares[0].key_list)
+        struct = signed.masked_vector(self.play.aggregation, shown, self.everyone, message)
         signature = self.play.seat(number).sign(signing.digest(DOMAIN, struct))
         return message.model_copy(update={"signature": signature})
 

@@ -46,7 +46,7 @@ def _to_requester(step: int, data: bytes) -> Any:
     checks: dict[int, Callable[[], object]] = {
         1: lambda: collector.admit_keys(terms, DOMAIN, _others(before.keys), said),
         2: lambda: collector.admit_shares(terms, before.keys, said),
-        3: lambda: collector.admit_masked(terms, DOMAIN, sets[0], said, _vector()),
+        3: lambda: collector.admit_masked(terms, DOMAIN, _said().key_list, sets[0], said, _vector()),
         4: lambda: collector.admit_signature(terms, DOMAIN, *sets, said),
         5: lambda: collector.admit_answer(terms, sets[1], before.shares, said),
     }

@@ -10,7 +10,7 @@ from eth_keys.datatypes import PrivateKey
 from numpy.typing import NDArray
 
 from gradmarket.market import signing
-from gradmarket.market.secagg import collector, holder
+from gradmarket.market.secagg import collector, holder, signed
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState, Seat
 from gradmarket.market.secagg.ring import Elements, Integers
@@ -91,6 +91,10 @@ class Played:
     def terms(self) -> Aggregation:
         return self.play.aggregation
 
+    @property
+    def key_list(self) -> bytes:
+        return signed.key_list(self.terms, self.keys)
+
     def to(self, step: int) -> "Played":
         """Plays all steps up to this one."""
         steps: tuple[Callable[[], None], ...] = (
@@ -119,7 +123,7 @@ class Played:
         for number in self._present(told, 3):
             state, integers = self.states[number], self.play.integers[number]
             self.states[number], message, vector = holder.mask(state, told[number], integers)
-            self.total += collector.admit_masked(self.terms, DOMAIN, self.sharers, message, vector)
+            self.total += collector.admit_masked(self.terms, DOMAIN, self.key_list, self.sharers, message, vector)
             self.masked[number] = message
 
     def sign(self) -> None:

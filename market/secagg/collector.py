@@ -48,8 +48,11 @@ def admit_keys(aggregation: Aggregation, domain: Domain, known: Keys, message: H
 def neighbour_keys(aggregation: Aggregation, keys: Keys) -> dict[int, NeighbourKeys]:
     """Returns what each holder is told after step 1. Raises Refused where too few sent keys."""
     _enough(aggregation, len(keys), "sent keys")
+    shown = signed.key_list(aggregation, keys)
     return {
-        holder: NeighbourKeys(keys=[keys[other] for other in aggregation.points[holder] if other in keys])
+        holder: NeighbourKeys(
+            keys=[keys[other] for other in aggregation.points[holder] if other in keys], key_list=shown
+        )
         for holder in keys
     }
 
@@ -77,10 +80,15 @@ def shares_for_holders(aggregation: Aggregation, shares: Shares) -> tuple[bytes,
 
 
 def admit_masked(
-    aggregation: Aggregation, domain: Domain, sharers: bytes, message: MaskedMessage, vector: bytes | memoryview
+    aggregation: Aggregation,
+    domain: Domain,
+    key_list: bytes,
+    sharers: bytes,
+    message: MaskedMessage,
+    vector: bytes | memoryview,
 ) -> Elements:
     """Returns the masked vector, to be added to the others. Raises Refused where it is not one that was signed."""
-    struct = signed.masked_vector(aggregation, sharers, message)
+    struct = signed.masked_vector(aggregation, signed.key_list_digest(key_list), sharers, message)
     signed.check(aggregation, domain, struct, message.holder, message.signature)
     if not aggregation.members(sharers)[message.holder]:
         raise Refused(f"holder {message.holder} did not share its secrets")
@@ -188,7 +196,8 @@ def _add_pairs(
     if public(private) != keys[owner].mask_key:
         raise Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
     for other in others:
-        key = pair_mask(private, keys[other].mask_key, aggregation.digest)
+        own = owner, keys[owner].mask_key
+        key = pair_mask(private, own, (other, keys[other].mask_key), aggregation.digest)
         (left.minus if other < owner else left.plus).append(key)
 
 

@@ -17,7 +17,7 @@ SEED: Final = b"self seed"
 
 
 def dealt(aggregation: Aggregation, number: int, secrets: Secrets, channels: Mapping[int, bytes]) -> list[SealedShares]:
-    """Returns the holder's shares for each neighbour with which its channel key agreed."""
+    """Returns the holder's shares for each neighbour, sealed by the secret of their channel."""
     receivers, places, degree = list(channels), aggregation.points[number], aggregation.plan.threshold - 1
     points = [places[receiver] for receiver in receivers]
     own = secret_sharing.split(secrets.self_seed, secrets.coefficients(SELF, degree), points)
@@ -31,9 +31,9 @@ def dealt(aggregation: Aggregation, number: int, secrets: Secrets, channels: Map
     return sealed
 
 
-def opened(aggregation: Hash, agreed: bytes, shares: SealedShares) -> tuple[bytes, bytes] | None:
+def opened(aggregation: Hash, channel_secret: bytes, shares: SealedShares) -> tuple[bytes, bytes] | None:
     """Returns the sender's two shares; None where they are not what it marked."""
-    channel = ShareChannel(aggregation, agreed, shares.sender, shares.receiver)
+    channel = ShareChannel(aggregation, channel_secret, shares.sender, shares.receiver)
     try:
         found = channel.opened(shares.box, shares.self_mark + shares.mask_mark)
     except Refused:

@@ -1,18 +1,18 @@
 """How many neighbours a holder has, and the thresholds: exact, in integers, so that all who compute them agree.
 
-The graph is the union of `cycles` random cycles through all n holders, drawn after holders and colluders (at most C)
-are fixed. At most D holders drop out, whatever the graph is; the requester may choose whom it calls dropped when it
-knows the graph. With probability 1 - 2^-SECRECY
+The graph is the union of `cycles` random cycles through all n holders. At most C holders collude with the requester,
+and at most D drop out. The requester may choose both by the graph: whom it calls dropped, and whom it bribes.
+With probability 1 - 2^-SECRECY over the graph, whichever C collude,
 
-- no honest holder has more than c colluding neighbours: X ~ Hypergeometric(n - 1, C, k), P[X > c] summed over holders;
 - of honest holders that stay no x > s have all their edges among themselves and to others than the rest of them. A
   cycle's edges out of x holders miss y others with probability at most (1 - y / (n - 1))^x, for each next edge ends at
-  one of at most n - 1 holders, of which y are the others. Summed over all choices of both sets.
+  one of at most n - 1 holders, of which y are the others. Summed over all choices of the C and of both sets.
 
-With threshold t = c + s each holder that stays has more than s honest neighbours that stay, so the honest ones that
-stay are one connected part, and the sum of all of them is the least that can be learnt (Bell et al. 2020 have the same
-argument for a requester that does not choose the drop-outs). With probability 1 - 2^-SUCCESS each holder has t
-neighbours that stay, where those who drop out do so without regard to the graph.
+With threshold t = C + s no C holders can put a secret together, and each holder that stays has at least s honest
+neighbours that stay and, with itself, is more than s; so the honest ones that stay are one connected part, and the sum
+of all of them is the least that can be learnt (Bell et al. 2020 have the same argument for colluders and drop-outs that
+are fixed before the graph). With probability 1 - 2^-SUCCESS each holder has t neighbours that stay, where those who
+drop out do so without regard to the graph.
 
 Where that needs as many neighbours as there are holders, each is the neighbour of each.
 """
@@ -28,7 +28,7 @@ SECRECY: Final = 40
 """Minus the binary logarithm of the probability that a graph does not protect (sigma of Bell et al.)."""
 SUCCESS: Final = 20
 """The same, that a round fails though no more dropped out than it allows (eta)."""
-MOST_HOLDERS: Final = 2048
+MOST_HOLDERS: Final = 1000
 _FINE: Final = 2**12
 """A logarithm is in multiples of 1 / _FINE."""
 _SCALE: Final = 96
@@ -76,14 +76,21 @@ def _fits(holders: int, corrupt: int, dropped: int, cycles: int) -> bool:
     """Returns whether a round with no more drop-outs fails with a probability of at most 2^-SUCCESS."""
     threshold, others = _threshold(holders, corrupt, dropped, cycles), holders - 1
     counts, whole = _distinct(others, cycles), (others * (others - 1)) ** cycles
-    stay, fails = others - dropped, 0
+    staying, leaving, fails = _choices(others - dropped), _choices(dropped), 0
     for degree, count in enumerate(counts):
         if count << _SCALE < whole:
             fails += 1  # too rare to matter, and rounded up
             continue
-        few = sum(comb(stay, i) * comb(dropped, degree - i) for i in range(min(threshold, degree + 1)))
+        least = max(0, degree - dropped)
+        few = sum(staying[i] * leaving[degree - i] for i in range(least, min(threshold, degree + 1, len(staying))))
         fails += (count * few << _SCALE) // (whole * comb(others, degree)) + 1
     return fails * holders <= 1 << (_SCALE - SUCCESS)
+
+
+@lru_cache(maxsize=8)
+def _choices(count: int) -> list[int]:
+    """Returns in how many ways 0, 1, … all of so many can be chosen."""
+    return [comb(count, chosen) for chosen in range(count + 1)]
 
 
 def _distinct(others: int, cycles: int) -> list[int]:
@@ -101,22 +108,11 @@ def _distinct(others: int, cycles: int) -> list[int]:
 
 
 def _threshold(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
-    return _most_corrupt(holders, corrupt, 2 * cycles) + _most_apart(holders, corrupt, dropped, cycles)
-
-
-def _most_corrupt(holders: int, corrupt: int, degree: int) -> int:
-    """Returns the least c with P[some honest holder has more than c colluding neighbours] <= 2^-(SECRECY + 1)."""
-    whole, above, most = comb(holders - 1, degree), 0, min(corrupt, degree)
-    while most > 0:
-        above += comb(corrupt, most) * comb(holders - 1 - corrupt, degree - most)
-        if above * holders << (SECRECY + 1) > whole:
-            return most
-        most -= 1
-    return 0
+    return corrupt + max(1, _most_apart(holders, corrupt, dropped, cycles))
 
 
 def _most_apart(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
-    """Returns the most honest holders that might have no edge to the others that stay, at 2^-(SECRECY + 1)."""
+    """Returns the most honest holders that might have no edge to the others that stay, at 2^-SECRECY."""
     for apart, (needed, gained) in reversed(list(enumerate(_cuts(holders, corrupt, dropped), start=1))):
         if needed * _FINE > apart * cycles * gained:
             return apart
@@ -131,8 +127,8 @@ def _cuts(holders: int, corrupt: int, dropped: int) -> list[tuple[int, int]]:
     found = []
     for apart in range(1, stay // 2 + 1):
         rest = stay - apart
-        sets = comb(honest, apart) * comb(honest - apart, rest) * holders
+        sets = comb(holders, corrupt) * comb(honest, apart) * comb(honest - apart, rest) * holders
         missed = max(1, holders - 1 - rest)
         gained = ((holders - 1) ** _FINE).bit_length() - 1 - (missed**_FINE).bit_length()
-        found.append((sets.bit_length() + SECRECY + 1, gained))
+        found.append((sets.bit_length() + SECRECY, gained))
     return found

@@ -14,7 +14,16 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import dealing, signed
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.dealing import SEED
-from gradmarket.market.secagg.key_agreement import KEY, Secrets, agreed, mark, pair_mask, public, self_mask
+from gradmarket.market.secagg.key_agreement import (
+    KEY,
+    Secrets,
+    check_public,
+    mark,
+    pair_mask,
+    public,
+    self_mask,
+    share_channel,
+)
 from gradmarket.market.secagg.masks import add_masks
 from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.secagg.wire_secagg import (
@@ -58,9 +67,10 @@ class Seat:
 
 @dataclass(frozen=True)
 class HolderState:
-    """By neighbour: its keys, what its channel key and this holder's agree on, and its two shares for this holder.
+    """By neighbour: its keys, the secret of its channel with this holder, and its two shares for this holder.
 
-    `sharers` and `survivors` are the sets that it accepted.
+    `shown` is the digest of all holders' keys, as this one was shown them; `sharers` and `survivors` are the sets that
+    it accepted.
     """
 
     seat: Seat
@@ -68,6 +78,7 @@ class HolderState:
     keys: Mapping[int, HolderKeysMessage] = field(default_factory=dict)
     channels: Mapping[int, bytes] = field(default_factory=dict)
     shares: Mapping[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    shown: Hash = signed.NO_KEYS
     sharers: bytes = b""
     survivors: bytes = b""
 
@@ -108,12 +119,22 @@ def share(state: HolderState, told: NeighbourKeys) -> tuple[HolderState, SharesM
     for message in told.keys:
         struct = signed.holder_keys(aggregation, message)
         signed.check(aggregation, seat.domain, struct, message.holder, message.signature)
-    everyone = [*told.keys, state.keys[seat.number]]
+        for key in (message.channel_key, message.mask_key):
+            check_public(key)
+    own = state.keys[seat.number]
+    everyone = [*told.keys, own]
     if len({key for one in everyone for key in (one.channel_key, one.mask_key)}) < 2 * len(everyone):
         raise Refused("two of the keys are the same")
-    channels = {other: agreed(seat.secrets.channel, message.channel_key) for other, message in keys.items()}
+    _check_key_list(seat, keys | {seat.number: own}, told.key_list)
+    channels = {
+        other: share_channel(
+            seat.secrets.channel, (seat.number, own.channel_key), (other, message.channel_key), aggregation.digest
+        )
+        for other, message in keys.items()
+    }
     shares = SharesMessage(holder=seat.number, shares=dealing.dealt(aggregation, seat.number, seat.secrets, channels))
-    return replace(state, step=HolderStep.SHARES, keys=keys, channels=channels), shares
+    shown = signed.key_list_digest(told.key_list)
+    return replace(state, step=HolderStep.SHARES, keys=keys, channels=channels, shown=shown), shares
 
 
 def mask(state: HolderState, told: SharesForHolder, integers: Integers) -> tuple[HolderState, MaskedMessage, bytes]:
@@ -138,7 +159,7 @@ def mask(state: HolderState, told: SharesForHolder, integers: Integers) -> tuple
         broken=[sender for sender, found in opened.items() if found is None],
         signature=bytes(65),
     )
-    digest = signing.digest(seat.domain, signed.masked_vector(aggregation, told.sharers, message))
+    digest = signing.digest(seat.domain, signed.masked_vector(aggregation, state.shown, told.sharers, message))
     message = message.model_copy(update={"signature": seat.sign(digest)})
     shares = {sender: found for sender, found in opened.items() if found is not None}
     return replace(state, step=HolderStep.MASKED, shares=shares, sharers=told.sharers), message, vector
@@ -167,7 +188,7 @@ def unmask(state: HolderState, told: UnmaskRequest) -> tuple[HolderState, Unmask
     if masked.keys() != {other for other in aggregation.points[seat.number] if survivors[other]}:
         raise Refused("the masked vectors are not one of each neighbour that survived")
     for message in told.masked:
-        struct = signed.masked_vector(aggregation, state.sharers, message)
+        struct = signed.masked_vector(aggregation, state.shown, state.sharers, message)
         signed.check(aggregation, seat.domain, struct, message.holder, message.signature)
     answer = UnmaskAnswer(
         holder=seat.number,
@@ -198,6 +219,21 @@ def _check_neighbours(state: HolderState, found: Mapping[int, object]) -> None:
         raise Refused(f"{len(found)} neighbours are there, and {aggregation.plan.threshold} are needed")
 
 
+def _check_key_list(seat: Seat, keys: Mapping[int, HolderKeysMessage], key_list: bytes) -> None:
+    """Raises Refused unless the list has this holder's keys, and of its neighbours just those that it was given.
+
+    Each holder signs the list with its vector, and unmasks only neighbours that signed the same: so all whose sum it is
+    were shown the same keys of everybody.
+    """
+    aggregation, width = seat.aggregation, len(signed.NO_KEYS)
+    if len(key_list) != width * len(aggregation.holders):
+        raise Refused(f"a list of {len(aggregation.holders)} holders' keys does not have {len(key_list)} bytes")
+    for other in (seat.number, *aggregation.points[seat.number]):
+        listed = key_list[width * other : width * (other + 1)]
+        if listed != (signed.keys_digest(keys[other]) if other in keys else signed.NO_KEYS):
+            raise Refused(f"holder {other}'s keys are not those of the list that all are shown")
+
+
 def _masked(state: HolderState, others: set[int], integers: Integers) -> bytes:
     """Returns the vector under all masks. Of two neighbours the one of the lower number adds their common mask."""
     seat, aggregation = state.seat, state.seat.aggregation
@@ -206,8 +242,9 @@ def _masked(state: HolderState, others: set[int], integers: Integers) -> bytes:
     elements = aggregation.ring.elements(integers, aggregation.most)
     plus = [self_mask(seat.secrets.self_seed, aggregation.digest)]
     minus: list[bytes] = []
+    own = seat.number, public(seat.secrets.mask)
     for other in sorted(others):
-        key = pair_mask(seat.secrets.mask, state.keys[other].mask_key, aggregation.digest)
+        key = pair_mask(seat.secrets.mask, own, (other, state.keys[other].mask_key), aggregation.digest)
         (plus if seat.number < other else minus).append(key)
     add_masks(elements, plus, minus)
     return elements.tobytes()

@@ -77,7 +77,10 @@ class Secrets:
 
 
 def check_public(key: bytes) -> None:
-    """Raises Refused where a key agrees on the same secret with everybody (RFC 7748, section 6)."""
+    """Raises Refused on a key that is not the one encoding of its point, or agrees on the same secret with everybody
+    (RFC 7748, sections 5 and 6)."""
+    if int.from_bytes(key, "little") >= PRIME:
+        raise Refused("a public key is not in its one encoding", "send a key made by X25519")
     agreed(_ANY, key)
 
 
@@ -92,17 +95,37 @@ def agreed(private: X25519PrivateKey, other: bytes) -> bytes:
 _ANY: Final = X25519PrivateKey.from_private_bytes(bytes(range(KEY)))
 
 
-def pair_mask(private: X25519PrivateKey, other: bytes, aggregation: Hash) -> bytes:
-    """Returns the key of the mask that two holders have in common; `other` is the other's public mask key."""
-    return derive(agreed(private, other), aggregation, b"pair mask")
+PublicKey = tuple[int, bytes]
+"""A holder's number and one of its public keys."""
+
+
+def _bind_pair(private: X25519PrivateKey, own: PublicKey, other: PublicKey, aggregation: Hash, name: bytes) -> bytes:
+    """Returns 32 bytes that two holders have in common, and no other pair of numbers and keys.
+
+    An X25519 secret alone does not name its keys: everybody can compute other public keys that give the same (RFC 7748,
+    section 7). A colluder shown under such a key of an honest holder would have that holder's masks in common with its
+    neighbours, of the opposite sign.
+    """
+    pair = b"".join(number.to_bytes(4, "big") + key for number, key in sorted((own, other)))
+    return derive(agreed(private, other[1]), aggregation, name + b" " + pair)
+
+
+def pair_mask(private: X25519PrivateKey, own: PublicKey, other: PublicKey, aggregation: Hash) -> bytes:
+    """Returns the key of the mask that two holders have in common, by their mask keys."""
+    return _bind_pair(private, own, other, aggregation, b"pair mask")
+
+
+def share_channel(private: X25519PrivateKey, own: PublicKey, other: PublicKey, aggregation: Hash) -> bytes:
+    """Returns the secret of the channel between two holders, by their channel keys."""
+    return _bind_pair(private, own, other, aggregation, b"channel")
 
 
 @dataclass(frozen=True)
 class ShareChannel:
-    """The way of shares from one holder to another: a key of its own, from what their channel keys agree on."""
+    """The way of shares from one holder to another: a key of its own, from the secret of both (share_channel)."""
 
     aggregation: Hash
-    agreed: bytes
+    secret: bytes
     sender: int
     receiver: int
 
@@ -119,7 +142,7 @@ class ShareChannel:
         return plain[:WIDTH], plain[WIDTH:]
 
     def _cipher(self) -> ChaCha20Poly1305:
-        return ChaCha20Poly1305(derive(self.agreed, self.aggregation, b"shares " + self._route))
+        return ChaCha20Poly1305(derive(self.secret, self.aggregation, b"shares " + self._route))
 
     def _context(self, marks: bytes) -> bytes:
         return self.aggregation + self._route + marks

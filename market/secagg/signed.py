@@ -1,5 +1,8 @@
 """What holders sign with their wallets in an aggregation, and the checks of it."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from blake3 import blake3
 
 from gradmarket.market import signing
@@ -9,6 +12,8 @@ from gradmarket.market.secagg.aggregation import Aggregation, set_digest
 from gradmarket.market.secagg.wire_secagg import HolderKeysMessage, MaskedMessage
 from gradmarket.market.signing import Domain, Struct
 from gradmarket.market.terms import Address, Hash
+
+NO_KEYS: Final = Hash(bytes(32))
 
 
 def address(aggregation: Aggregation, holder: int) -> Address:
@@ -20,14 +25,30 @@ def address(aggregation: Aggregation, holder: int) -> Address:
 
 def holder_keys(aggregation: Aggregation, message: HolderKeysMessage) -> HolderKeys:
     """Returns what a holder signs with its keys. A key of another aggregation has another digest."""
+    return HolderKeys(aggregation.digest, address(aggregation, message.holder), keys_digest(message))
+
+
+def keys_digest(message: HolderKeysMessage) -> Hash:
     named = message.channel_key + message.mask_key + message.self_mark
-    digest = Hash(blake3(named, derive_key_context="gradmarket.secagg keys").digest())
-    return HolderKeys(aggregation.digest, address(aggregation, message.holder), digest)
+    return Hash(blake3(named, derive_key_context="gradmarket.secagg keys").digest())
 
 
-def masked_vector(aggregation: Aggregation, sharers: bytes, message: MaskedMessage) -> MaskedVector:
+def key_list(aggregation: Aggregation, keys: Mapping[int, HolderKeysMessage]) -> bytes:
+    """Returns the digests of all holders' keys, 32 bytes each by number; zeros of those that sent none."""
+    return b"".join(
+        keys_digest(keys[number]) if number in keys else NO_KEYS for number in range(len(aggregation.holders))
+    )
+
+
+def key_list_digest(key_list: bytes) -> Hash:
+    """Returns the digest of the keys that a holder was shown, which it signs with its masked vector."""
+    return Hash(blake3(key_list, derive_key_context="gradmarket.secagg key list").digest())
+
+
+def masked_vector(aggregation: Aggregation, keys: Hash, sharers: bytes, message: MaskedMessage) -> MaskedVector:
+    """Returns what a holder signs with its vector. `keys`: the digest of the list of all keys that it was shown."""
     holder = address(aggregation, message.holder)
-    return MaskedVector(aggregation.digest, holder, set_digest(sharers), message.vector)
+    return MaskedVector(aggregation.digest, holder, keys, set_digest(sharers), message.vector)
 
 
 def survivors_digest(aggregation: Aggregation, domain: Domain, sharers: bytes, survivors: bytes) -> Hash:

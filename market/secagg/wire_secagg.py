@@ -16,6 +16,9 @@ _SET: Final = MOST_HOLDERS // 8
 SetField = Annotated[bytes, hex_bytes(1)[0], Field(min_length=1, max_length=_SET), hex_bytes(1)[2]]
 """A bit for each holder, the first in the highest bit, filled up with zeros."""
 
+KeyListField = Annotated[bytes, hex_bytes(1)[0], Field(max_length=32 * MOST_HOLDERS), hex_bytes(1)[2]]
+"""32 bytes for each holder, by number: the digest of its keys; zeros where it sent none (signed.key_list)."""
+
 
 class HolderKeysMessage(Wire):
     """1, to the requester and then to each neighbour. The signature is of messages.HolderKeys."""
@@ -29,9 +32,10 @@ class HolderKeysMessage(Wire):
 
 
 class NeighbourKeys(Wire):
-    """What a holder is told after step 1: the keys of its neighbours that sent theirs."""
+    """What a holder is told after step 1: the keys of its neighbours that sent theirs, and the digests of all."""
 
     keys: list[HolderKeysMessage] = Field(max_length=MOST_HOLDERS)
+    key_list: KeyListField
 
 
 class SealedShares(Wire):

@@ -146,7 +146,10 @@ def _told(reader: RowReader, row: SecureSum, members: Aggregation, asked: StepAs
     if known.told is None:
         return here
     name, kind = TOLD[asked.step]
-    return here.model_copy(update={name: kind.model_validate_json(known.told)})
+    found = kind.model_validate_json(known.told)
+    if isinstance(found, NeighbourKeys):  # the list is long and the same for all: it is stored once
+        found = found.model_copy(update={"key_list": row.key_list or b""})
+    return here.model_copy(update={name: found})
 
 
 def _check_same(known: SecureMessage | None, said: Said) -> None:
@@ -163,7 +166,9 @@ def _check_vector(
     why: Refused | None = None  # a new one: an error's frames would keep the mapping open
     with incoming.mapped() as data:
         try:
-            collector.admit_masked(members, context.domain, row.sharers or b"", said, memoryview(data))
+            collector.admit_masked(
+                members, context.domain, row.key_list or b"", row.sharers or b"", said, memoryview(data)
+            )
         except Refused as refused:
             why = type(refused)(refused.detail)
     if why is not None:

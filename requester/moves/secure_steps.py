@@ -18,6 +18,7 @@ from gradmarket.market.gradient.payload import encode, unflatten
 from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.job_sum import units_of
+from gradmarket.market.secagg.signed import key_list
 from gradmarket.market.secagg.wire_secagg import (
     HolderKeysMessage,
     MaskedMessage,
@@ -97,7 +98,9 @@ def _keys(context: Context, work: Work, job: Job, row: SecureSum) -> float | Non
         return now + spec.deadlines.wave_s
     if len(keys) < row.expected and secure_sums.missing_leases(work, row, members.holders, now):
         return now + context.settings.sweep_s
-    secure_sums.tell(work, row, collector.neighbour_keys(members, keys))
+    told = collector.neighbour_keys(members, keys)
+    row.key_list = key_list(members, keys)
+    secure_sums.tell(work, row, {number: one.model_copy(update={"key_list": b""}) for number, one in told.items()})
     _next(context, job, row, len(keys))
     return None
 
@@ -140,7 +143,7 @@ def _anew(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> N
     now, reason = context.clock(), ANEW.format(row.round, why)
     _let_go(work, row, now)
     row.attempt += 1
-    row.step, row.due_at, row.sharers, row.survivors = 1, None, None, None
+    row.step, row.due_at, row.key_list, row.sharers, row.survivors = 1, None, None, None, None
     row.expected = len(secure_sums.terms(job, row).holders)
     tell(work, job.id, "sum_failed", now, round=row.round, attempt=row.attempt - 1, reason=why)
     if row.attempt % context.settings.max_attempts == 0:

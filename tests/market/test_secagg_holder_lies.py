@@ -69,8 +69,11 @@ def test_a_holder_that_deals_shares_of_no_secret_is_named() -> None:
     played = at(1)
     keys = collector.neighbour_keys(played.terms, played.keys)
     lying = replace(PLAY.seat(0), secrets=key_agreement.Secrets(b"x" * 32, played.terms.digest))
+    own, private = (0, played.keys[0].channel_key), PLAY.seat(0).secrets.channel
     channels = {
-        n: key_agreement.agreed(PLAY.seat(0).secrets.channel, m.channel_key) for n, m in played.keys.items() if n
+        n: key_agreement.share_channel(private, own, (n, m.channel_key), played.terms.digest)
+        for n, m in played.keys.items()
+        if n
     }
     wrong = dealing.dealt(played.terms, 0, lying.secrets, channels)
     for number in range(COUNT):
@@ -89,7 +92,7 @@ def test_a_wrong_length_and_another_vector_than_signed_are_refused() -> None:
     _, message, vector = holder.mask(played.states[0], lists[0], PLAY.integers[0])
     for wrong, why in ((vector[4:], "has 80 bytes, not 76"), (bytes(80), "not the one that it signed")):
         with pytest.raises(Refused, match=why):
-            collector.admit_masked(played.terms, DOMAIN, sharers, message, wrong)
+            collector.admit_masked(played.terms, DOMAIN, played.key_list, sharers, message, wrong)
     for integers, why in ((PLAY.integers[0][1:], "has 20 integers"), (np.full(20, 101), "not within 100")):
         with pytest.raises(Refused, match=why):
             holder.mask(played.states[0], lists[0], integers)

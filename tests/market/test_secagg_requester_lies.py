@@ -9,6 +9,8 @@ import pytest
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import collector, holder, key_agreement, masks, secret_sharing, signed
+from gradmarket.market.secagg.key_agreement import agreed, pair_mask
+from gradmarket.market.secagg.secret_sharing import PRIME
 from gradmarket.market.secagg.wire_secagg import (
     HolderKeysMessage,
     NeighbourKeys,
@@ -33,10 +35,15 @@ def told(played: Played, number: int) -> UnmaskRequest:
     return collector.unmask_requests(played.terms, played.survivors, played.signatures, played.masked)[number]
 
 
+def shown(played: Played, keys: list[HolderKeysMessage]) -> NeighbourKeys:
+    """Returns these keys with a list that fits them."""
+    listed = signed.key_list(played.terms, {0: played.keys[0]} | {message.holder: message for message in keys})
+    return NeighbourKeys(keys=keys, key_list=listed)
+
+
 def with_keys(change: Callable[[list[HolderKeysMessage]], list[HolderKeysMessage]]) -> tuple[Played, NeighbourKeys]:
     played = at(1)
-    keys = collector.neighbour_keys(played.terms, played.keys)[0].keys
-    return played, NeighbourKeys(keys=change(keys))
+    return played, shown(played, change(collector.neighbour_keys(played.terms, played.keys)[0].keys))
 
 
 def test_honest_keys_are_taken() -> None:
@@ -105,7 +112,7 @@ def test_a_holder_that_is_no_neighbour_in_the_graph_is_refused() -> None:
     keys = collector.neighbour_keys(played.terms, played.keys)[0].keys
     far = next(number for number in range(1, 120) if number not in played.terms.points[0])
     with pytest.raises(Refused, match="no neighbour"):
-        holder.share(played.states[0], NeighbourKeys(keys=[*keys, played.keys[far]]))
+        holder.share(played.states[0], shown(played, [*keys, played.keys[far]]))
 
 
 def test_a_holder_that_reflects_the_key_of_another_is_refused() -> None:
@@ -113,16 +120,113 @@ def test_a_holder_that_reflects_the_key_of_another_is_refused() -> None:
     copied = signed_keys(1, channel_key=played.keys[0].channel_key)
     keys = [copied if message.holder == 1 else message for message in played.keys.values() if message.holder]
     with pytest.raises(Refused, match="two of the keys are the same"):
-        holder.share(played.states[0], NeighbourKeys(keys=keys))
+        holder.share(played.states[0], shown(played, keys))
     with pytest.raises(Refused, match="another's"):
         collector.admit_keys(played.terms, DOMAIN, {0: played.keys[0]}, copied)
 
 
-def signed_keys(number: int, **changes: Hash) -> HolderKeysMessage:
+def signed_keys(number: int, play: AggregationPlay = PLAY, **changes: Hash) -> HolderKeysMessage:
     """Returns keys that the holder's own wallet signed, and that are not what its secrets give."""
-    message = holder.advertise(PLAY.seat(number))[1].model_copy(update=changes)
-    digest = signing.digest(DOMAIN, collector.signed.holder_keys(PLAY.aggregation, message))
-    return message.model_copy(update={"signature": PLAY.seat(number).sign(digest)})
+    message = holder.advertise(play.seat(number))[1].model_copy(update=changes)
+    digest = signing.digest(DOMAIN, signed.holder_keys(play.aggregation, message))
+    return message.model_copy(update={"signature": play.seat(number).sign(digest)})
+
+
+def point_of_order_two_added(key: bytes) -> Hash:
+    """Returns the key of the same point plus (0, 0): u becomes 1 / u, and every X25519 secret stays the same."""
+    return Hash(pow(int.from_bytes(key, "little"), -1, PRIME).to_bytes(32, "little"))
+
+
+def high_bit_set(key: bytes) -> Hash:
+    """Returns the key with the bit that X25519 ignores."""
+    return Hash(key[:31] + bytes([key[31] | 0x80]))
+
+
+@pytest.mark.parametrize("equivalent", [point_of_order_two_added, high_bit_set])
+@pytest.mark.parametrize(("count", "corrupt", "dropped"), [(5, 2, 0), (8, 4, 0), (8, 3, 2), (5, 1, 1)])
+def test_equivalents_of_honest_keys_cancel_no_mask(
+    count: int, corrupt: int, dropped: int, equivalent: Callable[[bytes], Hash]
+) -> None:
+    """A lying service shows its colluders to a victim, of the lowest number, under keys that give honest holders'
+    secrets. Were masks of the secrets alone, the victim's own mask would be the last one on its vector."""
+    play = AggregationPlay(count, 20, 100, corrupt, dropped, seed=7)
+    played = Played(play).to(1)
+    private = play.seat(0).secrets.mask
+    colluders, honest = range(count - corrupt, count), range(1, count - corrupt)
+    lies = {}
+    for colluder, other in zip(colluders, honest, strict=False):
+        false = {
+            "mask_key": equivalent(played.keys[other].mask_key),
+            "channel_key": equivalent(played.keys[other].channel_key),
+        }
+        assert agreed(private, false["mask_key"]) == agreed(private, played.keys[other].mask_key)
+        mine, theirs = (0, played.keys[0].mask_key), (other, played.keys[other].mask_key)
+        assert pair_mask(private, mine, (colluder, false["mask_key"]), play.aggregation.digest) != pair_mask(
+            private, mine, theirs, play.aggregation.digest
+        )
+        lies[colluder] = signed_keys(colluder, play, **false)
+    neighbours = [lies.get(number, played.keys[number]) for number in range(1, count)]
+    if equivalent is high_bit_set:
+        with pytest.raises(Refused, match="one encoding"):
+            holder.share(played.states[0], shown(played, neighbours))
+        return
+    state, _ = holder.share(played.states[0], shown(played, neighbours))
+    played.share()
+    played.states[0] = state
+    played.sharers, lists = collector.shares_for_holders(played.terms, played.shares)
+    _, message, vector = holder.mask(state, lists[0], play.integers[0])
+    bare = play.aggregation.ring.read(vector, play.size).copy()
+    masks.add_masks(bare, [], [key_agreement.self_mask(play.seat(0).secrets.self_seed, play.aggregation.digest)])
+    for colluder in colluders:  # what the service may take off: the masks of colluders, by their own secrets
+        theirs = (colluder, lies.get(colluder, played.keys[colluder]).mask_key)
+        key = pair_mask(play.seat(colluder).secrets.mask, theirs, (0, played.keys[0].mask_key), play.aggregation.digest)
+        masks.add_masks(bare, [], [key])
+    assert (np.abs(play.aggregation.ring.integers(bare)) > 100).mean() > 0.9
+    with pytest.raises(Refused, match="signed by"):  # nor does the requester get a sum of two views
+        collector.admit_masked(played.terms, DOMAIN, played.key_list, played.sharers, message, vector)
+
+
+def test_two_views_of_one_holders_keys_give_no_sum() -> None:
+    """A colluder shows other keys to one holder: the others do not unmask its vector, nor it theirs."""
+    played = at(1)
+    other = signed_keys(COUNT - 1, channel_key=Hash(key_agreement.public(key_agreement.Secrets(
+        b"x" * 32, PLAY.aggregation.digest).channel)))  # fmt: skip
+    honest = collector.neighbour_keys(played.terms, played.keys)
+    keys = [other if message.holder == COUNT - 1 else message for message in honest[0].keys]
+    assert holder.share(played.states[0], honest[0])[1].shares
+    with pytest.raises(Refused, match="holder 8's keys are not those of the list"):
+        holder.share(played.states[0], NeighbourKeys(keys=keys, key_list=honest[0].key_list))
+    victim, _ = holder.share(played.states[0], shown(played, keys))
+    played.share()
+    played.states[0] = victim
+    played.sharers, lists = collector.shares_for_holders(played.terms, played.shares)
+    for number in range(COUNT):
+        played.states[number], played.masked[number], _ = holder.mask(
+            played.states[number], lists[number], PLAY.integers[number]
+        )
+    played.sign()
+    for number in range(COUNT):
+        with pytest.raises(Refused, match="signed by"):
+            holder.unmask(played.states[number], told(played, number))
+
+
+@pytest.mark.parametrize("length", [0, 32, 32 * COUNT - 1, 32 * COUNT + 32])
+def test_a_list_of_keys_of_another_length_is_refused(length: int) -> None:
+    played, keys = with_keys(list)
+    with pytest.raises(Refused, match="a list of 9 holders' keys does not have"):
+        holder.share(played.states[0], keys.model_copy(update={"key_list": bytes(length)}))
+
+
+def test_a_neighbour_that_the_list_names_and_nobody_shows_is_refused() -> None:
+    played, keys = with_keys(list)
+    with pytest.raises(Refused, match="keys are not those of the list"):
+        holder.share(played.states[0], NeighbourKeys(keys=keys.keys[1:], key_list=keys.key_list))
+
+
+@pytest.mark.parametrize("key", [bytes(31) + b"\x80", (PRIME + 9).to_bytes(32, "little"), b"\xff" * 32])
+def test_a_key_in_another_encoding_is_refused(key: bytes) -> None:
+    with pytest.raises(Refused, match="one encoding"):
+        collector.admit_keys(PLAY.aggregation, DOMAIN, {}, signed_keys(0, mask_key=Hash(key)))
 
 
 def test_a_key_of_low_order_is_refused() -> None:
@@ -300,7 +404,8 @@ def test_the_vector_of_one_called_dropped_stays_masked() -> None:
     })  # fmt: skip
     private = key_agreement.mask_key(seed, played.terms.digest)
     bare = played.terms.ring.read(vector, PLAY.size).copy()
-    pairs = {other: key_agreement.pair_mask(private, played.keys[other].mask_key, played.terms.digest)
+    mine = 2, played.keys[2].mask_key
+    pairs = {other: pair_mask(private, mine, (other, played.keys[other].mask_key), played.terms.digest)
              for other in played.terms.points[2]}  # fmt: skip
     masks.add_masks(
         bare, [key for other, key in pairs.items() if other < 2], [k for other, k in pairs.items() if other > 2]

@@ -16,6 +16,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
+from gradmarket.market.secagg.signed import NO_KEYS
 from gradmarket.market.secagg.wire_secagg import HolderKeysMessage, HolderNumber, SetField
 from gradmarket.worker import durable
 
@@ -43,6 +44,7 @@ class SecureRecord(BaseModel):
     keys: tuple[HolderKeysMessage, ...] = ()
     channels: dict[HolderNumber, HashField] = Field(default_factory=dict)
     shares: dict[HolderNumber, tuple[HashField, HashField]] = Field(default_factory=dict)
+    shown: HashField = NO_KEYS
     sharers: SetField | None = None
     survivors: SetField | None = None
 
@@ -52,8 +54,8 @@ class SecureRecord(BaseModel):
 
     def state(self, seat: Seat) -> HolderState:
         keys = {message.holder: message for message in self.keys}
-        sets = self.sharers or b"", self.survivors or b""
-        return HolderState(seat, HolderStep(self.step), keys, dict(self.channels), dict(self.shares), *sets)
+        shown, sets = self.shown, (self.sharers or b"", self.survivors or b"")
+        return HolderState(seat, HolderStep(self.step), keys, dict(self.channels), dict(self.shares), shown, *sets)
 
 
 def record_of(before: SecureRecord, state: HolderState, said: BaseModel, receipt: bytes = b"") -> SecureRecord:
@@ -67,6 +69,7 @@ def record_of(before: SecureRecord, state: HolderState, said: BaseModel, receipt
             "keys": tuple(state.keys.values()),
             "channels": dict(state.channels),
             "shares": dict(state.shares),
+            "shown": state.shown,
             "sharers": state.sharers or None,
             "survivors": state.survivors or None,
         }

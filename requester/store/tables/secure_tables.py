@@ -27,6 +27,8 @@ class SecureSum(Base):
     """Messages that end the step at once."""
     due_at: Mapped[float | None]
     """When the step is looked at though messages are missing; None while nobody has said anything."""
+    key_list: Mapped[bytes | None]
+    """The digests of all holders' keys (secagg.signed.key_list); set when step 1 ends."""
     sharers: Mapped[bytes | None]
     """The set of holders that shared their secrets, as bits; set when step 2 ends."""
     survivors: Mapped[bytes | None]
