@@ -26,6 +26,9 @@ PORTS: Final = ("GRADMARKET_PORT", "GRADMARKET_TLS_PORT", "GRADMARKET_CHAIN_PORT
 INSIDE: Final = "http://requester:8700"
 """The market's address for workers in the project's network: the proxy in front of both API processes."""
 
+CHAIN_INSIDE: Final = "http://chain:8545"
+"""The local chain's node for them: a worker believes a market's own node on its own machine alone."""
+
 
 @dataclass
 class ComposeProject:

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from containers.compose_project import INSIDE, LABEL, LOOK_EVERY_S, ComposeProject
+from containers.compose_project import CHAIN_INSIDE, INSIDE, LABEL, LOOK_EVERY_S, ComposeProject
 from gradmarket.demo.children import DemoFailed
 from gradmarket.demo.spec import CAST, HONEST
 from gradmarket.demo.workers import LEAVE_S, SETTINGS, newest
@@ -81,7 +81,7 @@ def dismiss(worker_containers: list[WorkerContainers]) -> None:
 def _start(compose_project: ComposeProject, index: int, behaviour: str) -> WorkerContainers:
     name, payout = f"{compose_project.name}-worker-{index}", checksum("0x" + secrets.token_hex(20))
     options = ["--market", INSIDE, "--payout", payout]
-    settings = {**SETTINGS, "GRADMARKET_WORKER_MARKET": INSIDE}
+    settings = {**SETTINGS, "GRADMARKET_WORKER_MARKET": INSIDE, "GRADMARKET_WORKER_RPC": CHAIN_INSIDE}
     environment = [f"--env={key}={value}" for key, value in settings.items()]
     command = [
         "run",

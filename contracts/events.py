@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
-from eth_abi.exceptions import DecodingError
 from eth_utils.crypto import keccak
 from hexbytes import HexBytes
 from web3 import Web3
@@ -17,7 +16,7 @@ from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.rpc import node_errors, refusal
+from gradmarket.contracts.rpc import MALFORMED, node_errors, refusal
 from gradmarket.contracts.transaction_types import Receipt
 from gradmarket.market.terms import Address, Hash, Units
 
@@ -41,27 +40,33 @@ def logs(web3: Web3, asked: FilterParams, first: int, last: int) -> Iterator[Log
     return in_spans(lambda at, to: web3.eth.get_logs({**asked, "fromBlock": at, "toBlock": to}), first, last)
 
 
+@node_errors()
 def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
     return [_opened(log) for log in _logged(ledger, "JobOpened", receipt)]
 
 
+@node_errors()
 def reserved(ledger: Ledger, receipt: Receipt) -> list[Reserved]:
     events = _said(ledger, "Reserved", receipt)
     return [Reserved(args["jobId"], args["worker"], args["added"], args["reserved"]) for args in events]
 
 
+@node_errors()
 def deposited(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
     return [Amounted(args["jobId"], args["amount"]) for args in _said(ledger, "Deposited", receipt)]
 
 
+@node_errors()
 def refunded(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
     return [Amounted(args["jobId"], args["amount"]) for args in _said(ledger, "Refunded", receipt)]
 
 
+@node_errors()
 def paid(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
     return [Amounted(args["jobId"], args["amount"], args["worker"]) for args in _said(ledger, "Paid", receipt)]
 
 
+@node_errors()
 def skipped(ledger: Ledger, receipt: Receipt) -> list[Skipped]:
     vouchers = [
         Skipped(args["jobId"], args["worker"], args["index"], refusal("0x" + args["reason"].hex()).name)
@@ -71,17 +76,20 @@ def skipped(ledger: Ledger, receipt: Receipt) -> list[Skipped]:
     return [*vouchers, *(Skipped(args["jobId"], args["worker"], args["index"]) for args in releases)]
 
 
+@node_errors()
 def all_paid(ledger: Ledger, job: int) -> list[Amounted]:
     """Returns every payment of the job so far."""
     logs = _asked(ledger, "Paid", {"jobId": job})
     return [Amounted(job, args["amount"], args["worker"]) for args in logs]
 
 
+@node_errors()
 def all_refunded(ledger: Ledger, job: int, first: int | None = None) -> Units:
     """Returns the sum of the job's refunds so far; `first` is a block before which there was none."""
     return Units(sum(args["amount"] for args in _asked(ledger, "Refunded", {"jobId": job}, first)))
 
 
+@node_errors()
 def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Address]]:
     """Returns jobs and workers with a payment, a release or a change of the stake in these blocks."""
     events = {_event(ledger, name) for name in OF_AN_ACCOUNT}
@@ -91,11 +99,13 @@ def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Ad
     return {(args["jobId"], args["worker"]) for args in records}
 
 
+@node_errors()
 def joined(ledger: Ledger, worker: Address) -> list[int]:
     """Returns every job that the worker ever joined with a stake."""
     return sorted({args["jobId"] for args in _asked(ledger, "Joined", {"worker": worker})})
 
 
+@node_errors()
 def ended(ledger: Ledger, case: Hash) -> Ended | None:
     """Returns how the case ended; None if it has not."""
     for name in ("Slashed", "Acquitted", "Dismissed"):
@@ -104,6 +114,7 @@ def ended(ledger: Ledger, case: Hash) -> Ended | None:
     return None
 
 
+@node_errors()
 def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int | None = None) -> list[Accused]:
     """Returns every accusation of the worker in these blocks (default: since the deployment), the oldest first."""
     logs = _asked(ledger, "Accused", {"worker": worker}, first, last)
@@ -113,6 +124,7 @@ def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int
     ]
 
 
+@node_errors()
 def opened_job(ledger: Ledger, job: int) -> JobOpened:
     """Returns the terms that the job opened with; nobody can change them. Raises ChainError unless it did, once."""
     records = [_opened(log) for log in _logs(ledger, "JobOpened", {"jobId": job})]
@@ -121,6 +133,7 @@ def opened_job(ledger: Ledger, job: int) -> JobOpened:
     return records[0]
 
 
+@node_errors()
 def beacon(ledger: Ledger, opened: JobOpened) -> Hash | None:
     """Returns the hash of the block after the one that opened the job, which nobody knew when its terms were fixed.
 
@@ -129,11 +142,13 @@ def beacon(ledger: Ledger, opened: JobOpened) -> Hash | None:
     return ledger.block_hash(opened.block + 1)
 
 
+@node_errors()
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
     """Returns the newest job that `requester` opened for this specification, or None."""
     return next(iter(all_opened(ledger, requester, spec_digest)), None)
 
 
+@node_errors()
 def all_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> list[JobOpened]:
     """Returns every job that `requester` opened for this specification, the newest first."""
     jobs = [_opened(log) for log in _logs(ledger, "JobOpened", {"requester": requester})]
@@ -146,22 +161,25 @@ def announced(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
     for log in logs(web3, {"topics": [HexBytes(keccak(text=event.signature))]}, first, last):
         try:
             yield _opened(event.process_log(log))
-        except (Web3Exception, DecodingError):
+        except (Web3Exception, *MALFORMED):
             continue  # another contract's event of the same name
 
 
+@node_errors()
 def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:
     """Returns the jobs with a deposit or a refund in these blocks."""
     names = ("Deposited", "Refunded")
     return {args["jobId"] for name in names for args in _asked(ledger, name, {}, first, last)}
 
 
+@node_errors()
 def settled_groups(ledger: Ledger, job: int, batch: int) -> list[PackedGroup]:
     """Returns what a batch credited according to the chain; an empty list if there is no such batch."""
     logs = _asked(ledger, "GradientsAccepted", {"jobId": job, "batch": batch})
     return [PackedGroup(args["worker"], args["price"], _digests(args["digests"])) for args in logs]
 
 
+@node_errors()
 def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
     """Returns the batches of the job with gradients of `worker`."""
     return {args["batch"] for args in _asked(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})}

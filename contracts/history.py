@@ -10,6 +10,7 @@ from web3.types import FilterParams, LogReceipt
 
 from gradmarket.contracts.events import logs
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import node_errors
 from gradmarket.market.rules.bookkeeping import FREE, Cause, EntryKind, LedgerEntry
 from gradmarket.market.terms import Address, Units
 
@@ -25,6 +26,7 @@ KINDS: Final = {
 DIGEST_BYTES: Final = 32
 
 
+@node_errors()
 def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list[LedgerEntry]:
     """Returns every move of units in the blocks from `first` (default: the deployment's) to `last`.
 

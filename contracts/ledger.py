@@ -15,7 +15,7 @@ from web3 import Web3
 from web3.types import BlockIdentifier, TxParams
 
 from gradmarket.contracts.deployment import Deployment, market_at, token_at, verify
-from gradmarket.contracts.errors import ForeignChain
+from gradmarket.contracts.errors import ForeignChain, NodeRefused
 from gradmarket.contracts.permits import Permit
 from gradmarket.contracts.rpc import calls, node_errors
 from gradmarket.market.signing import Domain, word
@@ -95,7 +95,7 @@ class Ledger:
         """Returns the job now or as of block `at`; not every node knows old blocks."""
         with node_errors():
             members = self._market.job(job_id).call(block_identifier=_block(at))._asdict()
-        return JobOnChain(**{name: members[key] for key, name in _JOB_FIELDS.items()})
+            return JobOnChain(**{name: members[key] for key, name in _JOB_FIELDS.items()})
 
     def account(self, job_id: int, worker: Address, at: int | None = None) -> AccountOnChain:
         call: TxParams = {"to": self.deployment.contract, "data": _ACCOUNT + word(job_id) + word(worker)}
@@ -183,17 +183,17 @@ class Ledger:
     def gas_money(self, holder: Address) -> int:
         """Returns the balance for gas, in wei."""
         with node_errors():
-            return self.web3.eth.get_balance(to_checksum_address(holder))
+            return int(self.web3.eth.get_balance(to_checksum_address(holder)))
 
     def nonce(self, sender: Address) -> int:
         """Returns the number of transactions of `sender` in mined blocks."""
         with node_errors():
-            return self.web3.eth.get_transaction_count(to_checksum_address(sender), "latest")
+            return int(self.web3.eth.get_transaction_count(to_checksum_address(sender), "latest"))
 
     def height(self) -> int:
         """Returns the newest block's number, without reading the block."""
         with node_errors():
-            return self.web3.eth.block_number
+            return int(self.web3.eth.block_number)
 
     def block_hash(self, number: int) -> Hash | None:
         """Returns the hash of a block; None where the chain has none of this number yet."""
@@ -202,10 +202,22 @@ class Ledger:
         with node_errors():
             return Hash(bytes(self.web3.eth.get_block(number)["hash"]))
 
+    def next_time(self) -> int:
+        """Returns the time that a transaction sent now would see, in Unix seconds: the next block's.
+
+        The newest block of a quiet chain may be old. Its time is the answer where the node knows no other.
+        """
+        newest = self.block().time
+        try:
+            with node_errors():
+                return max(newest, int(self.web3.eth.get_block("pending")["timestamp"]))
+        except NodeRefused:
+            return newest
+
     def block(self) -> Block:
         with node_errors():
             latest = self.web3.eth.get_block("latest")
-        return Block(latest["number"], latest["timestamp"])
+            return Block(int(latest["number"]), int(latest["timestamp"]))
 
 
 _ACCOUNT: Final = keccak(text="account(uint256,address)")[:4]

@@ -1,5 +1,6 @@
 """Connects to a chain's node, and converts its errors to ours."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -29,6 +30,8 @@ LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 BATCH: Final = 100
 """Calls in one batch, at most: what public nodes allow."""
 OUT_OF_RANGE_TRIES: Final = 10
+MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, DecodingError)
+"""What web3 and we raise over an answer that is not of the protocol's form."""
 
 
 class _Provider(HTTPProvider):
@@ -57,7 +60,8 @@ def connect(url: str, timeout_s: float = 10.0) -> Web3:
 def node_errors() -> Iterator[None]:
     """Converts web3's errors to ChainUnreachable, ContractRefused, ForeignChain or NodeRefused.
 
-    Only TransactionNotFound is left, since it is an answer.
+    Only TransactionNotFound is left, since it is an answer. What web3 raises over an answer that has another form than
+    the protocol's, or what reading it raises, is a NodeRefused too: no node may end what asks it.
     """
     try:
         yield
@@ -73,15 +77,17 @@ def node_errors() -> Iterator[None]:
         raise NodeRefused(_message(error)) from error
     except Web3Exception as error:
         raise ChainUnreachable(str(error)) from error
+    except MALFORMED as error:
+        raise NodeRefused(f"the node's answer makes no sense ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def request(web3: Web3, method: str, *parameters: Any) -> Any:
     """Makes a JSON-RPC call that web3 has no method for; returns the result as JSON."""
     with node_errors():
         answer = web3.provider.make_request(RPCEndpoint(method), list(parameters))
-    if "error" in answer:
-        raise NodeRefused(str(answer["error"]))
-    return answer.get("result")
+        if "error" in answer:
+            raise NodeRefused(str(answer["error"]))
+        return answer.get("result")
 
 
 def calls(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes]:
@@ -94,16 +100,18 @@ def calls(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes
         ]
         with node_errors():
             answers = web3.provider.make_batch_request(requests)  # type: ignore[attr-defined]
-        for answer in answers if isinstance(answers, list) else [answers]:
-            if "error" in answer:
-                raise NodeRefused(str(answer["error"]))
-            results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
+            for answer in answers if isinstance(answers, list) else [answers]:
+                if "error" in answer:
+                    raise NodeRefused(str(answer["error"]))
+                results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
+    if len(results) != len(data):
+        raise NodeRefused(f"the node's answer makes no sense ({len(results)} results of {len(data)} calls)")
     return results
 
 
 def refusal(data: Any, message: str = "") -> ContractRefused:
     """Decodes revert data (0x hex) to an error of the contract or the token; uses `message` if it is none of them."""
-    raw = bytes.fromhex(data[2:]) if isinstance(data, str) and data.startswith("0x") else b""
+    raw = bytes.fromhex(data[2:]) if isinstance(data, str) and re.fullmatch("0x([0-9a-fA-F]{2})*", data) else b""
     known = _custom_errors().get(raw[:4])
     if known is None:
         return ContractRefused(message or "revert", (data,) if raw else ())
@@ -127,5 +135,7 @@ def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
 
 
 def _message(error: Web3RPCError) -> str:
+    """Returns what the node said, whatever form that has."""
     answer = error.rpc_response
-    return str(answer["error"]["message"]) if answer and "error" in answer else str(error)
+    told = answer.get("error") if isinstance(answer, dict) else None
+    return str(told["message"]) if isinstance(told, dict) and "message" in told else str(told or error)

@@ -54,12 +54,14 @@ def staker(ledger: Ledger, worker: Address) -> Staker:
         return Staker(*ledger.market.functions.staker(worker).call())
 
 
+@node_errors()
 def exposure(ledger: Ledger, job: int, worker: Address) -> Exposure:
     with node_errors():
         at_risk, accused, until, cases, quorum = ledger.market.functions.exposure(job, worker).call()
     return Exposure(at_risk, accused, until, cases, Hash(bytes(quorum)))
 
 
+@node_errors()
 def case(ledger: Ledger, case_id: Hash) -> OnChainCase:
     with node_errors():
         job, worker, until, stage, amount, bond = ledger.market.functions.caseOf(case_id).call()

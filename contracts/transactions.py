@@ -75,7 +75,7 @@ def _overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:
 
 def _nonce(web3: Web3, sender: Address, block: Literal["latest", "pending"]) -> int:
     with node_errors():
-        return web3.eth.get_transaction_count(to_checksum_address(sender), block)
+        return int(web3.eth.get_transaction_count(to_checksum_address(sender), block))
 
 
 def mined(outcome: Outcome) -> Receipt:
@@ -162,7 +162,7 @@ def outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
 
 def chain_id(web3: Web3) -> int:
     with node_errors():
-        return web3.eth.chain_id
+        return int(web3.eth.chain_id)
 
 
 def _outcome(web3: Web3, mined: TxReceipt) -> Outcome:

@@ -13,6 +13,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
+from gradmarket.terminal import echo
+
 COMMANDS: Final = {
     "serve": ("gradmarket.requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
     "queue": ("gradmarket.requester.queue", "app", "Run the service's stages in Celery workers, on many machines."),
@@ -110,7 +112,7 @@ app = typer.Typer(
 
 def _say_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"gradmarket {version('gradmarket')}")
+        echo(f"gradmarket {version('gradmarket')}")
         raise typer.Exit
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-import typer
 from pydantic import ValidationError
 from typer import TyperException
 
@@ -21,6 +20,7 @@ from gradmarket.contracts.errors import (
 )
 from gradmarket.market.errors import Conflict, MarketError, NotFound, OutOfMemory, Refused, RunnerFailed
 from gradmarket.market.fields import first_fault
+from gradmarket.terminal import echo
 
 CODE: Final = 2
 """The exit code of a mistake; 1 is a command's own "no"."""
@@ -124,9 +124,9 @@ def tell(error: Exception, command: str, as_json: bool = False, debug: bool = Fa
     """Prints the error on standard error; returns the exit code."""
     mistake = of(error, command)
     if debug:
-        typer.echo("".join(traceback.format_exception(error)), err=True)
+        echo("".join(traceback.format_exception(error)), err=True)
     for line in (json.dumps(mistake.as_json()),) if as_json else mistake.lines():
-        typer.echo(line.encode(errors="replace").decode(), err=True)
+        echo(line.encode(errors="replace").decode(), err=True)
     return mistake.code
 
 

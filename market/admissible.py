@@ -15,6 +15,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink
 from gradmarket.market.job_parts import Deadlines, ReadyModel
 from gradmarket.market.model import arguments
+from gradmarket.market.printable import fault
 from gradmarket.market.step import InnerOptimizer, LocalStep
 
 LEAST_S = 5
@@ -27,6 +28,8 @@ before are not asked again.
 
 def check(spec: JobSpec) -> None:
     """Raises JobRefused, which names the field, for what every service refuses."""
+    if why := fault(spec.name):
+        raise JobRefused("name", why)
     _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
     configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.sizes.most)
     _takes_updates(spec.downlink)

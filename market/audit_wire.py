@@ -6,17 +6,18 @@ from pydantic import Field
 
 from gradmarket.market.fields import HashField
 from gradmarket.market.job_parts import DigestField
+from gradmarket.market.printable import Printable
 from gradmarket.market.rules import loss_change_test, task_windows
 from gradmarket.market.terms import JobId, ReplicaId, TaskId
 from gradmarket.market.wire import OfferFields
-from gradmarket.market.wire_fields import NO_NUL, NumbersFields, Wire
+from gradmarket.market.wire_fields import NumbersFields, Wire
 
 
 class AuditRequest(Wire):
     """An auditor of this determinism class requests a task to run again; `auditor` is a name it chooses itself."""
 
-    auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
-    determinism_class: str = Field(max_length=200, pattern=NO_NUL)
+    auditor: Printable = Field(min_length=1, max_length=100)
+    determinism_class: Printable = Field(max_length=200)
 
 
 class ScoreTask(Wire):
@@ -91,7 +92,7 @@ class AuditAnswer(Wire):
     `score` is present exactly where the work asks for one.
     """
 
-    auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
+    auditor: Printable = Field(min_length=1, max_length=100)
     run: int = Field(ge=0, lt=2**31)
     root: DigestField
     seconds: float = Field(default=0.0, ge=0, le=1e6)
@@ -102,8 +103,8 @@ class AuditAnswer(Wire):
 class SketchAnswer(Wire):
     """The root and sketch of a task that passed its audit, computed in another class under the wave's seed."""
 
-    auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
-    determinism_class: str = Field(max_length=200, pattern=NO_NUL)
+    auditor: Printable = Field(min_length=1, max_length=100)
+    determinism_class: Printable = Field(max_length=200)
     run: int = Field(ge=0, lt=2**31)
     root: DigestField
     sketch: NumbersFields

@@ -13,10 +13,11 @@ from pydantic import Field
 from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
+from gradmarket.market.printable import Printable
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
-from gradmarket.market.wire_fields import NO_NUL, JobField, NumbersFields, ReplicaField, UnitsField, Wire
+from gradmarket.market.wire_fields import JobField, NumbersFields, ReplicaField, UnitsField, Wire
 
 MAX_WAIT_S: Final = 3600.0
 """Longest wait of a poll: a worker that has been idle for long has little to send."""
@@ -127,7 +128,7 @@ class SketchRequest(Wire):
     """The signed sketch of an answer under its wave's seed, and the class it was computed in."""
 
     numbers: NumbersFields
-    determinism_class: str = Field(max_length=200, pattern=NO_NUL)
+    determinism_class: Printable = Field(max_length=200)
     signature: SignatureField
 
     def struct(self, offer: Hash, worker: Address, seed: Hash) -> Sketch:
@@ -182,7 +183,7 @@ class LeaseReturn(Wire):
     replica: ReplicaField
     fence: int
     failed: bool = False
-    reason: str = Field(default="", max_length=500, pattern=NO_NUL)
+    reason: Printable = Field(default="", max_length=500)
     fault: StepFault | None = None
     """What failed, if anything did."""
 
@@ -193,7 +194,7 @@ class PollRequest(Wire):
     `known`: the replica states that the worker knows of.
     """
 
-    determinism_class: str = Field(default="", max_length=200, pattern=NO_NUL)
+    determinism_class: Printable = Field(default="", max_length=200)
     capacity: int = Field(default=0, ge=0, le=64)
     commitments: tuple[CommitmentRequest, ...] = Field(default=(), max_length=256)
     reveals: tuple[Reveal, ...] = Field(default=(), max_length=256)

@@ -22,6 +22,7 @@ from gradmarket.requester.notifier import Notifier
 from gradmarket.requester.queue import STAGES, BrokerNotifier, celery_of
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
+from gradmarket.terminal import echo
 
 COLLECT: Final = (20_000, 20, 100)
 """Rows and answers are mostly freed by counting: with Python's own thresholds collections take 5 % of the CPU."""
@@ -49,7 +50,7 @@ def serve(
             gc.set_threshold(*COLLECT)
             Server(config(app, settings), context.notifier).run([socket])
         if settings.rpc is None:
-            typer.echo(f"Stopped. The local chain goes on: `gradmarket chain down --data {settings.data}` stops it.")
+            echo(f"Stopped. The local chain goes on: `gradmarket chain down --data {settings.data}` stops it.")
 
 
 class Server(uvicorn.Server):
@@ -88,7 +89,7 @@ def _announce(settings: RequesterSettings, url: str, context: Context) -> None:
     """Prints where everything is, and writes the URL to a file for commands on the same machine."""
     write_address(settings.data / "url", url)
     facts = context.chain_facts
-    typer.echo(f"gradmarket serves {url} (docs at {url}/docs)")
-    typer.echo(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
-    typer.echo(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
-    typer.echo(f"  join   gradmarket worker run --market {url}")
+    echo(f"gradmarket serves {url} (docs at {url}/docs)")
+    echo(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
+    echo(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
+    echo(f"  join   gradmarket worker run --market {url}")

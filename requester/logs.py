@@ -12,6 +12,8 @@ from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from gradmarket.market.printable import printable_lines
+
 HIDDEN: Final = "[hidden]"
 _SECRET_NAMES: Final = re.compile(
     r"token|secret|signature|passphrase|password|authorization|cookie|salt|(^|_)key$", re.I
@@ -72,13 +74,16 @@ class Unfailing:
 
 
 def hide(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    """Hides the secrets in a line, by the names of its fields and by the form of their values."""
+    """Hides the secrets in a line, by the names of its fields and by the form of their values.
+
+    A stranger's text controls no terminal that shows the log.
+    """
     return {name: HIDDEN if _SECRET_NAMES.search(name) else _without_secrets(value) for name, value in line.items()}
 
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, str):
-        return _SECRETS.sub(HIDDEN, value)
+        return printable_lines(_SECRETS.sub(HIDDEN, value))
     if isinstance(value, Mapping):
         return hide(None, "", dict(value))
     if isinstance(value, list | tuple):

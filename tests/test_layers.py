@@ -13,13 +13,14 @@ from tests.source_tree import Module, cycles, ours, parse, reachable, within
 MAY_IMPORT: Final = {
     "market": {"market"},
     "client": {"client", "market"},
-    "pages": {"pages"},
+    "pages": {"pages", "market"},
+    "terminal": {"terminal", "market"},
     "contracts": {"contracts", "market"},
     "runner": {"runner", "market"},
     "compute": {"compute", "runner", "market"},
     "migrations": {"migrations", "requester"},
-    "requester": {"requester", "migrations", "pages", "runner", "contracts", "market"},
-    "worker": {"worker", "client", "compute", "pages", "runner", "contracts", "market"},
+    "requester": {"requester", "migrations", "pages", "terminal", "runner", "contracts", "market"},
+    "worker": {"worker", "client", "compute", "pages", "terminal", "runner", "contracts", "market"},
 }
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 

@@ -5,6 +5,8 @@ import sys
 import time
 from typing import Any, TextIO
 
+from gradmarket.market.printable import printable
+
 
 class Journal:
     """Writes log entries; with `as_json` each is `{"event": …, "text": …, …}`.
@@ -48,5 +50,5 @@ class Journal:
         """
         if self._as_json:
             return json.dumps({"event": event, "text": text, **facts})
-        shown, encoding = "".join(letter if letter.isprintable() else "?" for letter in text), self._stream.encoding
+        shown, encoding = printable(text), self._stream.encoding
         return shown.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")

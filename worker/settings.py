@@ -43,7 +43,7 @@ class WorkerSettings(BaseSettings):
     since: int | None = Field(default=None, ge=0)
     """The block from which on announcements are looked for; some 200,000 back where none is given."""
     rpc: HttpUrl | None = None
-    """This worker's own JSON-RPC to the chain; the market's own is believed for a local chain only."""
+    """This worker's own JSON-RPC to the chain; the market's is believed only where both are on this machine."""
     payout: NamedAddress | None = None
     """Where earnings go; the worker's own address where none is given."""
     consents: tuple[Path, ...] = Field(default=(), max_length=16)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gradmarket.market.errors import MarketError
+from gradmarket.market.printable import printable
 
 LONGEST_DETAIL: Final = 500
 
@@ -29,9 +30,10 @@ class ServiceProblem(MarketError):
     """The service refused."""
 
     def __init__(self, status: int, detail: str, fields: tuple[Field, ...] = (), remedy: str = "") -> None:
-        super().__init__(f"{status}: {detail[:LONGEST_DETAIL]}", remedy[:LONGEST_DETAIL])
+        detail = printable(detail[:LONGEST_DETAIL], " ")
+        super().__init__(f"{status}: {detail}", printable(remedy[:LONGEST_DETAIL], " "))
         self.status = status
-        self.detail = detail[:LONGEST_DETAIL]
+        self.detail = detail
         self.fields = fields
 
 

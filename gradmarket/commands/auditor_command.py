@@ -15,6 +15,7 @@ from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.mistakes import tell
+from gradmarket.terminal import echo
 
 PAUSE_S = 0.5
 
@@ -54,7 +55,7 @@ def run(
     machine = Machine(cache or data_folder(data) / "auditor", device, threads, max_memory, max_disk)
     name = f"{socket.gethostname()} {device}"
     with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
-        typer.echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
+        echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
         watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
 
 
@@ -68,7 +69,7 @@ class Teller:
         error = str(done) if isinstance(done, MarketError) else ""
         if isinstance(done, MarketError) and error != self._error:
             tell(done, "gradmarket auditor run", self._as_json)
-            typer.echo("It is tried again until it works; Ctrl-C ends this.", err=True)
+            echo("It is tried again until it works; Ctrl-C ends this.", err=True)
         elif isinstance(done, Done):
             _say(done, self._as_json)
         self._error = error
@@ -81,4 +82,4 @@ def _say(done: Done, as_json: bool) -> None:
         otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
         again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""
         purpose = ", to calibrate with" if done.calibrates else ""
-        typer.echo(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")
+        echo(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")

@@ -11,6 +11,7 @@ from gradmarket.endpoint import data_folder
 from gradmarket.requester.backup import BackupEntry, lacks
 from gradmarket.requester.backup import backup as copy
 from gradmarket.requester.backup import restore as bring_back
+from gradmarket.terminal import echo
 
 
 def backup(
@@ -30,7 +31,7 @@ def restore(
     """Check a backup, and copy it into a new data folder."""
     folder = data_folder(data)
     if missing := lacks(kept):
-        typer.echo(missing, err=True)
+        echo(missing, err=True)
     _say(bring_back(kept, folder), as_json, f"restored; go on with: gradmarket serve --data {folder}")
 
 
@@ -38,6 +39,6 @@ def _say(kept: BackupEntry, as_json: bool, then: str) -> None:
     if as_json:
         say_json(asdict(kept))
         return
-    typer.echo(f"{kept.blobs} blobs ({kept.blob_bytes} bytes), {kept.keys} keys, {kept.database_bytes} bytes of rows")
-    typer.echo("the local chain too" if kept.chain else "no chain: its node keeps it")
-    typer.echo(then)
+    echo(f"{kept.blobs} blobs ({kept.blob_bytes} bytes), {kept.keys} keys, {kept.database_bytes} bytes of rows")
+    echo("the local chain too" if kept.chain else "no chain: its node keeps it")
+    echo(then)

@@ -2,13 +2,14 @@
 
 from typing import Final
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.views.calibration_views import PairView
+from gradmarket.terminal import ShownConsole
 
 WHY_NOT: Final = "Only a job whose verifier is tolerance has thresholds; this one's is {verifier}."
 NONE_YET: Final = "No task was computed in two classes yet: run gradmarket auditor on a machine of each."
@@ -23,13 +24,13 @@ def calibration(
     if as_json:
         say_json(report)
         return
-    console = Console()
+    console = ShownConsole()
     if report.family is None:
         console.print(WHY_NOT.format(verifier=report.verifier), soft_wrap=True)
     elif not report.pairs:
         console.print(NONE_YET, soft_wrap=True)
     for pair in report.pairs:
-        console.print(_said(pair), soft_wrap=True, highlight=False)
+        console.print(_said(pair), soft_wrap=True, markup=False, highlight=False)
         console.print(_table(pair))
 
 
@@ -45,5 +46,5 @@ def _said(pair: PairView) -> str:
 def _table(pair: PairView) -> Table:
     table = Table(Column("tensor", no_wrap=True), *(Column(name, justify="right") for name in ("largest", "threshold")))
     for tensor in pair.tensors:
-        table.add_row(tensor.name, f"{tensor.largest:.2e}", f"{tensor.threshold:.2e}")
+        table.add_row(escape(tensor.name), f"{tensor.largest:.2e}", f"{tensor.threshold:.2e}")
     return table

@@ -15,6 +15,7 @@ from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.terminal import echo
 
 KEY = "GRADMARKET_SENDER_KEY"
 RpcOption = Annotated[str, typer.Option("--rpc", help="The chain's JSON-RPC.")]
@@ -84,4 +85,4 @@ def _say(facts: dict[str, object], as_json: bool) -> None:
         say_json(facts)
         return
     for name, value in facts.items():
-        typer.echo(f"{name:>10}  {value}")
+        echo(f"{name:>10}  {value}")

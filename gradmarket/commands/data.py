@@ -15,6 +15,7 @@ from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import MANIFEST, Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.terminal import echo
 
 FORMATS: Final = ", ".join(formats.names())
 
@@ -55,7 +56,7 @@ def packing(
         "rows": sum(partition.rows for partition in partitions),
         "bytes": sum(partition.bytes for partition in partitions),
     }
-    say_json(facts) if as_json else typer.echo(
+    say_json(facts) if as_json else echo(
         f"{output}  {facts['partitions']} partitions, {facts['rows']} rows, {facts['bytes']} bytes\n{packed.digest}"
     )
 
@@ -102,7 +103,7 @@ def upload(
                 hold = partition.name in kept
                 (client.upload_unserved if hold else client.upload)(_checked(path, partition.digest))
         digest = client.upload(body)
-    say_json({"manifest": digest}) if as_json else typer.echo(digest)
+    say_json({"manifest": digest}) if as_json else echo(digest)
 
 
 def _manifest(path: Path) -> tuple[bytes, Manifest]:

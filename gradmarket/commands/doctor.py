@@ -17,6 +17,7 @@ from gradmarket.contracts.toolchain import ToolMissing, find
 from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find as find_place
 from gradmarket.market.errors import MarketError
+from gradmarket.terminal import echo
 
 PYTHON: Final = (3, 11)
 PORT: Final = 8700
@@ -33,7 +34,7 @@ def doctor(
         say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
     else:
         for finding in findings:
-            typer.echo(_line(finding))
+            echo(_line(finding))
     raise typer.Exit(1 if any(finding.fix for finding in findings) else 0)
 
 

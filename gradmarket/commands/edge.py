@@ -1,6 +1,5 @@
 """Shared by the commands: common options, and how answers are printed."""
 
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,6 +9,7 @@ from pydantic import BaseModel
 
 from gradmarket.endpoint import find
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.terminal import echo_json
 
 COMPLETED: Final = 200
 """Jobs that a completion looks through."""
@@ -54,7 +54,7 @@ def writable(path: Path) -> Path:
 
 def say_json(value: Any) -> None:
     """Prints JSON; an answer of the service as the service writes it."""
-    typer.echo(json.dumps(value, ensure_ascii=False, default=_fields))
+    echo_json(value, default=_fields)
 
 
 def _fields(value: BaseModel) -> Any:

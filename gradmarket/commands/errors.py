@@ -3,10 +3,9 @@
 from dataclasses import asdict
 from typing import Final
 
-import typer
-
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.requester.api.problem_kinds import ProblemKind, listed
+from gradmarket.terminal import echo
 
 HEAD: Final = """# Errors
 
@@ -23,7 +22,7 @@ field at fault. A poll's answer names refusals of single messages by the same wo
 
 def errors(as_json: JsonOption = False) -> None:
     """Every kind of problem that the API answers with: its status, its meaning and what to do."""
-    say_json([asdict(kind) for kind in listed()]) if as_json else typer.echo(page(), nl=False)
+    say_json([asdict(kind) for kind in listed()]) if as_json else echo(page(), nl=False)
 
 
 def page() -> str:

@@ -20,10 +20,12 @@ from gradmarket.endpoint import find
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.printable import printable
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
+from gradmarket.terminal import ShownConsole, echo
 
 INTERRUPTED: Final = 130
 """The exit code of shells for what Ctrl-C ended."""
@@ -50,11 +52,11 @@ def submit(
     """Post a job, after saying what it will cost at most and who will see what; prints its id."""
     posted, spec = read_job(file, lambda: find(market, token, data).market())
     with find(market, token, data).market() as client:
-        typer.echo(_warning(spec, TokenUnit.of(client.chain())), err=True)
+        echo(_warning(spec, TokenUnit.of(client.chain())), err=True)
         if not yes and not _agreed(file):
             raise typer.Exit(1)
         job = client.submit(posted)
-    say_json(job) if as_json else typer.echo(job.id)
+    say_json(job) if as_json else echo(job.id)
 
 
 def _warning(spec: JobSpec, token: TokenUnit) -> str:
@@ -116,7 +118,7 @@ def listed(
             say_json(jobs)
             return
         token = TokenUnit.of(client.chain())
-    _show(jobs, token, Console())
+    _show(jobs, token, ShownConsole())
 
 
 def _show(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> None:
@@ -150,19 +152,19 @@ def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None
     """Follow a job until it ends; with --json one object a change. Ends with 0 if the job finished."""
     with find(market, None, data).market() as client:
         token = TokenUnit.of(client.chain())
-        shown = nullcontext(say_json) if as_json else progress.display(Console(), token)
+        shown = nullcontext(say_json) if as_json else progress.display(ShownConsole(), token)
         with shown as show:
             try:
                 ended = follow(client, job, show, _away)
             except KeyboardInterrupt:
-                typer.echo(f"The job goes on without you: `gradmarket job watch {job}` shows it again.", err=True)
+                echo(f"The job goes on without you: `gradmarket job watch {job}` shows it again.", err=True)
                 raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(0 if ended.state is JobState.FINISHED else 1)
 
 
 def _away(_job: JobView, error: MarketError, tries: int) -> None:
     if tries == 1:
-        typer.echo(sentence(error), err=True)
+        echo(sentence(error), err=True)
 
 
 @app.command()
@@ -188,8 +190,8 @@ def fund(
             return
         _print(changed, unit)
     for number, call in enumerate(changed.to_sign, 1):
-        typer.echo(f"\nsign {number}: {call.purpose}, from {call.owner} on chain {call.chain_id}")
-        typer.echo(f"  to    {call.to}\n  data  {call.data}")
+        echo(f"\nsign {number}: {call.purpose}, from {call.owner} on chain {call.chain_id}")
+        echo(f"  to    {call.to}\n  data  {call.data}")
 
 
 app.command("ledger")(ledger.ledger)
@@ -233,7 +235,7 @@ def download(
     with find(market, token, data).market() as client:
         digest = client.download(job, path, after_round)
     told_json = {"path": str(path), "digest": digest}
-    say_json(told_json) if as_json else typer.echo(f"{path}  {digest}")
+    say_json(told_json) if as_json else echo(f"{path}  {digest}")
 
 
 def _print(job: JobView, token: TokenUnit) -> None:
@@ -245,4 +247,4 @@ def _print(job: JobView, token: TokenUnit) -> None:
     lines += [("parameters", job.parameters or ""), ("on-chain job", str(job.chain_job or "")), ("note", job.notice)]
     for name, value in lines:
         if value:
-            typer.echo(f"{name:>12}  {value}")
+            echo(f"{name:>12}  {printable(value)}")

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from gradmarket.market import plugins
 from gradmarket.market.job import JobSpec
 from gradmarket.requester.api.field_docs import describe, docstrings
+from gradmarket.terminal import echo
 
 Json = dict[str, Any]
 HEAD: Final = """# The job file
@@ -41,7 +42,7 @@ def reference(
     schema: Annotated[bool, typer.Option("--schema", help="The JSON schema for editors instead.")] = False,
 ) -> None:
     """Every field of a job's file, with its default and what it means, and the arguments of every plug-in."""
-    typer.echo(json.dumps(editors_schema(), indent=1) + "\n" if schema else page(), nl=False)
+    echo(json.dumps(editors_schema(), indent=1) + "\n" if schema else page(), nl=False)
 
 
 def editors_schema() -> Json:

@@ -5,7 +5,6 @@ import sys
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
 from gradmarket.commands import printed
@@ -14,6 +13,7 @@ from gradmarket.endpoint import find
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
+from gradmarket.terminal import ShownConsole
 
 FIELDS: Final = ("kind", "debit", "credit", "amount", "worker", "task", "replica", "batch", "tx", "block")
 
@@ -58,7 +58,7 @@ def _print(report: LedgerView, books: BooksView, token: TokenUnit) -> None:
     accounts = Table(Column("account", no_wrap=True), Column("debits less credits", justify="right"))
     for name, balance in books.accounts.items():
         accounts.add_row(name, token.text(balance))
-    console = Console()
+    console = ShownConsole()
     printed.show(moves, console)
     printed.show(accounts, console)
     console.print(_verdict(report, books), soft_wrap=True)

@@ -12,6 +12,7 @@ from gradmarket.market.fields import settings_from
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
+from gradmarket.terminal import echo
 
 PAUSE_S: Final = 0.5
 
@@ -27,7 +28,7 @@ def migrate(
     if as_json:
         say_json({"migrated": True})
     else:
-        typer.echo("The database is up to date.")
+        echo("The database is up to date.")
 
 
 def _upgrade(url: str, wait_s: float) -> None:

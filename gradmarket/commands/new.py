@@ -10,6 +10,7 @@ import typer
 
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.market.errors import Refused
+from gradmarket.terminal import echo
 
 STARTERS: Final = "gradmarket.starters"
 SCRIPT, JOB = "train.py", "job.json"
@@ -67,7 +68,7 @@ def new(
     if as_json:
         say_json({"script": str(folder / SCRIPT), "job": str(folder / JOB), "workers": job["replication"]["replicas"]})
         return
-    typer.echo(_next(folder, 0 if private else job["replication"]["replicas"]))
+    echo(_next(folder, 0 if private else job["replication"]["replicas"]))
 
 
 def _next(folder: Path, workers: int) -> str:

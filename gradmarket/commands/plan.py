@@ -21,6 +21,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules import row_spending
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.terminal import echo
 from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
 
@@ -99,7 +100,7 @@ def _print(spec: JobSpec, takes: list[tuple[str, str]], token: TokenUnit | None)
     for name in ("price", "at most"):
         costs[name] = token.text(costs[name]) if token else f"{costs[name]} of the token's smallest unit"
     for name, value in [*costs.items(), *takes]:
-        typer.echo(f"{name:>14}  {value}")
+        echo(f"{name:>14}  {value}")
 
 
 def _forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
@@ -169,7 +170,7 @@ def _show(expected: Forecast, assumed: Assumed) -> None:
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}")
     printed.show(table)
     for line in (*_window_words(expected), *_words(expected, assumed)):
-        typer.echo(line)
+        echo(line)
 
 
 def _window_words(expected: Forecast) -> list[str]:

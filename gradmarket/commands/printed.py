@@ -4,9 +4,11 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from gradmarket.terminal import ShownConsole
+
 
 def show(table: Table, console: Console | None = None) -> None:
-    console = console or Console()
+    console = console or ShownConsole()
     if not console.is_terminal:
         wide = console.options.update(max_width=100_000)
         console.width = max(console.width, Measurement.get(console, wide, table).maximum)

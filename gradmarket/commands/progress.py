@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -41,7 +42,7 @@ class Lines:
             self._say(why)
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def facts(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
@@ -72,7 +73,7 @@ def _figure(value: float | None) -> str:
 def _panel(job: JobView, token: TokenUnit) -> Panel:
     grid = Table.grid(padding=(0, 2))
     for name, value in facts(job, token):
-        grid.add_row(f"[dim]{name}[/dim]", value)
+        grid.add_row(f"[dim]{name}[/dim]", escape(value))
     grid.add_row("[dim]deposited[/dim]", token.text(job.costs.deposited))
-    grid.add_row("[dim]state[/dim]", f"{job.state}  {job.reason}".rstrip())
-    return Panel(grid, title=f"{job.name}  {job.id}", expand=False)
+    grid.add_row("[dim]state[/dim]", escape(f"{job.state}  {job.reason}".rstrip()))
+    return Panel(grid, title=escape(f"{job.name}  {job.id}"), expand=False)

@@ -1,6 +1,5 @@
 """`gradmarket job propose`: how many inner steps a task should take and how its answer is sent, and why."""
 
-import json
 from math import ceil
 from typing import Annotated, Any, Final
 
@@ -20,6 +19,7 @@ from gradmarket.market.model.task_cost import cost
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, momentum, proposed
 from gradmarket.market.step import GradientStep, LocalStep
+from gradmarket.terminal import echo, echo_json
 
 OUTER_RATE: Final = 0.7
 """DiLoCo's (Douillard et al. 2023)."""
@@ -57,8 +57,8 @@ def propose(
     job = changed(posted, spec, choice)
     checked(JobSpec, job, "the proposed job")
     for reason in reasons(spec, job, choice, size, link):
-        typer.echo(reason, err=True)
-    typer.echo(json.dumps(job, indent=2, ensure_ascii=False))
+        echo(reason, err=True)
+    echo_json(job, indent=2)
 
 
 def _downlink(name: str) -> str:

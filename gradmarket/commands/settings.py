@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import typer
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.requester.settings import RequesterSettings as ServiceSettings
+from gradmarket.terminal import echo
 from gradmarket.worker.settings import WorkerSettings
 
 KINDS: Final[dict[str, type[BaseSettings]]] = {"The service": ServiceSettings, "A worker": WorkerSettings}
@@ -29,7 +29,7 @@ def settings(as_json: JsonOption = False) -> None:
     if as_json:
         say_json({title: list(rows(kind)) for title, kind in KINDS.items()})
         return
-    typer.echo(page(), nl=False)
+    echo(page(), nl=False)
 
 
 def page() -> str:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from gradmarket.commands.edge import JsonOption, say_json, writable
@@ -15,6 +14,7 @@ from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.strategies import STRATEGIES
+from gradmarket.terminal import ShownConsole, echo
 
 MixOption = Annotated[
     list[str] | None,
@@ -73,8 +73,8 @@ def _show(outcome: PlayOutcome) -> None:
         counts = (tally.workers, tally.replicas, tally.paid, tally.lies, tally.lies_accepted, tally.lies_caught)
         money = (f"{tally.stake_lost:,.0f}", f"{tally.gain:,.0f}")
         table.add_row(kind, *(f"{count:,}" for count in counts), f"{tally.quorums_held:,}", *money)
-    Console().print(table)
+    ShownConsole().print(table)
     share = outcome.never_caught / outcome.lies if outcome.lies else 0.0
-    typer.echo(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
-    typer.echo(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
-    typer.echo(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")
+    echo(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
+    echo(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
+    echo(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")

@@ -4,13 +4,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import say_json
 from gradmarket.json_input import checked
 from gradmarket.simulation.skew import POLICIES, SkewPlay, SkewScenario
 from gradmarket.simulation.skew_picture import svg
+from gradmarket.terminal import ShownConsole
 
 
 def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> None:
@@ -28,4 +28,4 @@ def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> 
         losses = sum(one.losses[-slow:]) / slow, sum(one.losses[:-slow]) / len(one.losses[:-slow])
         share = f"{one.worst_share(slow):.3f}"
         table.add_row(POLICIES[one.policy], f"{one.seconds:.0f}", str(one.rounds), share, *(f"{x:.4f}" for x in losses))
-    Console().print(table)
+    ShownConsole().print(table)

@@ -12,6 +12,7 @@ from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Role
 from gradmarket.market.views.token_views import TOKEN_NAME
+from gradmarket.terminal import echo
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end them. Needs a token of the role admin.")
 
@@ -40,8 +41,8 @@ def create(
     if as_json:
         say_json(info)
         return
-    typer.echo(f"{info.role} token {info.name}, {_ends(info.expires_at)}; it is shown this once:", err=True)
-    typer.echo(info.token)
+    echo(f"{info.role} token {info.name}, {_ends(info.expires_at)}; it is shown this once:", err=True)
+    echo(info.token)
 
 
 @app.command("list")
@@ -74,7 +75,7 @@ def revoke(
     if as_json:
         say_json({"revoked": name})
     else:
-        typer.echo(f"The token {name} has ended.")
+        echo(f"The token {name} has ended.")
 
 
 def seconds(text: str) -> int | None:

@@ -9,6 +9,7 @@ from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, Market
 from gradmarket.endpoint import find
 from gradmarket.market.rules.task_proof import VerdictCase, faults
 from gradmarket.market.signing import named
+from gradmarket.terminal import echo
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -36,8 +37,8 @@ def check_command(
         say_json({"task": task, "proven": not problems, "faults": problems})
     else:
         for fault in problems:
-            typer.echo(fault)
-        typer.echo(_sum(case, problems))
+            echo(fault)
+        echo(_sum(case, problems))
     raise typer.Exit(1 if problems else 0)
 
 

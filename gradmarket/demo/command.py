@@ -7,11 +7,11 @@ from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from gradmarket.commands.edge import JsonOption, say_json, writable
 from gradmarket.demo.children import STOPS
 from gradmarket.demo.demo_run import play
+from gradmarket.terminal import ShownConsole
 
 
 def demo(
@@ -24,7 +24,7 @@ def demo(
         signal.signal(number, interrupt)
     if report is not None:
         writable(report)
-    done = play(Console(stderr=as_json), keep)
+    done = play(ShownConsole(stderr=as_json), keep)
     if report is not None:
         report.write_text(json.dumps(done, indent=2) + "\n")
     if as_json:

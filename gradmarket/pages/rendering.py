@@ -8,6 +8,8 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 
+from gradmarket.market.printable import printable_lines
+
 HERE: Final = Path(__file__).parent
 ASSETS: Final = HERE / "assets"
 
@@ -27,6 +29,11 @@ def policy(connect: str = "") -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
+def _shown(value: object) -> object:
+    """Returns what a template shows of a value: of a stranger's text, no character that turns what stands beside it."""
+    return printable_lines(value) if type(value) is str else value
+
+
 class Templates:
     """The templates of one folder, which may extend `frame.html`."""
 
@@ -34,6 +41,7 @@ class Templates:
         self._environment = Environment(
             loader=FileSystemLoader([folder, HERE / "templates"]),
             autoescape=True,
+            finalize=_shown,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,

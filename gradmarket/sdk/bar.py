@@ -19,8 +19,8 @@ def bar(console: Console, token: TokenUnit) -> Iterator[Show]:
         with progress.display(console, token) as show:
             yield show
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[told]}"), console=console) as shown:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[told]}", markup=False), console=console) as shown:
         task = shown.add_task("", total=None, told="")
 
         def show_bar(job: JobView) -> None:

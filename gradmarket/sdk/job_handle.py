@@ -15,11 +15,13 @@ from gradmarket.commands.following import follow, recording, sentence
 from gradmarket.market.errors import MarketError
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.printable import printable
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView, RoundView
 from gradmarket.sdk.bar import bar
 from gradmarket.sdk.curve import Curve, curve
 from gradmarket.sdk.model import load
+from gradmarket.terminal import ShownConsole
 
 
 class JobEnded(MarketError):
@@ -76,17 +78,17 @@ class TrainingJob:
         Each of `callbacks` (see gradmarket.callbacks) is told of every round. Where the service is away for a while, it
         is tried again; an interrupt (Ctrl-C) ends the watching, not the job.
         """
-        console = console or Console()
+        console = console or ShownConsole()
         token = TokenUnit.of(self._client.chain())
 
         def away(_job: JobView, error: MarketError, tries: int) -> None:
             if tries == 1:
-                console.print(sentence(error), highlight=False)
+                console.print(sentence(error), markup=False, highlight=False)
 
         with bar(console, token) as show, recording(self._client, self.id, callbacks) as told:
             ended = follow(self._client, self.id, show, away, told)
         if ended.state is not JobState.FINISHED:
-            raise JobEnded(f"{ended.state}: {ended.reason}")
+            raise JobEnded(printable(f"{ended.state}: {ended.reason}", " "))
         return ended
 
     def load_into(self, module: nn.Module, after_round: int | None = None) -> None:

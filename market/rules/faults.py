@@ -17,11 +17,11 @@ from typing import Final
 from pydantic import Field
 
 from gradmarket.market.fields import Part
+from gradmarket.market.printable import Printable, printable
 from gradmarket.market.rules.assignment import Party, together
 
 LEAST: Final = 2
 MANY: Final = 8
-_PRINTED: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
 
 
 class FaultKind(StrEnum):
@@ -42,13 +42,13 @@ class StepFault(Part):
     """What kept a worker from computing. Texts are empty and `row` is null where unknown."""
 
     kind: FaultKind
-    node: str = Field(default="", max_length=120, pattern=_PRINTED)
+    node: Printable = Field(default="", max_length=120)
     """The failed step of the document: its number and its operator."""
-    partition: str = Field(default="", max_length=200, pattern=_PRINTED)
-    input: str = Field(default="", max_length=100, pattern=_PRINTED)
+    partition: Printable = Field(default="", max_length=200)
+    input: Printable = Field(default="", max_length=100)
     row: int | None = Field(default=None, ge=0, lt=2**40)
     """Row within the partition."""
-    message: str = Field(default="", max_length=300, pattern=_PRINTED)
+    message: Printable = Field(default="", max_length=300)
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class StepFault(Part):
 
 def printed(text: str, most: int) -> str:
     """Returns the text as one printable line of at most `most` characters, without control or direction characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:most].strip()
+    return printable(text, " ")[:most].strip()
 
 
 @dataclass(frozen=True, slots=True)

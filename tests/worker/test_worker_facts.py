@@ -11,7 +11,7 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.money.chain_view import LONGEST_WINDOW_S, check_facts, join
+from gradmarket.worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, join
 from gradmarket.worker.problems import Untrusted
 from tests.onchain import DEPLOYER
 from tests.worker.fake_market import FakeMarket, other
@@ -49,6 +49,34 @@ def test_decimals_unlike_the_token_s_are_found(fake_market: FakeMarket, anvil: L
     fake_market.decimals = 6
     with pytest.raises(Untrusted, match="6 decimals, and the chain 18"):
         join(anvil.url, fake_market.facts(anvil.url))
+
+
+@pytest.mark.parametrize(
+    ("market", "rpc", "chain"),
+    [
+        ("https://market.example", "http://127.0.0.1:8545", 31337),
+        ("http://127.0.0.1:8700", "http://10.0.0.5:8545", 31337),
+        ("http://127.0.0.1:8700", "http://node.example", 1337),
+        ("http://127.0.0.1:8700", "http://127.0.0.1.example", 31337),
+        ("http://127.0.0.1:8700", "http://127.0.0.1@node.example", 31337),
+        ("http://127.0.0.1:8700", "not an address", 31337),
+        ("http://127.0.0.1:8700", "http://127.0.0.1:8545", 1),
+        (None, "http://169.254.169.254", 31337),
+    ],
+)
+def test_a_market_s_node_is_not_believed_unless_both_are_on_this_machine(
+    fake_market: FakeMarket, market: str | None, rpc: str, chain: int
+) -> None:
+    facts = other(fake_market.facts(rpc), chain_id=chain)
+    with pytest.raises(Untrusted, match="--rpc"):
+        choose_rpc(None, facts, market)
+    assert choose_rpc("http://my.node", facts, market) == "http://my.node"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "[::1]", "localhost"])
+def test_on_this_machine_a_local_chain_s_node_is_the_market_s(fake_market: FakeMarket, host: str) -> None:
+    rpc = f"http://{host}:8545"
+    assert choose_rpc(None, fake_market.facts(rpc), f"http://{host}:8700") == rpc
 
 
 def hostile(anvil: LocalChain, fake_market: FakeMarket, least: int, symbol: str, decimals: int) -> ChainFacts:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire import CommitmentRequest, PollRequest, hash_of
@@ -319,6 +321,59 @@ def test_an_announcement_that_had_no_place_yet_is_followed_when_there_is_one(
     lines = working(lambda said: accepted(said) == 3, discover=True, since=false.block)
     assert accepted(lines) == 3
     assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [true.fake_market.job.id]
+
+
+class Node(BaseHTTPRequestHandler):
+    """Hands requests on to the chain's node, until it answers nonsense."""
+
+    behind, mad = "", False
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b'{"jsonrpc": "2.0", "id": 1, "result": {"number": "soon"}}'
+        if not Node.mad:
+            answer = httpx.post(Node.behind, content=asked, headers={"Content-Type": "application/json"}).content
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_a_node_that_answers_nonsense_stops_its_own_market_alone(
+    street: Street, anvil: LocalChain, tmp_path: Path, shared_child: None
+) -> None:
+    Node.behind, Node.mad = anvil.url, False
+    node = ThreadingHTTPServer(("127.0.0.1", 0), Node)
+    threading.Thread(target=node.serve_forever, args=(0.01,), daemon=True).start()
+    good = street.opens(5, "aaaaaaaaaaaaaaaa")
+    street.rpc = f"http://127.0.0.1:{node.server_port}"
+    bad = street.opens(9, "bbbbbbbbbbbbbbbb")
+    offer, said, signals = bad.fake_market.offer, StringIO(), Signals()
+
+    def offers(number: int) -> tuple[Offer, PrivateKey]:
+        Node.mad = True
+        return offer(number)
+
+    bad.fake_market.offer = offers  # type: ignore[method-assign]
+    paid = good.fake_market.uploaded
+
+    def uploaded(row: Row) -> None:
+        paid(row)
+        if good.fake_market.earned == 15:
+            signals.leave()
+
+    good.fake_market.uploaded = uploaded  # type: ignore[method-assign]
+    settings = WorkerSettings(
+        market=bad.server.url, markets=(good.server.url,), data=tmp_path, wait_s=0.3, leave_s=5, max_memory=2**31
+    )  # type: ignore[arg-type]
+    done = session.run(settings, None, Journal(True, said), signals)
+    node.shutdown()
+    node.server_close()
+    assert (done.finished, Node.mad, street.ledger.balance(address_of(street.worker))) == (True, True, 15)
+    assert "makes no sense" in said.getvalue()
 
 
 def test_a_discovered_market_without_paid_work_makes_room_for_another(

@@ -83,7 +83,7 @@ def examine_command(
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     settings = unlocked(settings)
     key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-    ledger = ledger_of(settings.node, listed.facts)
+    ledger = ledger_of(settings.node, listed.facts, str(settings.market))
     confirmed(ledger, key.address, listed)
     result = examine(settings, key, ledger, JobId(job), listed, case)
     word = "GUILTY" if result.guilty else "Not guilty"
@@ -107,7 +107,7 @@ def rule(
     """As a validator of the job: sign a ruling, and send it once as many agree as the job asks for."""
     settings = unlocked(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
     key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-    ledger = ledger_of(settings.node, listed.facts)
+    ledger = ledger_of(settings.node, listed.facts, str(settings.market))
     confirmed(ledger, key.address, listed)
     _rule(ledger, key, listed, case, guilty, ruling or [], as_json)
 

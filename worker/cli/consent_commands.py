@@ -17,6 +17,7 @@ from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import check, named
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.terminal import echo
 from gradmarket.worker import wallet
 from gradmarket.worker.cli.options import DataOption, PassphraseOption, settings_of, unlocked
 from gradmarket.worker.money import consents
@@ -54,7 +55,7 @@ def give(
         facts = service.facts()
         signed = _signature(settings, facts, consent, payout, signature)
         if signed is not None:
-            typer.echo(consents.made(facts, consent, signed).model_dump_json())
+            echo(consents.made(facts, consent, signed).model_dump_json())
 
 
 @app.command()
@@ -80,7 +81,7 @@ def withdraw(
             check(facts.domain, message, signed, message.payout)
             service.identify(Credentials(own, own.address, facts.chain_id))
             after = consents.withdraw(service, message, signed)
-            typer.echo(f"The operator of {after.worker} is {after.operator} now.")
+            echo(f"The operator of {after.worker} is {after.operator} now.")
 
 
 @contextmanager
@@ -110,9 +111,9 @@ def _signature(
     if payout is None:
         return consents.signed(facts, message, _own(settings).key)
     if signature is None:
-        typer.echo(json.dumps(consents.typed(facts, message)))
+        echo(json.dumps(consents.typed(facts, message)))
         remedy = f"sign this with the key of {message.payout} (eth_signTypedData_v4), then say the same again with"
-        typer.echo(f"{remedy} --nonce {message.nonce} --signature 0x…", err=True)
+        echo(f"{remedy} --nonce {message.nonce} --signature 0x…", err=True)
         return None
     try:
         return bytes.fromhex(signature.removeprefix("0x"))

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from gradmarket.terminal import ShownConsole, echo
 from gradmarket.worker.cli.options import DataOption, RpcOption, settings_of
 from gradmarket.worker.owner.elsewhere import Outlook
 from gradmarket.worker.owner.own_facts import OwnFolder
@@ -35,13 +36,13 @@ def top(
     places = {"market": market[0] if market else None, "markets": (market or [])[1:] or None}
     settings = settings_of(**places, rpc=rpc, data=data)
     outlook = Outlook(settings, OwnFolder(Path(settings.data)))
-    console = Console()
+    console = ShownConsole()
     if as_json or not console.is_terminal:
         own, elsewhere = outlook.own.look(time.time()), outlook.look()
         if as_json:
-            typer.echo(json.dumps({**asdict(own), **asdict(elsewhere)}))
+            echo(json.dumps({**asdict(own), **asdict(elsewhere)}))
         else:
-            Console(width=max(WIDE, console.width), soft_wrap=True).print(drawn(own, elsewhere))
+            ShownConsole(width=max(WIDE, console.width), soft_wrap=True).print(drawn(own, elsewhere))
         return
     _follow(console, outlook)
 

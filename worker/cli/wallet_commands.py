@@ -12,6 +12,7 @@ from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
+from gradmarket.terminal import echo
 from gradmarket.worker import wallet
 from gradmarket.worker.cli import case_commands, consent_commands
 from gradmarket.worker.cli.options import (
@@ -73,7 +74,7 @@ def backup(
 ) -> None:
     """Copy the key's file; until then every start reminds of it. The way back: copy it into the folder."""
     copy = wallet.back_up(settings_of(data=data).data, to)
-    typer.echo(json.dumps({"backup": str(copy)}) if as_json else f"The key is in {copy} too. Let nobody else read it.")
+    echo(json.dumps({"backup": str(copy)}) if as_json else f"The key is in {copy} too. Let nobody else read it.")
 
 
 @app.command()
@@ -86,7 +87,7 @@ def show(
     """The address, how to back its key up, and for every job what was earned, vouchered, settled and redeemed."""
     settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     key = wallet.load(settings.data, settings.secret)
-    warn = partial(typer.echo, err=True)
+    warn = partial(echo, err=True)
     jobs, risks = list(standings(settings, key.address)), list(staked(settings, key.address, warn))
     accused = list(accusations(settings, key.address, warn))
     if as_json:
@@ -95,15 +96,15 @@ def show(
         counts = {"accepted": sums.accepted, "rejected": sums.rejected}
         lists = {"jobs": [asdict(job) for job, _ in jobs], "stakes": [asdict(risk) for risk in risks]}
         lists["accusations"] = [asdict(case) for case in accused]
-        typer.echo(json.dumps({**_facts(key), **money, **counts, **lists}))
+        echo(json.dumps({**_facts(key), **money, **counts, **lists}))
         return
-    typer.echo(key.whereabouts())
+    echo(key.whereabouts())
     for job, token in jobs:
-        typer.echo(job.text(token))
+        echo(job.text(token))
     for risk in risks:
-        typer.echo(risk.text())
+        echo(risk.text())
     for case in accused:
-        typer.echo(case.text())
+        echo(case.text())
 
 
 @app.command()
@@ -124,7 +125,7 @@ def stake(
     settings = unlocked(settings)
     key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
     money = TokenUnit.of(listed.facts)
-    put, ledger = money.parse(amount), ledger_of(settings.node, listed.facts)
+    put, ledger = money.parse(amount), ledger_of(settings.node, listed.facts, str(settings.market))
     if put <= 0:
         raise Refused("a stake of nothing buys nothing", "name what you put at risk, such as 5 GRAD")
     known_chains.keep(settings.data, listed.facts)
@@ -152,7 +153,7 @@ def unstake(
         pledge = Pledge(ledger_of(settings.node, facts), key.key)
         out = pledge.take_out(lambda text: journal.say("left", text))
         journal.say("unstaked", f"{TokenUnit.of(facts).text(out)} taken out.", amount=str(out))
-    for risk in staked(settings, key.address, partial(typer.echo, err=True)):
+    for risk in staked(settings, key.address, partial(echo, err=True)):
         journal.say("locked", risk.text(), **asdict(risk))
 
 
@@ -190,4 +191,4 @@ def _facts(key: Wallet) -> dict[str, object]:
 
 
 def _show(key: Wallet, as_json: bool) -> None:
-    typer.echo(json.dumps(_facts(key)) if as_json else key.whereabouts())
+    echo(json.dumps(_facts(key)) if as_json else key.whereabouts())

@@ -79,14 +79,14 @@ class Discovery:
     def local(self) -> bool:
         return self.chain_id in LOCAL_CHAIN_IDS
 
+    @node_errors()
     def look(self, room: int = AT_ONCE) -> list[Announcement]:
         """Returns at most `room` announcements that are not out; each stays out until it is put back.
 
         One of each token takes turns with the others; within a token those that were returned least often come first,
         then those of which most is deposited at this block. Raises ChainError.
         """
-        with node_errors():
-            latest = self._web3.eth.get_block("latest")
+        latest = self._web3.eth.get_block("latest")
         first = max(0, latest["number"] - LOOK_BACK) if self._next is None else self._next
         now = latest["timestamp"]
         for event in self._live(first, latest["number"], now):

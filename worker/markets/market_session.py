@@ -70,7 +70,7 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
     settings, key = shared.settings, shared.wallet
     consent = consents.fitting(settings.consents, facts, key.address, shared.payout)
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
-    chain_view = _chain_view(settings, facts, key.address, shared.journal)
+    chain_view = _chain_view(settings, facts, market.origin, key.address, shared.journal)
     known_chains.join(settings.data, market.origin, facts.chain_id)
     cache = Cache(settings.downloads, settings.max_disk)
     fetcher = Fetcher(
@@ -112,8 +112,8 @@ def _say_unconfined(shared: Shared) -> None:
         shared.journal.once("unconfined", text, missing=list(missing))
 
 
-def _chain_view(settings: WorkerSettings, facts: ChainFacts, me: Address, journal: Journal) -> ChainView:
-    url = choose_rpc(settings.node, facts)
+def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Address, journal: Journal) -> ChainView:
+    url = choose_rpc(settings.node, facts, market)
     if settings.node is None:
         text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
         journal.say("market_rpc", text, rpc=url)

@@ -50,7 +50,7 @@ class Upkeep:
         if account.vouchered:
             self._redeemer.name_payout()
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._replica_files.open())
-        if self._trouble() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s, time.time()):
+        if self._trouble() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s):
             self._redeemer.redeem(account)
         elif not in_flight and not account.unpaid and self._context.has_ended(account):
             self._redeemer.close(account)

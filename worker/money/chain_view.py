@@ -1,13 +1,17 @@
 """The chain as this worker's own RPC node reports it: whether it is the expected chain, and what is reserved.
 
 Only the worker's own release or the end of claims lowers a reservation. So one that was large enough is not read again
-for FRESH_S seconds.
+for FRESH_S seconds. Whether claims are over is the chain's time alone: this machine's clock may be days off.
 """
 
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import ip_address
 from typing import Final
+
+import httpx
 
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.errors import ForeignChain
@@ -29,18 +33,33 @@ PATIENCE_S: Final = 3.0
 """Seconds to wait for a node that lags behind the market to show a reservation."""
 
 
-def choose_rpc(own: str | None, facts: ChainFacts) -> str:
-    """Returns the node to trust. Raises Untrusted if only the market names one and the chain is not a local one."""
+def choose_rpc(own: str | None, facts: ChainFacts, market: str | None = None) -> str:
+    """Returns the node to trust: the worker's own, or the market's where both are on this machine and its chain local.
+
+    `market` is the address that tells these facts now; None where they are kept because they were chosen before.
+    Raises Untrusted for any other: whoever tells a local chain's number and a node could make up pay, and have
+    requests sent into this machine's network.
+    """
     if own is not None:
         return own
-    if facts.rpc is not None and facts.chain_id in LOCAL_CHAIN_IDS:
+    here = facts.rpc is not None and on_this_machine(facts.rpc) and (market is None or on_this_machine(market))
+    if facts.rpc is not None and here and facts.chain_id in LOCAL_CHAIN_IDS:
         return facts.rpc
     raise Untrusted(f"the market pays on chain {facts.chain_id}: name a node of your own for it (--rpc)")
 
 
-def ledger_of(own: str | None, facts: ChainFacts) -> Ledger:
+def on_this_machine(url: str) -> bool:
+    """Returns whether a URL names a loopback address, or localhost."""
+    try:
+        host = httpx.URL(url).host
+        return host == "localhost" or ip_address(host).is_loopback
+    except (httpx.InvalidURL, ValueError):
+        return False
+
+
+def ledger_of(own: str | None, facts: ChainFacts, market: str | None = None) -> Ledger:
     """Returns the market's deployment as seen by the trusted node; raises Untrusted as `choose_rpc` and `join` do."""
-    return join(choose_rpc(own, facts), facts)
+    return join(choose_rpc(own, facts, market), facts)
 
 
 def join(url: str, facts: ChainFacts) -> Ledger:
@@ -76,7 +95,7 @@ class ChainView:
         self,
         ledger: Ledger,
         worker: Address,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self.ledger = ledger
@@ -85,6 +104,7 @@ class ChainView:
         self._pause = pause
         self._opened: dict[int, JobOpened] = {}
         self._seen: dict[int, tuple[float, OnChain]] = {}
+        self._told: tuple[float, float] | None = None
 
     def covering(self, chain_job: int, units: Units) -> OnChain:
         """Returns the job and this worker's account; waits up to PATIENCE_S until `units` are reserved.
@@ -95,6 +115,7 @@ class ChainView:
         at, seen = self._seen.get(chain_job, (0.0, None))
         if seen is None or since - at > FRESH_S or seen.reserved < units:
             seen = self.look(chain_job)
+        seen = replace(seen, now=self.now())
         while seen.reserved < units and self._clock() - since < PATIENCE_S:
             self._pause(0.2)
             seen = self.look(chain_job)
@@ -105,11 +126,21 @@ class ChainView:
         opened, before = self.opened(chain_job), self._seen.get(chain_job)
         job = self.ledger.job(chain_job) if before is None else before[1]
         account = self.ledger.account(chain_job, self._worker)
-        now = max(self._clock(), float(self.ledger.block().time))
+        now = self.now()
         signers = frozenset({opened.signer})
         seen = OnChain(signers, opened.spec_digest, job.unit, account.reserved, float(job.claim_until), now)
         self._seen[chain_job] = (self._clock(), seen)
         return seen
+
+    def now(self) -> float:
+        """Returns the chain's time in Unix seconds: the next block's as it was read, and the seconds since.
+
+        It is read again after FRESH_S seconds. Raises ChainError.
+        """
+        if self._told is None or self._clock() - self._told[0] > FRESH_S:
+            self._told = self._clock(), float(self.ledger.next_time())
+        at, read = self._told
+        return read + self._clock() - at
 
     def forget(self, chain_job: int) -> None:
         """Drops the cached account after a release, which changes the reservation."""

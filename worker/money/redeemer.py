@@ -1,5 +1,7 @@
 """Turns vouchers into tokens: when that is worth the gas, in trouble, and before claims end.
 
+Where the token refuses to pay, because it is paused or the payout address is on a list, the voucher becomes a credit in
+the contract instead: a voucher dies when claims end, and a credit can be collected for ever.
 Also redeems when a job ends and when the worker leaves. A job's account is closed when everything vouchered is paid out
 and the rest of the reservation is released.
 """
@@ -10,7 +12,7 @@ from typing import Final
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.contracts import claims
-from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.errors import ChainError, ContractRefused, NodeRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
@@ -24,6 +26,8 @@ from gradmarket.worker.money.chain_view import ChainView
 
 LOCAL_GAS_WEI: Final = 10**18
 LOW_GAS_WEI: Final = 10**16
+OWN_REFUSALS: Final = frozenset({"NoSuchJob", "TooLate", "BadSignature"})
+"""Errors of `redeem` that the contract raises itself; any other comes from the token."""
 
 
 def get_gas(ledger: Ledger, address: Address) -> None:
@@ -77,13 +81,16 @@ class Redeemer:
             mined(claims.set_payout(ledger, self._key, payout))
         self._payout = None
 
-    def due(self, account: JobAccount, at: Amount | None, before_s: float, now: float) -> bool:
-        """Returns whether to redeem now: it is worth at least `at`, or claims end in less than `before_s` seconds."""
+    def due(self, account: JobAccount, at: Amount | None, before_s: float) -> bool:
+        """Returns whether to redeem now: it is worth at least `at`, or claims end in less than `before_s` seconds.
+
+        The chain's time decides, whatever this machine's clock shows.
+        """
         if account.redeemable == 0:
             return False
         if at is not None and value(account.redeemable, account) >= at:
             return True
-        return self._chain_view.claim_until(account.chain_job) - now < before_s
+        return self._chain_view.claim_until(account.chain_job) - self._chain_view.now() < before_s
 
     def redeem(self, account: JobAccount) -> bool:
         """Redeems the newest voucher and collects what batches credited beyond it; returns False if that failed."""
@@ -100,13 +107,28 @@ class Redeemer:
             self.name_payout()
         if account.signature is not None and account.vouchered > max(onchain.vouchered, onchain.withdrawn):
             self.get_gas()
-            mined(claims.redeem(ledger, self._key, account.voucher(self.address), account.signature))
+            self._present(account, account.signature)
             onchain = ledger.account(job, self.address)
         if onchain.due:
             self.get_gas()
             mined(claims.collect(ledger, self._key, job, self.address))
             onchain = ledger.account(job, self.address)
         self._paid_out(account, onchain.withdrawn)
+
+    def _present(self, account: JobAccount, signature: bytes) -> None:
+        """Redeems the voucher; where the token refuses to pay, has the contract credit it, to be collected later."""
+        ledger, voucher = self._chain_view.ledger, account.voucher(self.address)
+        try:
+            mined(claims.redeem(ledger, self._key, voucher, signature))
+        except (ContractRefused, NodeRefused) as refused:
+            if isinstance(refused, ContractRefused) and refused.name in OWN_REFUSALS:
+                raise
+            mined(claims.redeem_batch(ledger, self._key, [(voucher, signature)]))
+            text = (
+                f"The token refuses to pay {account.job} ({refused}). The contract has credited the voucher, so that "
+                "nothing is lost when claims end; it is collected once the token pays, or to another payout address."
+            )
+            self._journal.once("credited", text, job=account.job)
 
     def _paid_out(self, account: JobAccount, withdrawn: Units) -> None:
         paid = withdrawn - account.redeemed
@@ -120,7 +142,7 @@ class Redeemer:
         self._redeem(account)
         ledger, job = self._chain_view.ledger, account.chain_job
         onchain = ledger.account(job, self.address)
-        if onchain.reserved > onchain.credited and ledger.block().time <= ledger.job(job).claim_until:
+        if onchain.reserved > onchain.credited and self._chain_view.now() <= ledger.job(job).claim_until:
             self.get_gas()
             mined(claims.release(ledger, self._key, job, Units(0)))
             self._chain_view.forget(job)

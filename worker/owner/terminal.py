@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gradmarket.market.printable import printable
 from gradmarket.worker.owner.elsewhere import Elsewhere
 from gradmarket.worker.owner.own_facts import OwnFacts
 from gradmarket.worker.owner.sentences import headline, tables, warnings
@@ -37,4 +38,4 @@ def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -
 
 def _plain(text: str, style: str = "") -> Text:
     """Returns words that may be a stranger's: they are no markup, and control no terminal."""
-    return Text("".join(letter if letter.isprintable() else "?" for letter in text), style=style)
+    return Text(printable(text), style=style)

@@ -1,0 +1,29 @@
+"""All that the command prints goes through here: what strangers wrote controls no terminal."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from gradmarket.market.printable import escaped, printable_lines
+
+
+def echo(text: object, err: bool = False, nl: bool = True) -> None:
+    """Prints text, of one or more lines."""
+    typer.echo(printable_lines(str(text)), err=err, nl=nl)
+
+
+def echo_json(value: Any, **how: Any) -> None:
+    """Prints JSON as `json.dumps` makes it, every letter as it is but those that control a terminal."""
+    typer.echo(escaped(json.dumps(value, ensure_ascii=False, **how)))
+
+
+class ShownConsole(Console):
+    """A console for tables, colours and live panels. Rich's own controls are segments apart from those of text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)

@@ -1,0 +1,148 @@
+"""A node may answer anything: what reads it raises a ChainError, or returns what the answer says; nothing else."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.contracts import calls, claims, events, history, stakes
+from gradmarket.contracts.deployment import Deployment
+from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import connect, request
+from gradmarket.contracts.transactions import chain_id, estimate, execute, fees, outcome, send
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, Hash, Units
+
+ME, KEY, ZERO = Address("0x" + "12" * 20), PrivateKey(b"\x07" * 32), Hash(bytes(32))
+DEPLOYED = Deployment(31337, ZERO, Address("0x" + "ab" * 20), Address("0x" + "cd" * 20), ZERO, 0)
+TO = calls.Call(ME, b"\x01")
+
+RESULTS: tuple[Any, ...] = (
+    None, "", "0x", "0xzz", "0x1", "0x" + "ff" * 31, "0x" + "ff" * 32, "0x" + "ff" * 416, "0x" + "00" * 4096,
+    {}, [], [[]], [{}], 5, -1, 1.5, True, "ten", "\u202e0x01", {"number": None, "timestamp": None}, {"hash": 5},
+    {"number": "0x1", "timestamp": "soon"}, {"number": "0x-1", "timestamp": {}}, {"baseFeePerGas": "dear"},
+    [{"topics": [], "data": "0x"}], [{"topics": None}], {"blockNumber": "0x1", "status": "maybe"},
+    {"blockNumber": "0x1", "status": "0x1"},
+)  # fmt: skip
+ERRORS: tuple[Any, ...] = (
+    None, "no", 5, [], {}, {"code": 1}, {"message": None}, {"message": {"a": 1}},
+    {"code": 3, "message": "m", "data": 7}, {"code": 3, "message": "execution reverted", "data": "0xzz"},
+    {"code": 3, "message": "execution reverted", "data": "0x08c379a0"},
+)  # fmt: skip
+WHOLE: tuple[bytes, ...] = (
+    b"",
+    b"nonsense",
+    b"null",
+    b"[]",
+    b"5",
+    b'"text"',
+    b"{",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b"[null]",
+)
+
+READS: dict[str, Callable[[Ledger], object]] = {
+    "verify": lambda at: at.verify(),
+    "verify_instance": lambda at: at.verify_instance(),
+    "job": lambda at: at.job(1),
+    "account": lambda at: at.account(1, ME),
+    "accounts": lambda at: at.accounts(1, [ME, ME], 1),
+    "free": lambda at: at.free(1),
+    "is_signer": lambda at: at.is_signer(1, ME),
+    "payout_of": lambda at: at.payout_of(ME),
+    "batch_root": lambda at: at.batch_root(1, 0),
+    "was_accepted": lambda at: at.was_accepted(1, 0, ME, Units(1), ZERO, []),
+    "balance": lambda at: at.balance(ME),
+    "permit": lambda at: at.permit(ME, at.balance(ME), 1),
+    "symbol": lambda at: at.symbol(),
+    "decimals": lambda at: at.decimals(),
+    "gas_money": lambda at: at.gas_money(ME),
+    "nonce": lambda at: at.nonce(ME) + 0,
+    "height": lambda at: at.height() + 0,
+    "block_hash": lambda at: at.block_hash(1),
+    "block": lambda at: at.block().time + at.block().number,
+    "next_time": lambda at: at.next_time() + 0,
+    "opened_job": lambda at: events.opened_job(at, 1),
+    "all_opened": lambda at: events.all_opened(at, ME, ZERO),
+    "announced": lambda at: list(events.announced(at.web3, 0, 1)),
+    "accounts_touched": lambda at: events.accounts_touched(at, 0, 1),
+    "accused": lambda at: events.accused(at, ME, 0, 1),
+    "ended": lambda at: events.ended(at, ZERO),
+    "moves": lambda at: history.moves(at, 1, 1),
+    "staker": lambda at: stakes.staker(at, ME),
+    "exposure": lambda at: stakes.exposure(at, 1, ME),
+    "case": lambda at: stakes.case(at, ZERO),
+    "chain_id": lambda at: chain_id(at.web3) + 0,
+    "estimate": lambda at: estimate(at.web3, ME, TO),
+    "fees": lambda at: fees(at.web3),
+    "outcome": lambda at: outcome(at.web3, "0x" + "11" * 32),
+    "send": lambda at: send(at.web3, b"\x02"),
+    "request": lambda at: request(at.web3, "anvil_setBalance", ME, "0x1"),
+    "execute": lambda at: execute(at.web3, KEY, TO, 0.0),
+    "redeem": lambda at: claims.redeem(at, KEY, Voucher(1, address_of(KEY), Units(1)), bytes(65), 0.0),
+}
+
+
+class Node(BaseHTTPRequestHandler):
+    answer: Callable[[Any], bytes]
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = Node.answer(asked)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def senseless() -> Iterator[Ledger]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Node)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield Ledger(connect(f"http://127.0.0.1:{server.server_port}"), DEPLOYED)
+    server.shutdown()
+    server.server_close()
+
+
+def told(**said: Any) -> Callable[[Any], bytes]:
+    """Answers each call with these members."""
+
+    def answer(asked: Any) -> bytes:
+        one = {"jsonrpc": "2.0", "id": 1, **said}
+        return json.dumps([one] * len(asked) if isinstance(asked, list) else one).encode()
+
+    return answer
+
+
+ANSWERS: tuple[Callable[[Any], bytes], ...] = (
+    *(told(result=result) for result in RESULTS),
+    *(told(error=error) for error in ERRORS),
+    told(),
+    *((lambda _asked, body=body: body) for body in WHOLE),
+)
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_whatever_a_node_answers_is_an_error_of_the_chain_or_an_answer(
+    senseless: Ledger, read: Callable[[Ledger], object]
+) -> None:
+    refused = 0
+    for number, answer in enumerate(ANSWERS):
+        Node.answer = staticmethod(answer)  # type: ignore[assignment]
+        try:
+            read(senseless)
+        except ChainError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"answer {number}: {answer([])[:80]!r}") from error
+    assert refused

@@ -1,0 +1,158 @@
+"""What strangers wrote controls nothing where it is shown: one filter for all that is printed, and none gets by it."""
+
+import ast
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from rich.panel import Panel
+from rich.table import Table
+
+from gradmarket.client.client_errors import problem
+from gradmarket.commands import job_commands, progress
+from gradmarket.commands.edge import say_json
+from gradmarket.demo.spec import JOB
+from gradmarket.market import admissible
+from gradmarket.market.audit_wire import AuditRequest
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.printable import escaped, fault, printable, printable_lines
+from gradmarket.market.rules.faults import FaultKind, StepFault
+from gradmarket.market.terms import JobState
+from gradmarket.market.wire import LeaseReturn, PollRequest
+from gradmarket.mistakes import tell
+from gradmarket.pages.rendering import Templates
+from gradmarket.requester import logs
+from gradmarket.sdk.bar import bar
+from gradmarket.terminal import ShownConsole, echo
+from gradmarket.worker.journal import Journal
+from tests import source_tree
+from tests.shown import shown_job
+
+EVIL: Final = "\x1b]52;c;aGFja2Vk\x07 \x1b[2J \x9b1A \u202eevas\u2066 \u2028 [/red] [bold] \ud800 \U000e0041 \r\n"
+"""Writes a clipboard, clears a screen, turns a row around, begins lines, and is wrong markup."""
+BAD: Final = {letter for letter in EVIL if fault(letter)} - {"\n"}
+OURS: Final = ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[?25")
+TOKEN: Final = TokenUnit("GRAD", 18)
+
+
+def controls(shown: str) -> set[str]:
+    return {letter for letter in shown if letter in BAD}
+
+
+def test_what_is_evil_is_found() -> None:
+    assert len(BAD) == 9
+
+
+@given(st.text())
+def test_the_filter_leaves_no_control_and_everything_else(text: str) -> None:
+    shown = printable(text)
+    assert fault(shown) == ""
+    assert len(shown) == len(text)
+    assert all(letter == there or there == "?" for letter, there in zip(text, shown, strict=True))
+    assert printable_lines(text).count("\n") == text.count("\n")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_escaped_json_says_the_same(text: str) -> None:
+    shown = escaped(json.dumps({"a": text}, ensure_ascii=False, indent=1))
+    assert json.loads(shown) == {"a": text}
+    assert fault(shown.replace("\n", "")) == ""
+
+
+@pytest.mark.parametrize("name", ["زهرا‌نامه", "डिजिट्स", "数字 モデル", "naïve café", "👩‍🔬", "שלום"])
+def test_the_letters_of_any_language_stay(name: str) -> None:
+    assert (printable(name), fault(name)) == (name, "")
+
+
+def test_no_other_module_prints() -> None:
+    """But for what children say to their parents, the scripts that `gradmarket new` writes, and logs."""
+    elsewhere = {"gradmarket.terminal", "gradmarket.worker.journal", "gradmarket.requester.logs"}
+    prints = {"print", "typer.echo", "typer.secho", "click.echo", "Console", "rich.print", "sys.stdout.write"}
+    found = [
+        f"{name}:{call.lineno}"
+        for name, module in source_tree.read().items()
+        if name not in elsewhere and not name.startswith(("gradmarket.starters", "gradmarket.runner"))
+        for call in ast.walk(module.tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in prints
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_console_shows_no_strangers_control(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    out = StringIO()
+    console = ShownConsole(file=out, force_terminal=terminal, color_system=None, width=200)
+    table = Table("name")
+    job = shown_job(name=EVIL, reason=EVIL, state=JobState.PAUSED)
+    table.add_row(job.name.replace("[", "("))
+    console.print(table)
+    job_commands._show([job], TOKEN, console)
+    progress.Lines(console, TOKEN).show(job)
+    console.print(progress._panel(job, TOKEN))
+    console.print(Panel("x", title=EVIL.replace("[", "(")))
+    shown = out.getvalue()
+    assert "evas" in shown
+    assert controls(shown) == set()
+
+
+def test_live_panels_and_bars_filter_too() -> None:
+    out = StringIO()
+    console = ShownConsole(file=out, force_terminal=True, width=300)
+    job = shown_job(name=EVIL, reason=EVIL)
+    with progress.display(console, TOKEN) as show:
+        show(job)
+    with bar(console, TOKEN) as show:
+        show(job)
+    shown = out.getvalue()
+    assert "evas" in shown
+    for stolen in ("\x1b]52", "\x1b[2J", "\x9b", "\u202e", "\u2066", "\x07"):
+        assert stolen not in shown
+
+
+def test_lines_and_json_and_errors_are_printed_without(capsys: pytest.CaptureFixture[str]) -> None:
+    job = shown_job(name=EVIL[:20], reason=EVIL)
+    job_commands._print(job, TOKEN)
+    echo(EVIL)
+    say_json({"name": EVIL.replace("\ud800", "")})
+    tell(problem(422, "", json.dumps({"detail": EVIL, "remedy": EVIL}).encode()), "gradmarket job list")
+    shown = "".join(capsys.readouterr())
+    assert shown.count("evas") == 5
+    assert controls(shown) == set()
+
+
+def test_the_journal_pages_and_logs_show_none(tmp_path: Path) -> None:
+    (tmp_path / "one.html").write_text("<p title='{{ value }}'>{{ value }}</p>")
+    said, logged = StringIO(), StringIO()
+    Journal(stream=said).say("x", EVIL)
+    Journal(True, said).say("x", EVIL)
+    logs.configure(as_json=False, to=logged)
+    logs.structlog.get_logger().warning(EVIL, job=EVIL)
+    logs.logging.getLogger("uvicorn").warning("%s", EVIL)
+    for shown in (said.getvalue(), Templates(tmp_path).render("one.html", value=EVIL), logged.getvalue()):
+        assert shown.count("evas") >= 2
+        assert controls(shown) - ({"\x1b"} if shown == logged.getvalue() else set()) == set()
+    assert "\x1b]" not in logged.getvalue()
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2J", "a\u202eb", "two\nlines", "\x9b1A", "\u2066"])
+def test_at_the_door_a_strangers_words_are_printable_or_refused(text: str) -> None:
+    made: tuple[Any, ...] = (
+        lambda: PollRequest(determinism_class=text),
+        lambda: LeaseReturn(replica="a-0", fence=1, reason=text),  # type: ignore[arg-type]
+        lambda: StepFault(kind=FaultKind.REFUSED, message=text),
+        lambda: AuditRequest(auditor=text, determinism_class="cpu"),
+        lambda: AuditRequest(auditor="one", determinism_class=text),
+    )
+    for make in made:
+        with pytest.raises(ValidationError, match="leave control and direction characters out"):
+            make()
+    with pytest.raises(JobRefused, match="name: has U"):
+        admissible.check(JobSpec.model_validate(JOB | {"name": text}))

@@ -1,0 +1,125 @@
+"""A token that pays nobody for a while costs a worker nothing: its vouchers become credits before claims end."""
+
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain, fund_gas
+from gradmarket.contracts.rpc import request
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Amount, JobId, Units
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.money.account_store import AccountStore, JobAccount
+from gradmarket.worker.money.chain_view import ChainView
+from gradmarket.worker.money.redeemer import Redeemer
+from tests.onchain import ETHER, HOUR, NewKey, open_on
+
+REFUSES = "0x60006000fd"
+"""A token's code that reverts whatever it is asked."""
+BURNS_ALL = "0xfe"
+"""An invalid instruction: takes all gas that it is given."""
+
+
+class Till:
+    """A worker with a voucher over 40 units of a job."""
+
+    def __init__(self, ledger: Ledger, new_key: NewKey, folder: Path, cumulative: int = 40) -> None:
+        self.ledger, key = ledger, new_key()
+        self.worker, self.said = address_of(key), StringIO()
+        fund_gas(ledger.web3, self.worker, ETHER)
+        self.job = open_on(ledger, new_key)
+        self.job.reserve((self.worker, 100))
+        self.store = AccountStore(folder / "book.json")
+        names = {"chain_id": 31337, "contract": ledger.deployment.contract, "instance": ledger.deployment.instance}
+        self.store.offered(
+            JobAccount(
+                **names, chain_job=self.job.id, job=JobId("a"), signer=address_of(self.job.signer), unit=Amount(1)
+            )
+        )
+        voucher, signature = self.job.voucher(self.worker, cumulative)
+        self.store.take(self.account, voucher, signature, Units(0))
+        view = ChainView(ledger, self.worker)
+        money = TokenUnit("GRAD", 18)
+        self.redeemer = Redeemer(view, key, self.store, Journal(True, self.said), money, None)
+
+    @property
+    def account(self) -> JobAccount:
+        return self.store.account(self.ledger.domain(), self.job.id)
+
+    @property
+    def has(self) -> int:
+        return self.ledger.balance(self.worker)
+
+
+@pytest.fixture
+def till(own_ledger: Ledger, new_key: NewKey, tmp_path: Path) -> Till:
+    return Till(own_ledger, new_key, tmp_path)
+
+
+@pytest.fixture
+def token_code(own_ledger: Ledger) -> str:
+    """The sound token's code."""
+    return own_ledger.web3.eth.get_code(own_ledger.deployment.token).to_0x_hex()  # type: ignore[no-any-return]
+
+
+def becomes(till: Till, code: str) -> None:
+    request(till.ledger.web3, "anvil_setCode", till.ledger.deployment.token, code)
+
+
+def warp(till: Till, seconds: int) -> None:
+    request(till.ledger.web3, "evm_increaseTime", seconds)
+    request(till.ledger.web3, "evm_mine")
+
+
+@pytest.mark.parametrize("code", [REFUSES, BURNS_ALL])
+def test_a_voucher_is_credited_while_the_token_refuses_and_collected_after_the_end_of_claims(
+    till: Till, token_code: str, code: str
+) -> None:
+    becomes(till, code)
+    assert not till.redeemer.redeem(till.account)
+    onchain = till.ledger.account(till.job.id, till.worker)
+    assert (onchain.vouchered, onchain.withdrawn) == (40, 0)
+    assert "nothing is lost" in till.said.getvalue()
+    warp(till, 3 * HOUR)
+    becomes(till, token_code)
+    assert till.redeemer.redeem(till.account)
+    assert (till.has, till.account.redeemable) == (40, 0)
+
+
+def test_what_is_credited_costs_no_further_gas_while_the_token_refuses(till: Till) -> None:
+    becomes(till, REFUSES)
+    till.redeemer.redeem(till.account)
+    sent = till.ledger.nonce(till.worker)
+    till.redeemer.redeem(till.account)
+    assert till.ledger.nonce(till.worker) == sent
+
+
+def test_a_voucher_that_the_contract_refuses_is_not_sent_as_a_credit(till: Till) -> None:
+    warp(till, 3 * HOUR)
+    assert not till.redeemer.redeem(till.account)
+    assert till.ledger.nonce(till.worker) == 0
+    assert "TooLate" in till.said.getvalue()
+
+
+@pytest.mark.parametrize(("off_s", "due"), [(-30 * HOUR, True), (30 * HOUR, False)])
+def test_the_chains_time_alone_says_when_claims_end(
+    own_ledger: Ledger, new_key: NewKey, off_s: int, due: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The machine's clock is days off, to either side: what is due follows the chain."""
+    till = Till(own_ledger, new_key, tmp_path)
+    real = time.time
+    monkeypatch.setattr("time.time", lambda: real() + off_s)
+    if due:
+        warp(till, int(1.5 * HOUR))
+    assert till.redeemer.due(till.account, None, HOUR) is due
+    seen = ChainView(own_ledger, till.worker).covering(till.job.id, Units(1))
+    assert abs(seen.claim_until - seen.now - (0.5 if due else 2) * HOUR) < 60
+
+
+def test_a_chain_that_mines_nothing_has_the_time_of_its_next_block(own_anvil: LocalChain, own_ledger: Ledger) -> None:
+    request(own_ledger.web3, "evm_increaseTime", HOUR)
+    assert own_ledger.next_time() - own_ledger.block().time >= HOUR - 60
