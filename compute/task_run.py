@@ -1,7 +1,7 @@
 """Runs a task: in one piece, or window by window with a commitment to the state between them (rules.task_windows)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from secrets import token_bytes
 
@@ -17,7 +17,8 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import window_state
 from gradmarket.market.model.corrections import given
-from gradmarket.market.model.window_state import LOSSES, State
+from gradmarket.market.model.layout import layout_in
+from gradmarket.market.model.window_state import State
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
@@ -41,7 +42,7 @@ class Windowed:
 
 def layout_of(publication: Publication, info: DocumentInfo) -> Layout:
     """Returns the layout of the job's payloads."""
-    return replace(info.layout, leaves=publication.spec.step.leaves)
+    return layout_in(publication.spec, info.layout)
 
 
 def payload_of(spec: JobSpec, task: "TaskRun", tensors: Mapping[str, np.ndarray], leaves: Sequence[Hash]) -> Bytes:
@@ -143,4 +144,4 @@ class TaskRun:
         rows = slice(part.start * step.rows, part.stop * step.rows)
         batch = {name: np.ascontiguousarray(array[rows]) for name, array in self.batch.items()}
         after = self.compute({**self.state, **before}, batch, self.seed, WindowStep.of(step, part))
-        return {**after, LOSSES: np.concatenate([before[LOSSES], after[LOSSES]])}
+        return window_state.joined(self.layout, before, after)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.gradient.payload_layout import WEIGHT, Layout
 from gradmarket.market.model.corrections import CORRECTION
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.layout import check_batch, check_state
-from gradmarket.market.model.window_state import LOSSES, MEMORY, own_names
+from gradmarket.market.model.window_state import MEMORY, by_step, own_names
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.runner.arena import Arena, Described, described, encoded, end_of, planned
 
@@ -59,6 +59,7 @@ def written(arena: Arena, document: Document, state: Arrays, batch: Arrays) -> S
 def answered(info: DocumentInfo, state: Arrays, step: Step) -> Described:
     """Returns what a step answers: its layout's arrays, or the state after a window and the window's losses."""
     if not isinstance(step, WindowStep):
-        return {entry.name: (entry.shape, "float32") for entry in info.layout.entries}
+        weight: Described = {WEIGHT: ((), "float32")} if info.layout.weighed else {}
+        return {**{entry.name: (entry.shape, "float32") for entry in info.layout.entries}, **weight}
     own = {name: state[name] for name in own_names(state, info.layout)}
-    return {**described(own), LOSSES: ((step.moves,), "float32")}
+    return {**described(own), **dict.fromkeys(by_step(info.layout), ((step.moves,), "float32"))}

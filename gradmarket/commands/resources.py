@@ -1,7 +1,7 @@
 """What a job needs: operations, memory and bytes of a task, rounds, traffic and time. Posts nothing."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.client import RequesterClient
@@ -13,6 +13,7 @@ from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.model.figures import Bound
+from gradmarket.market.model.layout import check_weighed, layout_in
 from gradmarket.market.model.task_cost import cost
 from gradmarket.requester.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
@@ -78,7 +79,7 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     manifest, info, bound = measured(spec, market)
     task = cost(info.document, bound, spec.step)
     partitions = [partition.bytes for partition in training(manifest, spec)]
-    upload = payload_bytes(replace(info.layout, leaves=spec.step.leaves), codec(spec.uplink.codec))
+    upload = payload_bytes(layout_in(spec, info.layout), codec(spec.uplink.codec))
     tasks = spec.sizes.all
     replicas = tasks * spec.replication.replicas
     download = task_download(spec, info, task.state, speed.workers)
@@ -108,6 +109,7 @@ def measured(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bo
     with Runner() as runner:
         manifest = _manifest(spec, market)
         info = _document(runner, spec, manifest, market)
+        check_weighed(spec, info.layout)
         return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
 
 

@@ -12,7 +12,9 @@ from gradmarket.json_input import checked
 from gradmarket.market.data import formats
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
+from gradmarket.market.model.document import schema
 from gradmarket.market.model.figures import Published
+from gradmarket.market.model.layout import check_weighed, layout
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.model import Loss, check_rows_apart, check_taken, published
@@ -81,6 +83,7 @@ class Market:
         made = published(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         check_rows_apart(made, spec.step)
+        check_weighed(spec, layout(schema.load(made.document)))
         if held_out or private:
             measured = packed.manifest.partitions[0].name if private else HELD_OUT
             fields.setdefault("evaluation", {"partition": measured, "metric": _metric(made)})

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradmarket.data.inputs import check_labels
+from gradmarket.data.inputs import IGNORED, check_labels
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document import schema
@@ -39,11 +39,21 @@ def published(
     """
     if len(arrays["y"]) < 2:
         raise Refused("a dataset needs at least two rows")
-    example = {name: torch.from_numpy(np.array(array[:EXAMPLE_ROWS])) for name, array in arrays.items()}
+    rows = _example_rows(arrays)
+    example = {name: torch.from_numpy(np.array(array[rows])) for name, array in arrays.items()}
     y = example.pop("y")
     inputs = example["x"] if set(example) == {"x"} else example
     refuse_unfit(module)
     return publish(_copied(module), _with_metrics(loss), (inputs, y), precision=precision, around=as_when_alone)
+
+
+def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
+    """Returns the first rows, among them one with a label that losses ignore: there rows show unequal weights."""
+    whole = [array for array in arrays.values() if array.dtype.kind == "i"]
+    rows = list(range(min(EXAMPLE_ROWS, len(arrays["y"]))))
+    found = [np.flatnonzero((array == IGNORED).reshape(len(array), -1).any(1))[:1] for array in whole]
+    first = min((int(row) for at in found for row in at), default=0)
+    return rows if first in rows else [*rows[:-1], first]
 
 
 def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:

@@ -1,7 +1,8 @@
 """Decides whether a well-formed answer can be used.
 
 The job's norm bound applies to all gradients together. Loss and buffers do not count in that norm (a running variance
-may be far larger than any gradient); each of their elements must stay within VALUE_BOUND. An answer that exceeds
+may be far larger than any gradient); each of their elements must stay within VALUE_BOUND, and so must the weight of its
+rows, which is 0 or more. An answer that exceeds
 either, and that its quorum agreed on, is diverged: it is paid and not used, and the job pauses with the reason.
 """
 
@@ -25,12 +26,14 @@ class Divergence(StrEnum):
     NOT_FINITE = "not_finite"
     NORM_OVER_BOUND = "norm_over_bound"
     VALUE_OVER_BOUND = "value_over_bound"
+    NO_WEIGHT = "no_weight"
 
 
 _WORDS: Final = {
     Divergence.NOT_FINITE: "a number in it is not finite",
     Divergence.NORM_OVER_BOUND: "its gradients are longer than the job's norm_bound",
     Divergence.VALUE_OVER_BOUND: f"its loss or a number of its buffers is larger than {VALUE_BOUND:g}",
+    Divergence.NO_WEIGHT: f"the weight of its rows is not from 0 to {VALUE_BOUND:g}",
 }
 
 
@@ -67,7 +70,7 @@ class Inspection:
     def __init__(self, layout: Layout, norm_bound: float) -> None:
         self._layout, self._norm_bound = layout, norm_bound
         self._squares: list[float] = []
-        self._largest, self._loss = 0.0, math.nan
+        self._largest, self._loss, self._weight = 0.0, math.nan, 1.0
 
     def see(self, index: int, shard: Vector) -> None:
         """Takes shard `index`; each shard exactly once."""
@@ -78,10 +81,16 @@ class Inspection:
                 self._largest = _larger(self._largest, float(np.abs(shard[section.part]).max()))
         self._loss = float(shard[0]) if index == 0 else self._loss
 
+    def see_weight(self, weight: float) -> None:
+        """Takes the weight of the answer's rows, where the layout has one."""
+        self._weight = weight
+
     def verdict(self) -> Usable | Diverged:
         """Returns the result after all shards were seen."""
         norm = math.sqrt(math.fsum(self._squares))
         reason = _divergence(norm, self._norm_bound, self._largest)
+        if reason is None and not 0.0 <= self._weight <= VALUE_BOUND:
+            reason = Divergence.NO_WEIGHT
         return Diverged(reason, norm) if reason else Usable(norm, self._loss)
 
 

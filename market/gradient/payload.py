@@ -4,12 +4,13 @@ The order is the loss, then the gradient of every trainable parameter in documen
 float buffer. As one flat vector in C order they are cut into shards of SHARD_ELEMENTS. The codec packs each shard, and
 the packed shards are concatenated without separators. Where the codec is for gradients only, a shard is cut where they
 begin and end, and loss and buffers are packed as fp32. Where the layout has leaves (rules.task_windows), their digests
-follow. The blake3 of these bytes is the payload's root, which is voted
-on, signed and paid for, and the digest of the blob that the payload is stored as.
+follow; where it is weighed, the weight of the task's rows comes last, whatever the codec. The blake3 of these bytes is
+the payload's root, which is voted on, signed and paid for, and the digest of the blob that the payload is stored as.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import Final
 
 import numpy as np
 from blake3 import blake3
@@ -17,15 +18,30 @@ from blake3 import blake3
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.payload_layout import LEAF_BYTES, Layout, LayoutEntry, packings, payload_bytes
+from gradmarket.market.gradient.payload_layout import (
+    LEAF_BYTES,
+    WEIGHT,
+    WEIGHT_BYTES,
+    Layout,
+    LayoutEntry,
+    packings,
+    payload_bytes,
+)
 from gradmarket.market.terms import Hash
+
+WEIGHT_TYPE: Final = np.dtype("<f4")
 
 
 def check(layout: Layout, tensors: Tensors) -> None:
-    """Raises PayloadRefused where names, a dtype or a shape differ from the layout's."""
+    """Raises PayloadRefused where names, a dtype or a shape differ from the layout's.
+
+    A weight may be there that the layout has not: jobs in which answers weigh alike leave it out.
+    """
     names = {entry.name for entry in layout.entries}
-    if names != tensors.keys():
-        raise PayloadRefused(f"names differ from the layout's: {sorted(names ^ tensors.keys())[:5]}")
+    if differing := names ^ (tensors.keys() - {WEIGHT}):
+        raise PayloadRefused(f"names differ from the layout's: {sorted(differing)[:5]}")
+    if layout.weighed and WEIGHT not in tensors:
+        raise PayloadRefused("the weight of its rows is missing")
     for entry in layout.entries:
         tensor = tensors[entry.name]
         if tensor.dtype != np.float32 or tensor.shape != entry.shape:
@@ -62,9 +78,16 @@ def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes, leaves: 
     packed = np.empty(payload_bytes(layout, codec), np.uint8).data
     for index, shard in enumerate(_cut(layout, tensors)):
         packed[shard_place(layout, index, codec)] = pack_shard(layout, shard, index, codec, seed)
-    end = len(packed) - LEAF_BYTES * len(leaves)
-    packed[end:] = b"".join(leaves)
+    weight = np.asarray(tensors[WEIGHT], WEIGHT_TYPE).tobytes() if layout.weighed else b""
+    packed[layout.places(codec)[-1] :] = b"".join(leaves) + weight
     return packed.toreadonly()
+
+
+def weight_of(layout: Layout, data: Bytes) -> float:
+    """Returns the weight of an answer's rows, any float32, from its payload of the right length; else 1."""
+    if not layout.weighed:
+        return 1.0
+    return float(np.frombuffer(memoryview(data).cast("B")[-WEIGHT_BYTES:], WEIGHT_TYPE)[0])
 
 
 def leaves_of(layout: Layout, data: Bytes, codec: Codec) -> list[Hash]:

@@ -20,6 +20,10 @@ SHARD_ELEMENTS: Final = 2**20
 """Elements of a shard; the last one of a payload may be shorter."""
 LEAF_BYTES: Final = 32
 """Bytes of the digest of one state."""
+WEIGHT_BYTES: Final = 4
+"""Bytes of the weight of an answer's rows, a little-endian float32."""
+WEIGHT: Final = "weight:"
+"""What the weight is called beside an answer's tensors: no name of a document has a colon."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,14 @@ class LayoutEntry:
 class Layout:
     """The tensors of a payload in canonical order: one scalar loss, the gradients, the float buffers.
 
-    After them come the digests of `leaves` states within the task (rules.task_windows). Raises PayloadRefused where
-    entries are out of that order, share a name or have a negative dimension.
+    After them come the digests of `leaves` states within the task (rules.task_windows), and where `weighed` the weight
+    of the task's rows, by which a merge weighs the answer. Raises PayloadRefused where entries are out of that order,
+    share a name or have a negative dimension.
     """
 
     entries: tuple[LayoutEntry, ...]
     leaves: int = 0
+    weighed: bool = False
 
     def __post_init__(self) -> None:
         kinds = [entry.kind for entry in self.entries]
@@ -115,7 +121,7 @@ def sections(layout: Layout, index: int) -> tuple[Section, ...]:
 
 def payload_bytes(layout: Layout, codec: Codec) -> int:
     """Returns the exact length of every payload of this layout: an upload of another length is refused unread."""
-    return layout.places(codec)[-1] + LEAF_BYTES * layout.leaves
+    return layout.places(codec)[-1] + LEAF_BYTES * layout.leaves + WEIGHT_BYTES * layout.weighed
 
 
 def packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:

@@ -88,7 +88,7 @@ def follow(
     view = memoryview(update).cast("B")
     if bytes(view[:HEAD]) != start:
         raise PayloadRefused("it is the update of other parameters")
-    layout = replace(layout, leaves=0)
+    layout = replace(layout, leaves=0, weighed=False)
     for entry in (*layout.of("gradient"), *layout.of("buffer")):
         tensor = tensors.get(entry.name)
         if tensor is None or tensor.shape != entry.shape or tensor.dtype != np.float32:

@@ -6,7 +6,7 @@ The whole run is a function of the accepted answers.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,9 +18,10 @@ from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.noise import Noise
-from gradmarket.market.gradient.payload import read_shard, unflatten
+from gradmarket.market.gradient.payload import read_shard, unflatten, weight_of
 from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.gradient.shards import Shards, kept
+from gradmarket.market.rules import row_weights
 
 ROUNDED: Final = 1.0 + 2.0**-20
 """More than rounding to float32 adds to a product."""
@@ -36,7 +37,8 @@ class MergedAnswer:
     data: Bytes
     seed: bytes
     scale: float = 1.0
-    """What all of it is multiplied by, in float32, before it is merged (rules.private_jobs.scales)."""
+    """What all of it is multiplied by, in float32, before it is merged (rules.private_jobs.scales); where the layout is
+    weighed, its weight says that instead (rules.row_weights)."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
     """
     if not 1 <= len(answers) <= recipe.addends:
         raise PayloadRefused(f"a merge takes 1 to {recipe.addends} answers, not {len(answers)}")
+    if recipe.layout.weighed:
+        answers = _weighed(recipe.layout, answers)
 
     def merged(indices: Sequence[int]) -> Iterator[Vector]:
         stacks = [_Stack(recipe, answers, index) for index in indices]
@@ -116,3 +120,8 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
         return shard
 
     return Shards(merged, recipe.aggregator.SHARDWISE)
+
+
+def _weighed(layout: Layout, answers: Sequence[MergedAnswer]) -> list[MergedAnswer]:
+    weights = [weight_of(layout, answer.data) for answer in answers]
+    return [replace(answer, scale=scale) for answer, scale in zip(answers, row_weights.scales(weights), strict=True)]

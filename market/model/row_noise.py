@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.gradient import noise
+from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.row_gradients import row_gradients
 from gradmarket.market.model.passes import Arrays, Outcome, Tensors, mean_gradient, microbatches, numbered, tensors
@@ -47,6 +48,8 @@ def _noised(
         with_noise = _with_noise(value, asked.noise_multiplier * asked.clip_norm, drawn, place)
         noised[name] = (with_noise / step.rows).astype(np.float32)
         place += value.numel()
+    if program.document.weight is not None:  # each row counts as one, whatever its targets: their number has no noise
+        noised[WEIGHT] = np.array(step.rows, np.float32)
     return tensors(noised, device)
 
 

@@ -1,7 +1,8 @@
 """The state of a task of local steps between two of them: all that the next inner step needs besides its rows.
 
 That is, by name: parameters and float buffers as the document names them, the inner optimizer's memory under
-MEMORY + key, and under LOSSES the loss of each inner step so far. A colon is in no name of a document. No torch.
+MEMORY + key, and under LOSSES the loss of each inner step so far; where rows have weights, under WEIGHTS that of each
+step's rows. A colon is in no name of a document. No torch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from blake3 import blake3
 from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.gradient.payload_layout import WEIGHT, Layout
 from gradmarket.market.model import tensors
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.step import LocalStep
@@ -23,6 +24,7 @@ Arrays = Mapping[str, np.ndarray]
 State = dict[str, np.ndarray]
 MEMORY: Final = "memory:"
 LOSSES: Final = "losses:"
+WEIGHTS: Final = "weights:"
 COUNT: Final = "steps"
 """What optimizers that count their steps call the count in their memory."""
 _KEPT: Final = "state/"
@@ -39,7 +41,17 @@ def begin(layout: Layout, state: Arrays, step: LocalStep) -> State:
     rule = optimizer(step.optimizer.name)
     memory = rule.start(parameters, rule.Settings(**step.optimizer.settings))
     kept = {MEMORY + key: array for key, array in memory.items()}
-    return {**parameters, **buffers, **kept, LOSSES: np.empty(0, np.float32)}
+    return {**parameters, **buffers, **kept, **{name: np.empty(0, np.float32) for name in by_step(layout)}}
+
+
+def by_step(layout: Layout) -> tuple[str, ...]:
+    """Returns the names under which a state has one number of each inner step so far, float32."""
+    return (LOSSES, WEIGHTS) if layout.weighed else (LOSSES,)
+
+
+def joined(layout: Layout, before: Arrays, after: Arrays) -> State:
+    """Returns the state after a window; `before` it is the state before it, `after` what the window answered."""
+    return {**after, **{name: np.concatenate([before[name], after[name]]) for name in by_step(layout)}}
 
 
 def memory_of(state: Arrays) -> State:
@@ -54,15 +66,20 @@ def own_names(state: Arrays, layout: Layout) -> Iterable[str]:
 
 
 def answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str, np.ndarray]:
-    """Returns a task's answer from its states before the first inner step and after the last."""
-    losses = [float(loss) for loss in after[LOSSES]]
+    """Returns a task's answer from its states before the first inner step and after the last.
+
+    Its loss is the mean over the inner steps; where their rows have weights, weighted by these, and theirs is the sum.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         change = {entry.name: before[entry.name] - after[entry.name] for entry in layout.of("gradient")}
     buffers = {entry.name: after[entry.name] for entry in layout.of("buffer")}
-    total = 0.0
-    for loss in losses:  # not sum(): from Python 3.12 on it compensates, and gives other bits
-        total += loss
-    return {"loss": np.array(total / len(losses), np.float32), **change, **buffers}
+    weights = [float(weight) for weight in after[WEIGHTS]] if layout.weighed else [1.0] * len(after[LOSSES])
+    total = whole = 0.0
+    for loss, weight in zip(after[LOSSES], weights, strict=True):  # not sum(): from Python 3.12 on it compensates
+        total += float(loss) * weight
+        whole += weight
+    told = {WEIGHT: np.array(whole, np.float32)} if layout.weighed else {}
+    return {"loss": np.array(total / (whole or 1.0), np.float32), **change, **buffers, **told}
 
 
 def pack(state: Arrays) -> bytes:
@@ -104,7 +121,7 @@ def expected(layout: Layout, step: LocalStep, done: int) -> Expected:
     entries = (*layout.of("gradient"), *layout.of("buffer"))
     first = begin(layout, {entry.name: np.broadcast_to(np.float32(0), entry.shape) for entry in entries}, step)
     shapes = {name: (array.shape, array.dtype.name) for name, array in first.items()}
-    return shapes | {LOSSES: ((done,), "float32")}
+    return shapes | dict.fromkeys(by_step(layout), ((done,), "float32"))
 
 
 def most_bytes(layout: Layout, step: LocalStep, done: int) -> int:

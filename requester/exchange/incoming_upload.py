@@ -5,7 +5,7 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable
-from gradmarket.market.gradient.payload import shard_place, unpack_shard
+from gradmarket.market.gradient.payload import shard_place, unpack_shard, weight_of
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.requester.blobs.disk import Incoming
 
@@ -47,6 +47,9 @@ class IncomingUpload:
         if self.incoming.length != self._length:
             return PayloadRefused(f"it has {self.incoming.length} bytes, not {self._length}")
         self._look()
+        if self._layout.weighed:
+            with self.incoming.mapped() as data:
+                self._inspection.see_weight(weight_of(self._layout, data))
         return self._inspection.verdict() if self._refused is None else PayloadRefused(self._refused)
 
     def _look(self) -> None:

@@ -1,6 +1,7 @@
 """Turns a posted job into a publication: stores its document, parameters and manifest as blobs, by digest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from gradmarket.market.admissible import move_of
@@ -10,6 +11,8 @@ from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model import tensors
+from gradmarket.market.model.figures import Range
+from gradmarket.market.model.layout import check_weighed
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
@@ -96,12 +99,13 @@ def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[
     dataset.check_inputs(manifest, model.inputs)
     if spec.evaluation is not None:
         context.modelling.check_evaluation(context.blobs, model, manifest.named(spec.evaluation.partition).rows)
-    dataset.check_rows(context.blobs, context.modelling, spec, manifest, model.ranges)
+    dataset.check_rows(context.blobs, context.modelling, spec, manifest, _taken(spec, model))
     if spec.privacy and any(model.layout.of("buffer")):
         raise JobRefused("privacy", "the model has running statistics, which get no noise: normalize by layer or group")
     if spec.secure and any(model.layout.of("buffer")):
         untold = "the model has running statistics, and only gradients are summed: normalize by layer or group"
         raise JobRefused("data.secure_aggregation", untold)
+    check_weighed(spec, model.layout)
     if spec.verifier.sketched:
         sketch_packing.check(model.layout)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
@@ -119,8 +123,16 @@ def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[
         flops=model.flops,
         peak_bytes=model.peak_bytes,
         memory=context.blobs.put(tensors.pack(memory)),
+        weighed=model.layout.weighed,
     )
     return publication, facts
+
+
+def _taken(spec: JobSpec, model: PublishedModel) -> Mapping[str, Range]:
+    """Returns the whole numbers that the model takes. A ready one weighs rows alike, so it has no label for none."""
+    if model.layout.weighed or not isinstance(spec.model, ReadyModel):
+        return model.ranges
+    return {name: replace(allowed, ignored=None) for name, allowed in model.ranges.items()}
 
 
 def _stay(context: Context, made: Manifest) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
+from gradmarket.market.model.layout import layout_in
 from gradmarket.market.terms import Digest
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.remembered import Remembered
@@ -27,6 +28,8 @@ class Facts(BaseModel):
     flops: int
     peak_bytes: int
     memory: Digest
+    weighed: bool = False
+    """Whether the document's rows have weights."""
 
 
 _FACTS: Final = Remembered[Facts]()
@@ -42,8 +45,9 @@ def layout_of(job: Job) -> Layout:
 
 
 def _layout(job: Job) -> Layout:
-    entries = tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout)
-    return Layout(entries, jobs.spec(job).step.leaves)
+    facts = facts_of(job)
+    entries = tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts.layout)
+    return layout_in(jobs.spec(job), Layout(entries, weighed=facts.weighed))
 
 
 def layout_facts(layout: Layout) -> tuple[EntryFacts, ...]:

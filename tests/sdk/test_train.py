@@ -1,5 +1,6 @@
 """A module, a loss and a dataset of one's own, trained on a market that runs."""
 
+import copy
 import io
 import json
 import re
@@ -83,6 +84,33 @@ def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
     with pytest.raises(Refused, match="not the model"):
         job.load_into(nn.Linear(2, 3))
     assert [round.number for round in market.job(job.id).rounds()] == list(range(4))
+
+
+def test_tasks_of_padded_texts_are_one_gradient_over_all_targets(market: Market) -> None:
+    """One step of four tasks of two rows, by torch alone: the gradient of all eight rows at once."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randint(0, 16, (2, 8, 12), generator=generator)
+    for row, length in enumerate((1, 2, 3, 4, 6, 8, 10, 12)):
+        y[row, length:] = -100
+    torch.manual_seed(0)
+    model, trained = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16)), {"name": "sgd", "lr": 1.0}
+
+    def loss(scores: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten())
+
+    alone = copy.deepcopy(model)
+    torch.optim.SGD(alone.parameters(), lr=1.0).zero_grad()
+    before = loss(alone(x), y)
+    before.backward()
+    fields = {"rounds": 1, "price": 10**9, "rows": 2, "held_out": 0.0, "replication": ALONE, "seed": 0}
+    job = market.train(model, loss, (x, y), optimizer=trained, tasks_per_round=4, sampling="epochs", **fields)
+    job.watch(QUIET)
+    job.load_into(model)
+    for found, parameter in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(found, parameter - parameter.grad, atol=1e-6, rtol=1e-6)
+    assert job.rounds()[0].loss == pytest.approx(before.item(), rel=1e-6)
+    with pytest.raises(JobRefused, match="aggregator.*rows have weights.*take mean"):
+        market.train(model, loss, (x, y), optimizer=trained, tasks_per_round=4, aggregator={"name": "median"}, **fields)
 
 
 def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Market, tmp_path: Path) -> None:

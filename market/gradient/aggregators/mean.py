@@ -1,4 +1,4 @@
-"""The mean of the answers, by exact sums. All have equal weight, since every task has the same number of rows."""
+"""The mean of the answers, by exact sums. They come scaled where they weigh unequally (MergedAnswer.scale)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice

@@ -31,8 +31,9 @@ from gradmarket.market.model.document.refusals import operator_name, refuse
 from gradmarket.market.model.document.rephrase import operation
 from gradmarket.market.model.document.rephrased_draws import draws
 from gradmarket.market.model.document.rolling import rolled
-from gradmarket.market.model.document.schema import FORMAT, ROWS, load
+from gradmarket.market.model.document.schema import FORMAT, ROWS, WEIGHED, load
 from gradmarket.market.model.document.unfit import refuse_overlaps
+from gradmarket.market.model.document.weights import weigh
 
 Encoded = dict[str, Any]
 Names = Mapping[str, Mapping[int, str]]
@@ -45,14 +46,18 @@ def emit(
     metrics: Sequence[str],
     prefix: str = "",
     sizes: Mapping[str, int] | None = None,
+    example: Mapping[str, Tensor] | None = None,
 ) -> tuple[bytes, dict[str, Tensor]]:
     """The document of a program that returns (loss, *metrics), and the state it reads: parameters, buffers, constants.
 
-    `data` has the names of its inputs, `sizes` the maximum of each of their named dimensions. Tensors that are one and
-    the same in the module (tied weights) go in once, under the first of their names, without `prefix`. Raises
-    DocumentRefused, naming what the language does not have, where in the module it is, and what to write instead.
+    `data` has the names of its inputs, `sizes` the maximum of each of their named dimensions, `example` rows of each:
+    where they weigh unequally in the loss, the document has its weight (weights.py). Tensors that are one and the same
+    in the module (tied weights) go in once, under the first of their names, without `prefix`. Raises DocumentRefused,
+    naming what the language does not have, where in the module it is, and what to write instead.
     """
-    emission = _Emission(exported, functional(exported), data, metrics, prefix)
+    trace = functional(exported)
+    weight = None if example is None else weigh(trace, exported, list(data), example)
+    emission = _Emission(exported, trace, data, metrics, prefix, weight)
     document = canonical(rolled(emission.document(sizes or {}), emission.form))
     load(document)
     return document, emission.state
@@ -62,7 +67,13 @@ class _Emission:
     """One pass over one functional graph."""
 
     def __init__(
-        self, program: ExportedProgram, trace: Trace, data: Names, metrics: Sequence[str], prefix: str
+        self,
+        program: ExportedProgram,
+        trace: Trace,
+        data: Names,
+        metrics: Sequence[str],
+        prefix: str,
+        weight: fx.Node | None,
     ) -> None:
         self.state: dict[str, Tensor] = {}
         self._program = program
@@ -79,7 +90,7 @@ class _Emission:
         for node in trace.results:
             if not isinstance(node, fx.Node):
                 raise DocumentRefused(f"the model returns {node!r}, which is not a tensor")
-        self._loss = trace.results[0]
+        self._loss, self._weight = trace.results[0], weight
         self._metrics = dict(zip(metrics, trace.results[1:], strict=True))
 
     def document(self, sizes: Mapping[str, int]) -> Encoded:
@@ -91,15 +102,18 @@ class _Emission:
         for value, name in enumerate(entry["name"] for entry in self._inputs):
             if name in self.state:
                 self._lay_out(value, self.state[name])
-        self._calls(ancestors([self._loss, *self._metrics.values(), *self._trace.updates.values()]))
+        outputs = [self._loss, *self._metrics.values(), *self._trace.updates.values()]
+        self._calls(ancestors(outputs if self._weight is None else [*outputs, self._weight]))
+        weight = {} if self._weight is None else {"weight": self._value(self._weight)}
         return {
-            "format": FORMAT,
+            "format": WEIGHED if weight else FORMAT,
             "sizes": dict(sizes),
             "inputs": self._inputs,
             "nodes": self._nodes,
             "loss": self._value(self._loss),
             "metrics": {name: self._value(node) for name, node in self._metrics.items()},
             "updates": {self._plain(target): self._value(node) for target, node in self._trace.updates.items()},
+            **weight,
         }
 
     def form(self, value: int) -> Any:

@@ -95,6 +95,8 @@ class Document:
     loss: int
     metrics: dict[str, int]
     updates: dict[str, int]
+    weight: int | None = None
+    """The sum of the rows' weights, by which the loss is their mean; without it every row weighs 1."""
 
     @cached_property
     def written(self) -> tuple[Node, ...]:

@@ -59,11 +59,15 @@ SHAPED: Final = Way(shaped_alone, ends)
 
 @dataclass(frozen=True)
 class Results:
-    """A run's outputs. `loss` is a scalar float32; metrics are scalars; updates are new values of float buffers."""
+    """A run's outputs. `loss` is a scalar float32; metrics are scalars; updates are new values of float buffers.
+
+    `weight` is a scalar, the sum of the rows' weights; None where every row weighs 1.
+    """
 
     loss: Tensor
     metrics: dict[str, Tensor]
     updates: dict[str, Tensor]
+    weight: Tensor | None = None
 
 
 class Program:
@@ -124,7 +128,10 @@ class Program:
             raise DocumentRefused("a metric is not one number")
         updates = {name: values[number] for name, number in document.updates.items()}
         self._check_updates(updates)
-        return Results(loss, metrics, updates)
+        weight = None if document.weight is None else values[document.weight]
+        if weight is not None and weight.dim() != 0:
+            raise DocumentRefused("the weight is not one number")
+        return Results(loss, metrics, updates, weight)
 
     def _check_updates(self, updates: Mapping[str, Tensor]) -> None:
         for name, update in updates.items():

@@ -25,18 +25,23 @@ def json_schema() -> Json:
     """Returns the schema of a document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Graph document, {schema.FORMAT} and {schema.SCANNING}",
+        "title": f"Graph document, {schema.FORMAT}, {schema.SCANNING} and {schema.WEIGHED}",
         **_object(
             {
-                "format": {"enum": [schema.FORMAT, schema.SCANNING]},
+                "format": {"enum": [schema.FORMAT, schema.SCANNING, schema.WEIGHED]},
                 "sizes": _map({"type": "integer", "minimum": 2, "maximum": schema.DIMENSION_LIMIT}, schema.SIZES_LIMIT),
                 "inputs": {"type": "array", "maxItems": schema.INPUTS_LIMIT, "items": _input()},
                 "nodes": _nodes({"if": _SCANS, "then": _scan(), "else": {"$ref": "#/$defs/node"}}),
                 "loss": _VALUE,
                 "metrics": _map(_VALUE, schema.METRICS_LIMIT),
                 "updates": _map(_VALUE, schema.INPUTS_LIMIT),
-            }
+                "weight": _VALUE,
+            },
+            optional=("weight",),
         ),
+        "if": {"properties": {"format": {"const": schema.WEIGHED}}},
+        "then": {"required": ["weight"]},
+        "else": {"properties": {"weight": False}},
         "$defs": {**_kinds(), "node": _node()},
     }
 
@@ -142,7 +147,7 @@ def _map(value: Json, limit: int) -> Json:
     return {"type": "object", "maxProperties": limit, "propertyNames": _NAME, "additionalProperties": value}
 
 
-def _object(properties: Json) -> Json:
-    """Returns the schema of an object with exactly these keys."""
-    required = sorted(properties)
+def _object(properties: Json, optional: tuple[str, ...] = ()) -> Json:
+    """Returns the schema of an object with exactly these keys, of which some may be left out."""
+    required = sorted(properties.keys() - set(optional))
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -75,6 +75,7 @@ class PreparedNodes:
 def prepared(document: Document) -> PreparedNodes:
     """Returns the document ready to run."""
     kept = {document.loss, *document.metrics.values(), *document.updates.values()}
+    kept |= set() if document.weight is None else {document.weight}
     return _prepared(len(document.inputs), document.nodes, kept, itertools.count())
 
 

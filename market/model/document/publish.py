@@ -167,7 +167,7 @@ def document_of(
     named = {
         entry: {size.places[entry]: name for name, size in sizes.items() if entry in size.places} for entry in data
     }
-    document, state = emit(exported(objective, data, sizes), named, objective.metrics, _PREFIX, maxima)
+    document, state = emit(exported(objective, data, sizes), named, objective.metrics, _PREFIX, maxima, data)
     check_equal(objective, document, state, data, _PREFIX)
     return document, state
 

@@ -15,7 +15,7 @@ from gradmarket.market.model.document.graph import Scan
 from gradmarket.market.model.document.loop_steps import Encoded, Form, Leaf, LoopSteps, WrittenOut
 from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.operators.counted import COUNTED
-from gradmarket.market.model.document.schema import SCANNING
+from gradmarket.market.model.document.schema import SCANNING, WEIGHED
 
 LEAST: Final = 32
 """Steps of a loop that is rolled up: fewer are read and bounded as well written out."""
@@ -49,6 +49,7 @@ def _trace(document: Encoded, form: Form) -> WrittenOut:
         if ALLOWED[node["op"]].results == ("int",):
             trace.numbers.update(node["out"])
     outputs = (document["loss"], *document["metrics"].values(), *document["updates"].values())
+    outputs += (document["weight"],) if "weight" in document else ()
     trace.last_read.update(dict.fromkeys(outputs, len(trace.nodes)))
     return trace
 
@@ -100,11 +101,12 @@ def _written(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopSteps
         number = number + 1 if steps is None else steps.end
     return {
         **document,
-        "format": SCANNING,
+        "format": WEIGHED if "weight" in document else SCANNING,
         "nodes": nodes,
         "loss": new[document["loss"]],
         "metrics": {name: new[value] for name, value in document["metrics"].items()},
         "updates": {name: new[value] for name, value in document["updates"].items()},
+        **({"weight": new[document["weight"]]} if "weight" in document else {}),
     }
 
 

@@ -1,14 +1,16 @@
 """The graph document: reads canonical JSON into a checked `Document`. No torch; nothing in it is executed or imported.
 
-    {"format": "gradgraph/1", or "gradgraph/2" if a node is a scan
+    {"format": "gradgraph/1"; "gradgraph/2" if a node is a scan; "gradgraph/3" if there is a weight
      "sizes": {name: its maximum},
      "inputs": [{"kind": "param|buffer|const|data", "name", "shape", "dtype", "grad"}, …],   values 0 … n-1
      "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …], see node_schema
-     "loss": value, "metrics": {name: value}, "updates": {float buffer: value}}
+     "loss": value, "metrics": {name: value}, "updates": {float buffer: value}, in gradgraph/3 "weight": value}
 
 The first dimension of every data input is "rows". Another dimension may be named in `sizes` (a sequence's length); it
 has one size in one batch, at most its maximum. Everything else is fixed, so the cost follows from the rows alone.
-`loss` is the mean over the rows, a metric the sum over the rows. One document has exactly one sequence of bytes.
+`loss` is the mean over the rows, by rows of unequal weights the mean weighted by them, and `weight` their sum (such as
+the number of targets that are not padding). A metric is the sum over the rows. One document has exactly one sequence of
+bytes.
 """
 
 import json
@@ -27,6 +29,8 @@ from gradmarket.market.model.document.node_schema import read_nodes
 FORMAT: Final = "gradgraph/1"
 SCANNING: Final = "gradgraph/2"
 """The format of documents with a scan, and of no others."""
+WEIGHED: Final = "gradgraph/3"
+"""The format of documents with a weight, and of no others."""
 ROWS: Final = "rows"
 BYTES_LIMIT: Final = 4 * 2**20
 INPUTS_LIMIT: Final = 20_000
@@ -52,7 +56,10 @@ def load(data: bytes) -> Document:
     kinds = ["tensor"] * len(inputs)
     nodes = read_nodes(raw["nodes"], kinds)
     scans = any(isinstance(node, Scan) for node in nodes)
-    refuse_unless((raw["format"] == SCANNING) == scans, f"documents with a scan, and no others, are {SCANNING}")
+    plain = raw["format"] != WEIGHED
+    refuse_unless(
+        not plain or (raw["format"] == SCANNING) == scans, f"documents with a scan, and no others, are {SCANNING}"
+    )
     document = Document(
         digest=blob_digest(data),
         sizes=sizes,
@@ -61,6 +68,7 @@ def load(data: bytes) -> Document:
         loss=_tensor_value(raw["loss"], kinds),
         metrics=_named_values(raw["metrics"], kinds),
         updates=_named_values(raw["updates"], kinds),
+        weight=None if plain else _tensor_value(raw["weight"], kinds),
     )
     _check_outputs(document)
     return document
@@ -77,15 +85,16 @@ def _decode(data: bytes) -> dict[str, Any]:
     refuse_unless(isinstance(raw, dict) and "format" in raw, "there is no format")
     _check_format(raw["format"])
     keys = {"format", "sizes", "inputs", "nodes", "loss", "metrics", "updates"}
+    keys |= {"weight"} if raw["format"] == WEIGHED else set()
     refuse_unless(set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
     return dict(raw)
 
 
 def _check_format(value: Any) -> None:
     match = _FORMAT.fullmatch(value) if isinstance(value, str) else None
-    newer = match is not None and int(match[1]) > int(SCANNING.partition("/")[2])
-    refuse_unless(not newer, f"it is {value}, newer than {SCANNING}, the newest that is read here: upgrade gradmarket")
-    refuse_unless(value in (FORMAT, SCANNING), f"the format is not {FORMAT} or {SCANNING}")
+    newer = match is not None and int(match[1]) > int(WEIGHED.partition("/")[2])
+    refuse_unless(not newer, f"it is {value}, newer than {WEIGHED}, the newest that is read here: upgrade gradmarket")
+    refuse_unless(value in (FORMAT, SCANNING, WEIGHED), f"the format is not {FORMAT}, {SCANNING} or {WEIGHED}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -174,3 +183,4 @@ def _check_outputs(document: Document) -> None:
     changing = {entry.name for entry in document.of("buffer") if entry.dtype == "float32"}
     refuse_unless(set(document.updates) == changing, "the updates are not those of the float buffers")
     refuse_unless(document.loss >= len(document.inputs), "the loss is an input")
+    refuse_unless(document.weight is None or document.weight >= len(document.inputs), "the weight is an input")

@@ -2,7 +2,7 @@
 
 p_0 <- the round's parameters;  memory <- that of a fresh inner optimizer
 p_h, memory <- inner(p_h-1, the mean gradient at p_h-1 over the h-th rows, memory, rate_h)      for h = 1 … H
-pseudo-gradient <- p_0 - p_H;  loss <- mean of the H losses
+pseudo-gradient <- p_0 - p_H;  loss <- mean of the H losses, weighted by their rows where these have weights
 
 The paper's workers keep their inner optimizer between rounds. Ours are strangers who come and go, so its memory
 starts fresh each round, and `rewarm` keeps the first steps short. It is the requester's own optimizer code, numpy on
@@ -22,6 +22,7 @@ import numpy as np
 
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.model import corrections, window_state
 from gradmarket.market.model.document.interpret import Program
@@ -56,17 +57,20 @@ def _moved(
     first = {name: np.asarray(state[name]) for name in names}
     own = {name: np.asarray(before[name], order="C") for name in names}
     inner = _Inner(step, first, own, window_state.memory_of(before), corrections.taken(state))
-    inputs, losses = tensors({name: state[name] for name in program.document.state}, device), []
+    inputs, losses, weights = tensors({name: state[name] for name in program.document.state}, device), [], []
     for place, number in enumerate(part):
         rows = slice(place * step.rows, (place + 1) * step.rows)
         cut = {name: array[rows] for name, array in batch.items()}
         answer, buffers = gradient(program, inputs, cut, numbered(b"inner", number, seed), step, device)
         found = numpy_of(answer)
         losses.append(found.pop("loss"))
+        weights.append(found.pop(WEIGHT, 1.0))
         inputs |= tensors(inner.move(found, number), device) | buffers
     updates = numpy_of({name: inputs[name] for name in program.document.updates})
     memory = {window_state.MEMORY + key: array for key, array in inner.memory.items()}
-    return {**inner.parameters, **updates, **memory, window_state.LOSSES: np.array(losses, np.float32)}
+    by_step = {window_state.LOSSES: losses, window_state.WEIGHTS: weights}
+    told = {name: np.array(by_step[name], np.float32) for name in window_state.by_step(layout(program.document))}
+    return {**inner.parameters, **updates, **memory, **told}
 
 
 class _Inner:
