@@ -109,7 +109,7 @@ def test_tasks_of_padded_texts_are_one_gradient_over_all_targets(market: Market)
     for found, parameter in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(found, parameter - parameter.grad, atol=1e-6, rtol=1e-6)
     assert job.rounds()[0].loss == pytest.approx(before.item(), rel=1e-6)
-    with pytest.raises(JobRefused, match="aggregator.*rows have weights.*take mean"):
+    with pytest.raises(JobRefused, match=r"aggregator.*rows have weights.*take mean"):
         market.train(model, loss, (x, y), optimizer=trained, tasks_per_round=4, aggregator={"name": "median"}, **fields)
 
 
