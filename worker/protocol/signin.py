@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from eth_account import Account
 from eth_account.messages import encode_defunct
-from siwe import ISO8601Datetime, SiweMessage
 
+from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import STATEMENT, ConsentRequest, SignIn, SignInNonce
 from gradmarket.worker.problems import Untrusted
@@ -39,18 +39,16 @@ def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn
 
 
 def message(credentials: Credentials, nonce: SignInNonce) -> str:
-    siwe = SiweMessage(
+    return SignInMessage(
         domain=nonce.domain,
         address=credentials.wallet.address,
         uri=nonce.uri,
-        version="1",
         chain_id=nonce.chain_id,
         nonce=nonce.nonce,
-        issued_at=ISO8601Datetime.from_datetime(datetime.now(UTC)),
+        issued_at=write_time(datetime.now(UTC)),
         expiration_time=nonce.expires_at,
         statement=STATEMENT.format(payout=credentials.payout),
-    )
-    return str(siwe.prepare_message())
+    ).text()
 
 
 def same_place(one: str, other: str) -> bool:
