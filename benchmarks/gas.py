@@ -14,7 +14,7 @@ from gradmarket.contracts import calls, events
 from gradmarket.contracts.calls import Call, OpenJob
 from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain, fund_gas
+from gradmarket.contracts.local import LocalChain, development_key, fund_gas
 from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.proofs import batch_root
 from gradmarket.contracts.transaction_types import Receipt
@@ -71,12 +71,12 @@ def floor(workers: int) -> Iterator[Floor]:
     chain = LocalChain.start(None)
     try:
         web3 = chain.connect()
-        ledger = Ledger(web3, deploy(web3, DEVELOPMENT_KEYS[0]))
+        ledger = Ledger(web3, deploy(web3, development_key()))
         key = PrivateKey(os.urandom(32))
         owner, known = address_of(key), ledger.deployment
         fund_gas(web3, owner, 10**20)
         deposit, unit = Units(10**13), Amount(10**9)
-        mined(execute(web3, DEVELOPMENT_KEYS[0], calls.mint(known.token, owner, Amount(2 * deposit * unit))))
+        mined(execute(web3, development_key(), calls.mint(known.token, owner, Amount(2 * deposit * unit))))
         mined(execute(web3, key, calls.approve(known.token, known.contract, Amount(2 * deposit * unit))))
         expiry = ledger.block().time + DAY
         terms = OpenJob(deposit, unit, expiry, expiry + DAY, owner, Hash(os.urandom(32)))

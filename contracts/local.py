@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +41,11 @@ _LAUNCH_LEASHED: Final = """exec 3<&0; "$@" </dev/null >/dev/null 2>&1 3<&- & pi
 """Anvil ends when the pipe on standard input closes, and the pipe closes when the process at its other end does."""
 
 
-def _development_keys() -> tuple[PrivateKey, ...]:
+@cache
+def development_key(index: int = 0) -> PrivateKey:
+    """Returns the key of one of the ten accounts that Anvil funds, which is public. It takes some milliseconds."""
     Account.enable_unaudited_hdwallet_features()
-    paths = (f"m/44'/60'/0'/0/{index}" for index in range(10))
-    return tuple(PrivateKey(bytes(Account.from_mnemonic(_MNEMONIC, account_path=path).key)) for path in paths)
-
-
-DEVELOPMENT_KEYS: Final = _development_keys()
-"""The keys of the ten accounts that Anvil funds; they are public."""
+    return PrivateKey(bytes(Account.from_mnemonic(_MNEMONIC, account_path=f"m/44'/60'/0'/0/{index}").key))
 
 
 class AlreadyRuns(LocalChainFailed):

@@ -7,7 +7,8 @@ from typing import Final
 
 from eth_account import Account
 from eth_account.messages import encode_defunct
-from eth_keys.exceptions import BadSignature, ValidationError
+from eth_keys.exceptions import BadSignature
+from eth_utils.exceptions import ValidationError
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.signing import checksum

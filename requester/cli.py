@@ -4,6 +4,7 @@ import gc
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -16,14 +17,15 @@ from gradmarket.requester import logs
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config, listener
-from gradmarket.requester.engine import StageEngine
+from gradmarket.requester.engine import STAGES, StageEngine
 from gradmarket.requester.folder_lock import serving
 from gradmarket.requester.notifier import Notifier
-from gradmarket.requester.queue import STAGES, BrokerNotifier, celery_of
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
 from gradmarket.terminal import echo
 
+CELERY: Final = "gradmarket.requester.queue"
+"""Imported where stages are left to it: Celery, its messages and Redis take a seventh of the start."""
 COLLECT: Final = (20_000, 20, 100)
 """Rows and answers are mostly freed by counting: with Python's own thresholds collections take 5 % of the CPU."""
 
@@ -42,7 +44,7 @@ def serve(
     alone = settings.database_url.startswith("sqlite")
     with serving(settings.data, alone), listener(settings.host, settings.port) as socket:
         url = settings.url or f"http://{settings.host}:{socket.getsockname()[1]}"
-        relay = BrokerNotifier(celery_of(settings)) if settings.stages == "celery" else None
+        relay = import_module(CELERY).relay_of(settings) if settings.stages == "celery" else None
         with wired(settings, url, relay) as context:
             app = create_app(context, lambda: _stages(context))
             _announce(settings, url, context)

@@ -2,14 +2,35 @@
 
 import threading
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Final
 
 import structlog
 
 from gradmarket.requester import logs
 from gradmarket.requester.context import Context
+from gradmarket.requester.stages import (
+    aggregate,
+    assign,
+    audit,
+    close,
+    expire,
+    judge,
+    parts,
+    plan,
+    publish,
+    rollback,
+    settle,
+    unmask,
+)
 from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.tracing import span
+
+STAGES: Final[dict[str, ModuleType]] = {
+    stage.TOPIC: stage
+    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, unmask, settle)
+}
 
 log = structlog.get_logger("gradmarket.engine")
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cached_property
-from types import ModuleType
 from typing import Annotated, Any, Final
 
 import structlog
@@ -25,28 +24,11 @@ from gradmarket.market.fields import settings_from
 from gradmarket.requester import logs
 from gradmarket.requester.broker import PromptAMQP
 from gradmarket.requester.context import Context
-from gradmarket.requester.engine import ready_rows, run_once
+from gradmarket.requester.engine import STAGES, ready_rows, run_once
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.stages import (
-    aggregate,
-    assign,
-    audit,
-    close,
-    expire,
-    judge,
-    parts,
-    plan,
-    publish,
-    rollback,
-    settle,
-    unmask,
-)
+from gradmarket.requester.stages import settle
 from gradmarket.requester.wiring import wired
 
-STAGES: Final[dict[str, ModuleType]] = {
-    stage.TOPIC: stage
-    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, unmask, settle)
-}
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"
 FRESH_S: Final = 10.0
@@ -91,6 +73,10 @@ def celery_of(settings: RequesterSettings) -> Celery:
 
 def _every(seconds: float, topic: str) -> dict[str, Any]:
     return {"task": SWEEP, "schedule": seconds, "args": [topic], "options": {"expires": FRESH_S, "retry": False}}
+
+
+def relay_of(settings: RequesterSettings) -> "BrokerNotifier":
+    return BrokerNotifier(celery_of(settings))
 
 
 class BrokerNotifier:

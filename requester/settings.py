@@ -19,9 +19,7 @@ SECRETS = "GRADMARKET_SECRETS"
 
 
 class RequesterSettings(BaseSettings):
-    model_config = SettingsConfigDict(
-        env_prefix="GRADMARKET_", env_ignore_empty=True, frozen=True, extra="ignore", use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix="GRADMARKET_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     data: Path = Path("data")
     """Folder of the embedded defaults: database, blobs, keys, the local chain's state."""

@@ -66,7 +66,7 @@ def open_chain(settings: RequesterSettings) -> Chain:
     process = None if settings.rpc else local.LocalChain.open(settings.data / "chain")
     web3 = connect(str(settings.rpc) if settings.rpc else process.url)  # type: ignore[union-attr]
     if not path.exists():
-        deployed = deployment.deploy(web3, local.DEVELOPMENT_KEYS[0], settings.min_claim_window_s)
+        deployed = deployment.deploy(web3, local.development_key(), settings.min_claim_window_s)
         deployment.write(deployed, path)
     known = deployment.read(path)
     deployment.verify(web3, known)

@@ -8,7 +8,7 @@ from eth_utils.crypto import keccak
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import DEVELOPMENT_KEYS, fund_gas
+from gradmarket.contracts.local import development_key, fund_gas
 from gradmarket.contracts.transaction_types import Receipt
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Voucher
@@ -17,7 +17,7 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 
 ETHER = 10**18
 HOUR = 3600
-DEPLOYER = DEVELOPMENT_KEYS[0]
+DEPLOYER = development_key()
 
 NewKey = Callable[[], PrivateKey]
 

@@ -116,7 +116,7 @@ TRACING: Final = "gradmarket.market.model.document.publish"
 
 LATE_IMPORTS: Final[set[tuple[str, str]]] = set()
 """(module, function) at a command line's edge that import something heavy when called."""
-BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket"}
+BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket", "gradmarket.requester.cli"}
 """Modules that import by a name out of a fixed list."""
 
 PURE_OTHERS: Final = {

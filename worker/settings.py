@@ -28,9 +28,7 @@ PayText = Annotated[str, BeforeValidator(str), AfterValidator(_amount)]
 
 
 class WorkerSettings(BaseSettings):
-    model_config = SettingsConfigDict(
-        env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore", use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore")
 
     market: HttpUrl = HttpUrl("http://127.0.0.1:8700")
     """The requester's service."""

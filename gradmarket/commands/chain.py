@@ -10,7 +10,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
 from gradmarket.contracts import deployment
-from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain
+from gradmarket.contracts.local import LocalChain, development_key
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.endpoint import data_folder, find
@@ -73,7 +73,7 @@ def _key(chain: int) -> PrivateKey:
         return PrivateKey(bytes.fromhex(key.removeprefix("0x")))
     if chain not in LOCAL_CHAIN_IDS:
         raise Refused(f"chain {chain} is not a local one: give the key that pays in {KEY}")
-    return DEVELOPMENT_KEYS[0]
+    return development_key()
 
 
 def _folder(data: Path | None) -> Path:

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.requester.api.field_docs import docstrings
 from gradmarket.requester.settings import RequesterSettings as ServiceSettings
 from gradmarket.terminal import echo
 from gradmarket.worker.settings import WorkerSettings
@@ -39,13 +40,13 @@ def page() -> str:
 
 
 def rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
-    prefix = kind.model_config["env_prefix"]
+    prefix, meanings = kind.model_config["env_prefix"], docstrings(kind)
     for name, field in kind.model_fields.items():
         yield {
             "name": f"{prefix}{name}".upper(),
             "kind": ", ".join([_kind(field.annotation), *_bounds(field)]),
             "default": _default(field.default),
-            "meaning": " ".join((field.description or "").split()),
+            "meaning": meanings.get(name, ""),
         }
 
 

@@ -203,6 +203,6 @@ def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
         short = amount - ledger.balance(holder)
         if short > 0:
             call = mint(ledger.deployment.token, holder, Amount(short))
-            mined(execute(ledger.web3, local.DEVELOPMENT_KEYS[0], call))
+            mined(execute(ledger.web3, local.development_key(), call))
 
     return grant

