@@ -63,10 +63,10 @@ class OwnRows:
             raise Refused("the job's rows are published: it takes no dataset of a worker's own")
         self._check_kind(spec, spec.private)
         for partition in self.manifest.partitions:
-            ranges = {name: Range(0, one.classes, None) for name, one in spec.private.inputs.items() if one.classes}
+            ranges = {name: (Range(0, one.classes, None),) for name, one in spec.private.inputs.items() if one.classes}
             bad = runner.check(partition.format, self._bytes(partition), self.manifest.batch(partition.rows), ranges)
             if bad is not None:
-                raise Refused(f"{partition.file}: {bad.said(ranges[bad.input])}")
+                raise Refused(f"{partition.file}: {bad.said()}")
 
     def _check_kind(self, spec: JobSpec, asked: PrivateData) -> None:
         own, inputs = self.manifest.batch(1), Manifest(inputs=asked.inputs, partitions=()).batch(1)

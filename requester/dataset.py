@@ -1,14 +1,12 @@
 """A job's manifest, as its requester uploaded it, and the checks of it before anybody works."""
 
-from collections.abc import Mapping
-
 import httpx
 
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, training
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData
-from gradmarket.market.model.figures import Range
+from gradmarket.market.model.figures import Range, Ranges
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.rules.loss_change_test import OTHERS
 from gradmarket.market.terms import Digest
@@ -98,9 +96,7 @@ def check_inputs(manifest: Manifest, inputs: Expected) -> None:
         raise JobRefused("data.manifest.inputs", reads[:500])
 
 
-def check_rows(
-    blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest, ranges: Mapping[str, Range]
-) -> None:
+def check_rows(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest, ranges: Ranges) -> None:
     """Checks that every partition stored here has the declared arrays, and no label or index that the model refuses.
 
     The confined reader reads the partitions one after another, as far as its memory goes. Those that are stored
@@ -115,18 +111,16 @@ def check_rows(
             _check_rows(blobs, modelling, manifest, partition, ranges)
 
 
-def _check_rows(
-    blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
-) -> None:
+def _check_rows(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition, ranges: Ranges) -> None:
     field = f"data.manifest.partitions.{partition.name}"
-    declared = {name: Range(0, entry.classes, None) for name, entry in manifest.inputs.items() if entry.classes}
+    declared = {name: (Range(0, entry.classes, None),) for name, entry in manifest.inputs.items() if entry.classes}
     allowed = {**declared, **ranges}
     try:
         outside = modelling.outside(blobs, manifest, partition, allowed)
     except (Refused, RunnerFailed) as error:
         raise JobRefused(field, f"it cannot be read: {error}") from error
     if outside is not None:
-        raise JobRefused(field, outside.said(allowed[outside.input]))
+        raise JobRefused(field, outside.said())
 
 
 def _said(expected: Expected, name: str) -> str:

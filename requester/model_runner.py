@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +16,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
 from gradmarket.market.model import tensors
 from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Range
+from gradmarket.market.model.figures import Ranges
 from gradmarket.market.model.task_cost import cost, evaluation, evaluation_cost
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
@@ -45,7 +44,7 @@ class PublishedModel:
     counters: tuple[str, ...]
     inputs: Expected
     """Shapes and types that the document reads of one row, the row's own dimension included."""
-    ranges: dict[str, Range]
+    ranges: Ranges
     """Ranges of the whole numbers that it reads, by input."""
     flops: int
     peak_bytes: int
@@ -143,9 +142,7 @@ class ModelRunner:
         )
         return 2 * (partition.bytes + arrays) <= self._runner.settings.memory_bytes
 
-    def outside(
-        self, blobs: Blobs, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
-    ) -> Outside | None:
+    def outside(self, blobs: Blobs, manifest: Manifest, partition: Partition, ranges: Ranges) -> Outside | None:
         """Returns the first value outside its range in a partition stored here, or None; a good one is not read again.
 
         Raises Refused where its arrays are not what the manifest declares.

@@ -73,7 +73,7 @@ class RequestHandler:
     def _ranges(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
             allowed_ranges = ranges(self._programs[request["digest"]], request["rows"])
-        return {name: asdict(allowed) for name, allowed in allowed_ranges.items()}
+        return {name: [asdict(one) for one in each] for name, each in allowed_ranges.items()}
 
     def _compute(self, request: Request) -> None:
         program = self._programs[request["digest"]]

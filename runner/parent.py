@@ -17,7 +17,7 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Bound, Metrics, Published, Range
+from gradmarket.market.model.figures import Bound, Metrics, Published, Range, Ranges
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.tensors import Expected, unpack
 from gradmarket.market.step import Step
@@ -37,7 +37,7 @@ DOCUMENTS_KEPT: Final = 4
 _NOTHING: Final = TypeAdapter(type(None))
 _BOUND: Final = TypeAdapter(Bound)
 _METRICS: Final = TypeAdapter(Metrics)
-_RANGES: Final = TypeAdapter(dict[str, Range])
+_RANGES: Final = TypeAdapter(dict[str, tuple[Range, ...]])
 _LENGTHS: Final = TypeAdapter(Lengths)
 
 
@@ -162,7 +162,7 @@ class Runner:
         except RunnerTimeout as error:
             raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
 
-    def ranges(self, rows: int) -> dict[str, Range]:
+    def ranges(self, rows: int) -> dict[str, tuple[Range, ...]]:
         """Returns the values that each data input of the current document accepts, if restricted.
 
         Raises DocumentRefused.
@@ -196,7 +196,7 @@ class Runner:
         """Reads a partition's arrays; see Reader. A separate child reads while another one computes."""
         return self._reader.read(kind, data, expected)
 
-    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
+    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Ranges) -> Outside | None:
         """Returns the first value of a partition that is outside its range; see Reader."""
         return self._reader.check(kind, data, expected, ranges)
 

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Final, Self
@@ -14,7 +13,7 @@ from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
 from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.model.figures import Range
+from gradmarket.market.model.figures import Ranges
 from gradmarket.market.model.tensors import Expected, check_truths
 from gradmarket.runner.arena import Arena, Placements, encoded, end_of, planned
 from gradmarket.runner.process import ChildProcess
@@ -53,7 +52,7 @@ class Reader:
         with self._lock:
             return self._read(kind, data, places, needed)
 
-    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
+    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Ranges) -> Outside | None:
         """Returns the first value of the file that is outside its range; the file must hold the expected arrays.
 
         The arrays stay in the child. Raises as `read` does.
@@ -65,7 +64,7 @@ class Reader:
             child.arena.reserve(len(data))
             child.arena.write_bytes([data])
             try:
-                allowed = {name: asdict(one) for name, one in ranges.items()}
+                allowed = {name: [asdict(one) for one in each] for name, each in ranges.items()}
                 return _OUTSIDE.validate_python(child.ask({"do": "check", "ranges": allowed, **request}))
             except ValidationError:
                 self._drop()

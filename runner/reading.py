@@ -35,7 +35,7 @@ class Reading:
         arrays = self._formats[request["format"]].read(data, expected)
         for name, array in arrays.items():
             check_truths(name, array)
-        bad = outside(arrays, {name: Range(**allowed) for name, allowed in request["ranges"].items()})
+        bad = outside(arrays, {name: [Range(**one) for one in each] for name, each in request["ranges"].items()})
         return None if bad is None else asdict(bad)
 
 

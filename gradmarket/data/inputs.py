@@ -8,7 +8,7 @@ import numpy as np
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.values import outside
 from gradmarket.market.errors import Refused
-from gradmarket.market.model.figures import Range
+from gradmarket.market.model.figures import Range, Ranges
 from gradmarket.market.model.tensors import DTYPES
 
 Arrays = Mapping[str, np.ndarray]
@@ -73,14 +73,14 @@ def check_values(arrays: Arrays, classes: int | None = None) -> None:
             row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0])
             raise Refused(f"row {row} of {name} has a number that is not finite in {array.dtype}: mend or drop it")
     if classes is not None:
-        check_labels(arrays, {"y": Range(0, classes, IGNORED)})
+        check_labels(arrays, {"y": [Range(0, classes, IGNORED)]})
 
 
-def check_labels(arrays: Arrays, taken: Mapping[str, Range]) -> None:
+def check_labels(arrays: Arrays, taken: Ranges) -> None:
     """Raises Refused, naming the first row with a label or index that the model does not take."""
     problem = outside(arrays, taken)
     if problem is not None:
-        raise Refused(f"{problem.said(taken[problem.input])}: mend that row, or give the model more classes")
+        raise Refused(f"{problem.said()}: mend that row, or give the model more classes")
 
 
 def columns_of(arrays: Arrays) -> dict[str, Column]:

@@ -25,6 +25,7 @@ Loss = Callable[[Any, Tensor], Any]
 """(the module's output, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
 
 EXAMPLE_ROWS = 8
+"""Rows from all over the data that document and module are compared on."""
 
 
 def published(
@@ -48,9 +49,9 @@ def published(
 
 
 def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
-    """Returns the first rows, among them one with a label that losses ignore: there rows show unequal weights."""
+    """Returns rows from all over, among them one with a label that losses ignore: there rows show unequal weights."""
     whole = [array for array in arrays.values() if array.dtype.kind == "i"]
-    rows = list(range(min(EXAMPLE_ROWS, len(arrays["y"]))))
+    rows = [int(row) for row in np.unique(np.linspace(0, len(arrays["y"]) - 1, EXAMPLE_ROWS).astype(int))]
     found = [np.flatnonzero((array == IGNORED).reshape(len(array), -1).any(1))[:1] for array in whole]
     first = min((int(row) for at in found for row in at), default=0)
     return rows if first in rows else [*rows[:-1], first]

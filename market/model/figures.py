@@ -1,5 +1,6 @@
 """Result types of the model and the runner. Without torch, so that any process can read them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -41,6 +42,12 @@ class Range:
     least: int
     end: int
     ignored: int | None
+    columns: tuple[int, ...] = ()
+    """Where in a row, flattened in C order; empty for all of it."""
+
+
+Ranges = Mapping[str, Sequence[Range]]
+"""What each input takes; no column is in two ranges of one input."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ SPEC = JobSpec.model_validate(
         "price": "1",
     }
 )
-LABELS = {"y": Range(0, 4, None)}
+LABELS = {"y": [Range(0, 4, None)]}
 
 
 def dataset(bad: int | None = None, **also: np.ndarray) -> dict[str, np.ndarray]:
@@ -136,10 +136,12 @@ def manifest_told(blobs: DiskBlobs, manifest: Manifest) -> Manifest:
 
 def test_the_ignored_label_is_in_order_and_every_place_of_a_row_is_looked_at() -> None:
     tokens = np.array([[1, 2, -100], [3, 4, 0], [0, 9, 1]])
-    assert outside({"y": tokens}, {"y": Range(0, 5, -100)}) == Outside("y", 2, 9)
-    assert outside({"y": tokens}, {"y": Range(0, 5, None)}) == Outside("y", 0, -100)
-    assert outside({"y": tokens[:0]}, {"y": Range(0, 5, None)}) is None
-    assert outside({"y": tokens.astype(np.float32)}, {"y": Range(0, 5, None)}) is None
+    some = Range(0, 5, -100)
+    assert outside({"y": tokens}, {"y": [some]}) == Outside("y", 2, 9, some)
+    every = Range(0, 5, None)
+    assert outside({"y": tokens}, {"y": [every]}) == Outside("y", 0, -100, every)
+    assert outside({"y": tokens[:0]}, {"y": [every]}) is None
+    assert outside({"y": tokens.astype(np.float32)}, {"y": [every]}) is None
 
 
 def test_ranges_come_from_the_documents_own_operators() -> None:
@@ -165,4 +167,4 @@ def test_ranges_come_from_the_documents_own_operators() -> None:
         }
     )
     found = ranges(Program(load(document)), 4)
-    assert found == {"tokens": Range(0, 11, None), "y": Range(0, 5, 3)}
+    assert found == {"tokens": (Range(0, 11, None),), "y": (Range(0, 5, 3),)}

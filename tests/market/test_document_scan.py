@@ -314,7 +314,7 @@ def test_words_that_a_loop_looks_up_have_their_range() -> None:
     body[1] = node("embedding.default", [value(1), value(4), -1, False, False], 5)
     body[2] = node("add.Tensor", [value(0), value(5), 1], 6)
     program = Program(load(encoded(document)))
-    assert ranges(program, 4) == {"x": Range(0, 11, None)}
+    assert ranges(program, 4) == {"x": (Range(0, 11, None),)}
 
 
 UNARY = ("tanh.default", "sigmoid.default", "neg.default", "sin.default")

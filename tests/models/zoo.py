@@ -44,7 +44,7 @@ class Case:
         objective = Objective(self.build(), self.loss, by_name="x" not in self.data, around=as_when_alone)
         places = {name: 1 for name, tensor in self.data.items() if tensor.dim() == 2}
         sizes = {"length": Size(8, places)} if self.long else {}
-        return document_of(objective.train(training), dict(self.data), sizes)
+        return document_of(objective.train(training), dict(self.data), sizes, training)
 
 
 def images(build: Callable[[], nn.Module], loss: Loss = classification) -> Case:

@@ -8,6 +8,7 @@ import pytest
 from gradmarket.compute.download_errors import DownloadRefused, PartitionUnfit
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
+from gradmarket.market.model.figures import Range
 from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.wire import Lease
 from gradmarket.worker.markets.step_faults import fault_of
@@ -58,7 +59,7 @@ FAILED = DocumentRefused("node 3 (cross_entropy_loss.default): Target 7 is out o
 
 
 def test_a_step_that_fails_names_its_node_and_the_row() -> None:
-    assert told(FAILED, Looking(Outside("y", 17, 7))) == {
+    assert told(FAILED, Looking(Outside("y", 17, 7, Range(0, 4, None)))) == {
         "kind": "step_failed",
         "node": "node 3 (cross_entropy_loss.default)",
         "partition": "train-0",

@@ -129,6 +129,11 @@ class Document:
         return "bf16" if any(argument in ("bfloat16", "float16") for argument in written) else "fp32"
 
     @cached_property
+    def draws(self) -> bool:
+        """Whether any node draws at random."""
+        return any(node.op.startswith(("dropout.", "chance.", "attention.dropout")) for node in self.written)
+
+    @cached_property
     def state(self) -> Expected:
         """The shape and element type of every parameter, buffer and constant."""
         return {entry.name: (entry.shape, entry.dtype) for entry in self.of("param", "buffer", "const")}

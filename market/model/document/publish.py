@@ -133,11 +133,12 @@ def publish(
 ) -> Published:
     """The documents and the initial state of `module`, whose data inputs are called `x` and `y`.
 
-    `example` is (x, y) with at least two rows; its values do not matter beyond their range. Where x is a mapping, the
+    `example` is (x, y) with at least two rows like those that will be trained on. Where x is a mapping, the
     module takes those inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that
     may differ from batch to batch. In `bf16` the module runs under torch.autocast, and the loss takes its answer in
-    float32. Loss, metrics, gradients and buffers are compared with the module's own, bit by bit: in training at two
-    seeds and two shapes, in evaluation at one. The module is left in training mode, its state as it was.
+    float32. Training computes every part in the mode that it is in: a frozen BatchNorm stays frozen. Loss, metrics,
+    gradients and buffers are compared with the module's own, bit by bit: in training on rows of the example and on
+    others of its range, at two shapes, in evaluation on the example's. The module is left as it was.
 
     Raises DocumentRefused.
     """
@@ -146,30 +147,52 @@ def publish(
     data = {**({"x": inputs} if isinstance(inputs, Tensor) else inputs), TARGET: target}
     objective = Objective(module, loss, by_name, precision, around)
     refuse_unfit(module)
-    evaluation, evaluated = document_of(objective.eval(), data, sizes or {})
-    refuse_sum(objective, data, TARGET)
-    objective.train()
-    if objective.has_modes:
-        document, trained = document_of(objective, data, sizes or {})
-    else:
-        document, trained = evaluation, evaluated
-        check_equal(objective, document, trained, data, _PREFIX)
+    with _own_modes(module):
+        document, trained = document_of(objective, data, sizes or {}, training=True)
+        objective.eval()
+        refuse_sum(objective, data, TARGET)
+        if objective.has_modes:
+            evaluation, evaluated = document_of(objective, data, sizes or {}, training=False)
+        else:
+            evaluation, evaluated = document, trained
     state = trained | evaluated
     parameters = {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
     return Published(document, evaluation, parameters)
 
 
 def document_of(
-    objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]
+    objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size], training: bool
 ) -> tuple[bytes, dict[str, Tensor]]:
-    """The document of an objective in the mode it is in, proven to equal it, and its state. Raises DocumentRefused."""
+    """The document of an objective in the modes that its parts are in, proven to equal it, and its state.
+
+    `training`: whether gradients and buffers are proven too. Raises DocumentRefused.
+    """
     maxima = {name: size.maximum for name, size in sizes.items()}
     named = {
         entry: {size.places[entry]: name for name, size in sizes.items() if entry in size.places} for entry in data
     }
     document, state = emit(exported(objective, data, sizes), named, objective.metrics, _PREFIX, maxima, data)
-    check_equal(objective, document, state, data, _PREFIX)
+    check_equal(objective, document, state, data, _PREFIX, training)
     return document, state
+
+
+@contextmanager
+def _own_modes(module: nn.Module) -> Iterator[None]:
+    """Every part is in its own mode at first, and is again afterwards; parts that do something as they are put into a
+    mode have done it."""
+    modes = [(part, part.training) for part in module.modules()]
+
+    def put_back() -> None:
+        module.train(module.training)
+        for part, mode in modes:
+            part.training = mode
+
+    put_back()
+    try:
+        yield
+    finally:
+        module.training = modes[0][1]
+        put_back()
 
 
 def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]) -> ExportedProgram:
