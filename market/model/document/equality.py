@@ -37,9 +37,9 @@ def check_equal(
 
     In training on rows of the example as they are, and on others whose floats are perturbed within what their column
     has (`_batch`); in evaluation on the example's. Where a module does not take the others, or has no finite answer, on
-    the example's instead, and at last on all of them: a few rows may be without a target. Rows with labels or indices that the document does not
-    take are left out. `objective` maps data by name to (loss, *metrics); its parameters have the document's names
-    after `prefix`. Raises DocumentRefused, naming what differs or is not finite.
+    the example's instead, and at last on all of them: a few rows may be without a target. Rows with labels or indices
+    that the document does not take are left out. `objective` maps data by name to (loss, *metrics); its parameters
+    have the document's names after `prefix`. Raises DocumentRefused, naming what differs or is not finite.
     """
     program = Program(load(document))
     travelling = {name: _as_it_travels(tensor) for name, tensor in state.items()}
