@@ -1,6 +1,6 @@
 """Turns a posted job into a publication: stores its document, parameters and manifest as blobs, by digest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +11,7 @@ from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model import tensors
-from gradmarket.market.model.figures import Range
+from gradmarket.market.model.figures import Ranges
 from gradmarket.market.model.layout import check_weighed
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
@@ -128,11 +128,11 @@ def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[
     return publication, facts
 
 
-def _taken(spec: JobSpec, model: PublishedModel) -> Mapping[str, Range]:
+def _taken(spec: JobSpec, model: PublishedModel) -> Ranges:
     """Returns the whole numbers that the model takes. A ready one weighs rows alike, so it has no label for none."""
     if model.layout.weighed or not isinstance(spec.model, ReadyModel):
         return model.ranges
-    return {name: replace(allowed, ignored=None) for name, allowed in model.ranges.items()}
+    return {name: [replace(one, ignored=None) for one in each] for name, each in model.ranges.items()}
 
 
 def _stay(context: Context, made: Manifest) -> None:
