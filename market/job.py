@@ -90,6 +90,8 @@ class JobSpec(JobFields):
             return (
                 "privacy: one answer moves only a plain mean by a known bound: leave out aggregator and data.rows_cap"
             )
+        if self.privacy and self.privacy.delta * (holders := len(self.private.holders)) >= 1:
+            return f"privacy.delta: of {holders} holders it allows to tell one whole: name less than {1 / holders:.3g}"
         return ""
 
     def _not_by_worth(self, settings: worth.Settings) -> str:
@@ -127,7 +129,8 @@ class JobSpec(JobFields):
     @property
     def notice(self) -> str:
         """Who sees what of the job, in words."""
-        return private_jobs.seen(self.visibility, self.private is not None, self.secure is not None)
+        noised = self.privacy is not None or self.step.by_row
+        return private_jobs.seen(self.visibility, self.private is not None, self.secure is not None, noised)
 
     @property
     def secure(self) -> SecureAggregation | None:

@@ -2,9 +2,12 @@
 
 Uniform numbers are blake3's, keyed by the seed. The inverse of the normal distribution is Acklam's rational
 approximation (2003, relative error 1.15e-9); its logarithm is a series, so that all is +, -, *, / and a square root,
-which IEEE 754 rounds alike everywhere. A uniform number has 52 bits, so noise ends at 8.2 deviations. Its last bits may
-tell more than the formula of rules.privacy does (Mironov 2012, "On significance of the least significant bits"); the
-sum that it is added to is rounded to float32 afterwards.
+which IEEE 754 rounds alike everywhere.
+
+A sum of floating-point numbers tells by its last bits which numbers were added (Mironov 2012, "On significance of the
+least significant bits"). So a noised sum is rounded to multiples of 2^-20 of the noise's deviation, and a uniform
+number has 128 bits: far out in the tails, to 13 deviations, neighbouring noises are still closer than that, and every
+multiple can come from every sum.
 """
 
 import math
@@ -26,8 +29,11 @@ _C: Final = (-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e
              4.374664141464968e00, 2.938163982698783e00)  # fmt: skip
 _D: Final = (7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e00, 3.754408661907416e00, 1.0)
 TAIL: Final = 0.02425
-BITS: Final = 52
 TERMS: Final = 16
+GRID_BITS: Final = 20
+"""A noised sum is told in multiples of 2^-GRID_BITS of the noise's deviation, or less."""
+_WIDE: Final = 16
+"""Bytes of a uniform number."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +45,37 @@ class Noise:
 
     def added(self, mean: Vector, answers: int, place: int) -> Vector:
         """Returns float32 elements of the mean of so many answers with their noise; `place` is the first's."""
-        drawn = normal(self.seed, place, mean.size) * (self.deviation / answers)
-        return (mean.astype(np.float64) + drawn).astype(np.float32)
+        total = noised(mean.astype(np.float64) * answers, self.deviation, self.seed, place)
+        return (total / answers).astype(np.float32)
+
+
+def noised(total: Floats, deviation: float, seed: bytes, place: int) -> Floats:
+    """Returns float64 elements of a sum with normal noise, as multiples of a power of two; `place` is the first's."""
+    grid = math.ldexp(1.0, math.frexp(deviation)[1] - 1 - GRID_BITS)
+    return np.rint((total + deviation * normal(seed, place, total.size)) / grid) * grid
 
 
 def normal(seed: bytes, place: int, count: int) -> Floats:
-    """Returns standard normal numbers, for element `place` of a vector and those after it."""
-    drawn = np.frombuffer(blake3(b"noise", key=seed).digest(8 * count, seek=8 * place), "<u8")
-    return _inverse((2.0 * (drawn >> np.uint64(64 - BITS)).astype(np.float64) + 1.0) / 2.0 ** (BITS + 1))
+    """Returns standard normal numbers, for element `place` of a vector and those after it.
+
+    Of a number's 128 bits one is its sign; the rest, as a fraction of which float64 keeps the first 53 that are not
+    zeros, is the probability of what lies beyond it.
+    """
+    drawn = np.frombuffer(blake3(b"noise", key=seed).digest(_WIDE * count, seek=_WIDE * place), "<u8").reshape(-1, 2)
+    first = (drawn[:, 1] >> np.uint64(1)).astype(np.float64)
+    beyond = (first + (drawn[:, 0].astype(np.float64) + 0.5) * 2.0**-64) * 2.0**-64
+    return np.where(drawn[:, 1] & np.uint64(1), _inverse(beyond), -_inverse(beyond))
 
 
-def _inverse(uniform: Floats) -> Floats:
-    """Returns where the normal distribution function has these values, all within 0 and 1."""
-    low = np.minimum(uniform, 1.0 - uniform)
+def _inverse(low: Floats) -> Floats:
+    """Returns where the normal distribution function has these values, all within 0 and a half."""
     centre = low - 0.5
     square = centre * centre
     found = _polynomial(_A, square) * centre / _polynomial(_B, square)
     far = low < TAIL
     root = np.sqrt(-2.0 * _log(low[far]))
     found[far] = _polynomial(_C, root) / _polynomial(_D, root)
-    return np.where(uniform < 0.5, found, -found)
+    return found
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Floats) -> Floats:

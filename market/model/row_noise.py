@@ -45,7 +45,7 @@ def _noised(
     drawn, place = numbered(b"noise", 0, seed), 0
     noised: Outcome = {"loss": np.zeros((), np.float32)}
     for name, value in sums.items():
-        with_noise = _with_noise(value, asked.noise_multiplier * asked.clip_norm, drawn, place)
+        with_noise = _add_noise(value, asked.noise_multiplier * asked.clip_norm, drawn, place)
         noised[name] = (with_noise / step.rows).astype(np.float32)
         place += value.numel()
     if program.document.weight is not None:  # each row counts as one, whatever its targets: their number has no noise
@@ -70,10 +70,10 @@ def _weighed(scale: Tensor, rows: Tensor) -> Tensor:
     return scale @ rows.double().nan_to_num_(0.0, 0.0, 0.0)
 
 
-def _with_noise(value: Tensor, deviation: float, seed: bytes, place: int) -> np.ndarray:
-    """Returns the sum with its noise; `place` is its first element's among all."""
+def _add_noise(value: Tensor, deviation: float, seed: bytes, place: int) -> np.ndarray:
+    """Returns the sum with its noise, on noise.noised's grid; `place` is its first element's among all."""
     flat = value.cpu().numpy().reshape(-1)
     for start in range(0, flat.size, DRAWN):
         part = slice(start, min(start + DRAWN, flat.size))
-        flat[part] += deviation * noise.normal(seed, place + part.start, part.stop - part.start)
+        flat[part] = noise.noised(flat[part], deviation, seed, place + part.start)
     return flat.reshape(tuple(value.shape))

@@ -36,7 +36,10 @@ class Privacy(Part):
     epsilon: float = Field(gt=0, le=1e4)
     """The job ends before a round that would spend more."""
     delta: float = Field(ge=1e-15, lt=1)
-    """The probability that epsilon does not bound: less than one over the number of holders."""
+    """What any event may be more probable by than exp(epsilon) times its probability without the holder.
+
+    Less than one over the number of holders: one part in n would allow to tell all of one holder.
+    """
 
     @model_validator(mode="after")
     def _one_round_fits(self) -> "Privacy":
@@ -50,13 +53,13 @@ class Privacy(Part):
         """The most rounds that epsilon allows."""
         return affordable(self.noise_multiplier, self.delta, self.epsilon)
 
-    def after(self, rounds: int) -> float:
-        """Returns the epsilon that so many rounds spend."""
+    def after(self, rounds: float) -> float:
+        """Returns the epsilon that so many rounds spend; part of one where it had more noise than it needs."""
         return spent(self.noise_multiplier, self.delta, rounds)
 
 
 @lru_cache(maxsize=1024)
-def spent(noise_multiplier: float, delta: float, rounds: int) -> float:
+def spent(noise_multiplier: float, delta: float, rounds: float) -> float:
     """Returns the least epsilon at this delta after so many rounds, to 1e-9 from above."""
     if rounds == 0:
         return 0.0

@@ -29,9 +29,11 @@ def fault(alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bo
     return ""
 
 
-def seen(visibility: str, private: bool, secure: bool) -> str:
-    """Returns who sees what of a job, in words. secure: its holders' answers are summed under masks."""
-    return f"{_model_seen(visibility, private)} {_rows_seen(secure)}" if private else _model_seen(visibility, private)
+def seen(visibility: str, private: bool, secure: bool, noised: bool) -> str:
+    """Returns who sees what of a job, in words. secure: its holders' answers are summed under masks; noised: by their
+    own noise."""
+    model = _model_seen(visibility, private)
+    return f"{model} {_rows_seen(secure, noised)}" if private else model
 
 
 def _model_seen(visibility: str, private: bool) -> str:
@@ -51,9 +53,13 @@ def _model_seen(visibility: str, private: bool) -> str:
 _ANYBODY: Final = ", and anybody may sign in as a worker."
 
 
-def _rows_seen(secure: bool) -> str:
+def _rows_seen(secure: bool, noised: bool) -> str:
     answers = "the sum of a round's answers, and none of them alone" if secure else "what each answers"
-    return f"The holders' rows stay with them; the service sees {answers}."
+    bare = (
+        " Warning: the sum has no noise, and a model made for it reads single rows off a sum: name privacy or "
+        "step.per_row."
+    )
+    return f"The holders' rows stay with them; the service sees {answers}.{bare if secure and not noised else ''}"
 
 
 def counted(rows: int | None, least: int, cap: int) -> int:

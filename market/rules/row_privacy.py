@@ -32,7 +32,10 @@ class RowPrivacy(Part):
     epsilon: float = Field(gt=0, le=1e4)
     """A worker takes no further task that would spend more of any of its rows."""
     delta: float = Field(ge=1e-15, lt=1)
-    """The probability that epsilon does not bound: less than one over the rows of a holder."""
+    """What any event may be more probable by than exp(epsilon) times its probability without the row.
+
+    Less than one over the rows of a holder: one part in n would allow to tell all of one row.
+    """
 
     @model_validator(mode="after")
     def _one_use_fits(self) -> "RowPrivacy":
@@ -65,6 +68,10 @@ def fault(asked: RowPrivacy | None, rows: int, moves: int, least_rows: int | Non
         return ""
     if least_rows is None:
         return "step.per_row: others must compute the same, and noise is secret: name holders in data, or leave it out"
+    if asked.delta * least_rows >= 1:
+        return (
+            f"step.per_row.delta: of {least_rows} rows it allows to tell one whole: name less than {1 / least_rows:.3g}"
+        )
     if (needed := uses(moves, max(1, least_rows // rows))) > asked.uses:
         return (
             f"step.per_row: a round uses a row {needed} times where a holder has {least_rows}, and epsilon allows "

@@ -5,6 +5,7 @@ publication's digest, which is on the chain before the block that draws the grap
 """
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from gradmarket.market.secagg import degree
 from gradmarket.market.secagg.ring import FixedPoint, Integers, fixed_point, ring_for
 
 FARTHEST: Final = 10.0
-"""Deviations of a holder's noise that its numbers have room for; normal numbers drawn here end at 8.2."""
+"""Deviations of a holder's noise that its numbers have room for; what is beyond, one in 2^75, is cut off there."""
 
 
 class SecureAggregation(Part):
@@ -71,6 +72,15 @@ def fault(
 def deviation(multiplier: float, bound: float, asked: SecureAggregation, holders: int) -> float:
     """Returns that of each holder's noise: what the fewest honest ones add has multiplier * bound together."""
     return multiplier * bound / math.sqrt(asked.honest(holders))
+
+
+def rounds_spent(asked: SecureAggregation, holders: int, survivors: Iterable[int]) -> float:
+    """Returns how many rounds of the least noise the sums of so many survivors each spend as much as.
+
+    Of s survivors s - C add their noise, and the accounted deviation is that of n - D - C: what a round adds to the
+    square of mu (rules.privacy) is less by the ratio of both.
+    """
+    return sum(asked.honest(holders) / (count - asked.may_collude) for count in survivors)
 
 
 def units(bound: float, noise: float, holders: int) -> FixedPoint:

@@ -16,18 +16,22 @@ def overdue(spec: JobSpec, now: datetime) -> bool:
     return any(date <= now for date in dates)
 
 
-def reached(spec: JobSpec, round_number: int, metrics: Mapping[str, float], spent: int) -> str:
+def reached(
+    spec: JobSpec, round_number: int, metrics: Mapping[str, float], spent: int, noised_rounds: float | None = None
+) -> str:
     """Returns why the job is over after this round; empty where it is not.
 
-    `metrics` are the round's, `spent` is in smallest token units.
+    `metrics` are the round's, `spent` is in smallest token units. noised_rounds: the rounds that privacy counts, where
+    they had more noise than it needs (secure_sums.rounds_spent).
     """
     for rule in spec.stop:
         if isinstance(rule, StopAtMetric) and _passed(rule, metrics.get(rule.metric)):
             return f"{rule.metric} reached {metrics[rule.metric]:.6g}"
         if isinstance(rule, StopAtSpent) and spent >= rule.spent:
             return f"{spent} were spent"
-    if spec.privacy is not None and spec.rounds > round_number + 1 >= spec.privacy.rounds:
-        done = spec.privacy.after(round_number + 1)
+    counted = round_number + 1 if noised_rounds is None else noised_rounds
+    if spec.privacy is not None and spec.rounds > round_number + 1 and counted + 1 > spec.privacy.rounds:
+        done = spec.privacy.after(counted)
         return f"{done:.4g} of epsilon {spec.privacy.epsilon:g} is spent, and another round would pass it"
     if spec.step.per_row is not None and spec.rounds > round_number + 1 >= row_spending.rounds(spec, spec.step.per_row):
         done, asked = row_spending.spent(spec, spec.step.per_row, round_number + 1), spec.step.per_row

@@ -127,7 +127,7 @@ def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> 
         replicas=dict(standing.replicas),
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
         covered=standing.covered,
-        privacy=privacy_view(spec.privacy, closed[-1].number + 1 if closed else 0) if spec.privacy else None,
+        privacy=privacy_view(spec.privacy, standing.noised_rounds) if spec.privacy else None,
         row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
         curve=_curve(closed),
         events=events,

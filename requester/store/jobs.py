@@ -12,6 +12,7 @@ from gradmarket.market.rules import overlap, stopping
 from gradmarket.market.terms import RoundState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
+from gradmarket.requester.store.noised_rounds import count_noised_rounds
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Account, Job, Round, Task
 from gradmarket.requester.store.work import RowReader
@@ -124,7 +125,8 @@ def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
         return ""
     limited = any(isinstance(rule, StopAtSpent) for rule in spec(job).stop)
     spent = earned(reader, job.id) * int(job.unit) if limited else 0
-    return stopping.reached(spec(job), row.number, row.metrics or {}, spent)
+    noised = count_noised_rounds(reader, job.id, spec(job), row.number + 1)
+    return stopping.reached(spec(job), row.number, row.metrics or {}, spent, noised)
 
 
 def latest_round(reader: RowReader, job_id: str) -> Round | None:

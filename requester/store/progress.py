@@ -13,6 +13,7 @@ from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, Task
 from gradmarket.requester.store import audits, ballots, coverage, holders, jobs, strikes, tasks, workers
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.coverage import Covered
+from gradmarket.requester.store.noised_rounds import count_noised_rounds
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from gradmarket.requester.store.work import RowReader
 
@@ -163,17 +164,23 @@ def _nobody_to_blame(opening: Opening) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of a job, what is counted over all its rows; `reason` as `why_waiting`."""
+    """Of a job, what is counted over all its rows; `reason` as `why_waiting`.
+
+    noised_rounds: the merged rounds that its privacy counts (store.noised_rounds).
+    """
 
     earned: int
     replicas: Mapping[str, int]
     reason: str
     covered: Covered | None
+    noised_rounds: float
 
 
 def standing(reader: RowReader, job: Job, now: float) -> Standing:
     reason, covered = why_waiting(reader, job, now), coverage.of_job(reader, job)
-    return Standing(jobs.earned(reader, job.id), counts(reader, job.id), reason, covered)
+    newest = jobs.latest_closed(reader, job.id) if jobs.spec(job).privacy else None
+    noised = count_noised_rounds(reader, job.id, jobs.spec(job), newest.number + 1) if newest else 0.0
+    return Standing(jobs.earned(reader, job.id), counts(reader, job.id), reason, covered, noised)
 
 
 def counts(reader: RowReader, job_id: str) -> dict[str, int]:

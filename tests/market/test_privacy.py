@@ -16,7 +16,7 @@ from torch import nn
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.bounded import encoded
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.noise import Noise, normal
+from gradmarket.market.gradient.noise import GRID_BITS, Noise, _inverse, noised, normal
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.job import JobSpec
@@ -63,13 +63,34 @@ def test_the_rounds_allowed_are_the_most_that_fit(multiplier: float, epsilon: fl
 def test_noise_of_no_use_is_refused_in_words(multiplier: float) -> None:
     """Far too little of it overflowed the accountant."""
     with pytest.raises(ValueError, match="noise_multiplier"):
-        Privacy(noise_multiplier=multiplier, epsilon=1e4, delta=0.999)
+        Privacy(noise_multiplier=multiplier, epsilon=1e4, delta=0.4)
 
 
 @pytest.mark.parametrize("multiplier", [1e-3, 6e-3, 1e6])
-@pytest.mark.parametrize("delta", [1e-15, 0.5, 1 - 1e-15])
+@pytest.mark.parametrize("delta", [1e-15, 0.1, 0.5])
 def test_every_multiplier_that_is_taken_is_counted(multiplier: float, delta: float) -> None:
     assert 0.0 <= spent(multiplier, delta, 1) <= spent(multiplier, delta, 10**6) < math.inf
+
+
+def test_the_tails_are_normal_too() -> None:
+    """Of the words that give the smallest probabilities: what is drawn is scipy's quantile of them."""
+    drawn = -_inverse(np.array([2.0**-k for k in range(1, 129)]))
+    assert drawn == pytest.approx(stats.norm.isf([2.0**-k for k in range(1, 129)]), rel=1e-8, abs=1e-12)
+    assert drawn.max() > 13
+
+
+@pytest.mark.parametrize("deviation", [1.0, 0.3, 1e-5, 3e7])
+def test_a_noised_sum_tells_no_last_bit_of_what_was_added(deviation: float) -> None:
+    """Mironov 2012: of two neighbouring sums each told number must be one that the other could give. All are multiples
+    of one power of two, of at most 2^-20 deviations, and far in the tails noises are closer than that."""
+    rng = np.random.default_rng(1)
+    first = rng.normal(size=50_000) * deviation
+    told, other = (noised(total, deviation, SEED, 0) for total in (first, first + 0.37 * deviation))
+    grid = math.ldexp(1.0, math.frexp(deviation)[1] - 1 - GRID_BITS)
+    assert grid <= deviation * 2.0**-20
+    assert all((numbers / grid == np.rint(numbers / grid)).all() for numbers in (told, other))
+    spacing = 2.0**-53 * stats.norm.sf(9.0) / stats.norm.pdf(9.0)  # of float64 probabilities, by the density there
+    assert spacing * deviation < grid / 1000
 
 
 def test_noise_is_normal_and_a_seed_alone_decides_it() -> None:

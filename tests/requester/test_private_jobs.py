@@ -314,7 +314,11 @@ SUMMED = {"tasks_per_round": 6, "min_tasks": 5}
     ("data", "rows"),
     [
         ({}, "the service sees what each answers."),
-        (SECURE, "the service sees the sum of a round's answers, and none of them alone."),
+        (
+            SECURE,
+            "the service sees the sum of a round's answers, and none of them alone. Warning: the sum has no noise, and "
+            "a model made for it reads single rows off a sum: name privacy or step.per_row.",
+        ),
     ],
 )
 def test_the_notice_of_a_private_job_says_who_sees_model_and_rows(
@@ -338,6 +342,20 @@ def test_the_notice_of_a_private_job_says_who_sees_model_and_rows(
 def test_the_notice_of_a_job_says_who_sees_what(visibility: str, said: str) -> None:
     data = {"manifest": "blake3:" + "4" * 64}
     assert JobSpec.model_validate(SPEC | {"data": data, "visibility": visibility}).notice.startswith(said)
+
+
+def test_a_sum_that_is_noised_has_no_warning() -> None:
+    changes = {"data": SPEC["data"] | SECURE, **SUMMED, "privacy": NOISED}  # type: ignore[operator]
+    assert "Warning" not in JobSpec.model_validate(SPEC | changes).notice
+
+
+@pytest.mark.parametrize("delta", [0.5, 0.2])
+def test_a_delta_that_allows_to_tell_one_holder_or_row_is_refused(delta: float) -> None:
+    with pytest.raises(ValueError, match="holders it allows to tell one whole"):
+        JobSpec.model_validate(SPEC | {"data": listed(5, least_rows=8), "privacy": NOISED | {"delta": delta}})
+    per_row = {"clip_norm": 1.0, "noise_multiplier": 2.0, "epsilon": 40.0, "delta": delta}
+    with pytest.raises(ValueError, match="rows it allows to tell one whole"):
+        JobSpec.model_validate(SPEC | {"step": SPEC["step"] | {"per_row": per_row}})  # type: ignore[operator]
 
 
 def test_an_untold_number_of_rows_weighs_least() -> None:

@@ -14,6 +14,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
 from gradmarket.requester.exchange.commitments import TooEarly, TooLate
 from gradmarket.requester.store import holders
+from gradmarket.requester.store.noised_rounds import count_noised_rounds
 from gradmarket.requester.store.tables import SecureMessage, SecureSum
 from tests.databases import BOTH
 from tests.onchain import OpenJob
@@ -374,4 +375,6 @@ def test_holders_add_the_accounted_noise_by_themselves(floor: Floor) -> None:
     assert market.state() == JobState.FINISHED
     merged_plainly(market, six)
     asked = six[0].spec
+    with market.context.reading() as reader:  # all stayed: more noise than the fewest add
+        assert count_noised_rounds(reader, market.job, asked, 1) == pytest.approx((COUNT - DROP - 1) / (COUNT - 1))
     assert noise_of(asked) == pytest.approx(2.0 * 100.0 / np.sqrt(COUNT - DROP - 1))

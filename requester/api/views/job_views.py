@@ -35,7 +35,8 @@ def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
     return RowPrivacyView(epsilon=asked.epsilon, delta=asked.delta, rounds=row_spending.rounds(spec, asked), **counted)
 
 
-def privacy_view(privacy: Privacy, rounds: int) -> PrivacyView:
+def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
+    """Returns what so many rounds of the least noise may tell of one holder."""
     spent, most = privacy.after(rounds), privacy.rounds
     return PrivacyView(epsilon=privacy.epsilon, delta=privacy.delta, spent=spent, rounds=most)
 
@@ -75,7 +76,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         determinism_class=job.determinism_class,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
         coverage=counts_view(standing.covered),
-        privacy=spec.privacy and privacy_view(spec.privacy, newest.number + 1 if newest else 0),
+        privacy=spec.privacy and privacy_view(spec.privacy, standing.noised_rounds),
         row_privacy=row_privacy_view(spec, newest.number + 1 if newest else 0),
         task_flops=flops,
         task_peak_bytes=peak_bytes,
