@@ -5,25 +5,21 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
-from gradmarket.market.wire import KEPT_ALIVE
+from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
+from gradmarket.network.environment import PORTS
 
-PORTS: Final = {"http": 80, "https": 443}
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
-SOCKET_OPTIONS: Final = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in KEPT_ALIVE.items()
-        if hasattr(socket, name)
-    ),
-]
+STORES: Final = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
+DATA_SERVERS: Final = "if it is your own server of datasets, name its origin in GRADMARKET_WORKER_DATA_SERVERS"
+REACH: Final = "if it is your own server, name its origin with --reach"
+UNNAMED: Final = "if it is a market of your own, name it with --market"
+"""What to do about an address that is not public: the market's own links lead to stores, a dataset's to servers."""
 Resolve = Callable[[str, int], list[str]]
 """Returns all IP addresses of a host, given its name and port."""
 
@@ -52,16 +48,16 @@ class PublicOnly(ClockedTransport):
     """Sends requests to public addresses only, checked per request; for markets that the owner did not name."""
 
     def __init__(self, look_up: Resolve = resolve) -> None:
-        super().__init__(SOCKET_OPTIONS, trust_env=True)
+        super().__init__()
         self._look_up = look_up
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Raises httpx.ConnectError where `place` raises DownloadRefused or DownloadFailed."""
         try:
-            checked = place(str(request.url), "", self._look_up, own=False)
+            checked = place(str(request.url), "", self._look_up, own=False, remedy=UNNAMED)
         except (DownloadRefused, DownloadFailed) as error:
             raise httpx.ConnectError(str(error), request=request) from error
-        request.extensions = {**request.extensions, "sni_hostname": request.url.host}
+        request.extensions = {**request.extensions, HOST_NAMED: request.url.host}
         request.url = checked.url
         return super().handle_request(request)
 
@@ -73,17 +69,19 @@ def place(
     own: bool = True,
     allowed: frozenset[str] = frozenset(),
     named: bool = True,
+    remedy: str = STORES,
 ) -> NetworkPlace:
-    """Returns where to fetch `link` from; it may be relative to the market's `origin`.
+    """Returns where to fetch `link` from; it may be relative to the market's `origin`, and keeps the path in that.
 
     The market's own origin may have any address if the worker's owner `named` the market, but not after a redirect from
     another origin (`own` is False then). The origins in `allowed`, which the owner named too, may have any address;
-    pass them only if the market itself gives the link, not if a job's dataset gives it. Any other host must have public
-    addresses only. Raises DownloadRefused for schemes other than http and https, for credentials in the link, and for
-    addresses that are not public (private, loopback, link-local).
+    pass a store's only if the market itself gives the link, not if a job's dataset gives it. Any other host must have
+    public addresses only. Raises DownloadRefused for schemes other than http and https, for credentials in the link,
+    and for addresses that are not public (private, loopback, link-local): then with `remedy`.
     """
+    below = link.startswith("/") and not link.startswith("//")
     try:
-        url = httpx.URL(urljoin(origin + "/", link))
+        url = httpx.URL(origin + link if below else urljoin(origin + "/", link))
     except httpx.InvalidURL as error:
         raise DownloadRefused(f"{link[:200]!r} is no address: {error}") from error
     if url.scheme not in PORTS or not url.host:
@@ -95,20 +93,32 @@ def place(
         return NetworkPlace(url, url.netloc.decode(), str(url), True)
     if _origin(url) in {_origin(httpx.URL(named)) for named in allowed}:
         return NetworkPlace(url, url.netloc.decode(), str(url), False)
-    address = _public(url.host, url.port or PORTS[url.scheme], look_up)
+    address = _public(url.host, url.port or PORTS[url.scheme], look_up, remedy)
     return NetworkPlace(url.copy_with(host=address), url.netloc.decode(), str(url), home)
+
+
+def server_origin(text: str) -> str:
+    """Returns the origin that somebody wrote; raises ValueError unless it is like http://nas.example:9000."""
+    try:
+        url = urlsplit(text)
+        bare = not (url.path.strip("/") or url.query or url.username)
+        sound = url.scheme in PORTS and bool(url.hostname) and (url.port or 0) >= 0 and bare
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ValueError(f"{text[:200]!r} is not the origin of a server: write it like http://nas.example:9000")
+    return text
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int]:
     return (url.scheme, url.host, url.port or PORTS.get(url.scheme, 0))
 
 
-def _public(host: str, port: int, look_up: Resolve) -> str:
+def _public(host: str, port: int, look_up: Resolve, remedy: str) -> str:
     addresses = look_up(host, port)
     for address in addresses:
         if not is_public(address):
-            fix = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
-            raise DownloadRefused(f"{host} is {address}, which is not a public address; {fix}")
+            raise DownloadRefused(f"{host} is {address}, which is not a public address; {remedy}")
     if not addresses:
         raise DownloadFailed(f"{host} has no address")
     return addresses[0]

@@ -15,14 +15,14 @@ from urllib.parse import urljoin
 import httpx
 from blake3 import blake3
 
-from gradmarket.compute.addresses import NetworkPlace, Resolve, place, resolve
+from gradmarket.compute.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, place, resolve
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market import framing, piece_digests
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import ANSWER_WITHIN, hash_of
+from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
 
 REDIRECTS: Final = 4
 PATIENCE_S: Final = 60.0
@@ -39,8 +39,9 @@ class Fetcher:
     """`limit`: most bytes of a download. `seconds`: the longest time that one may take in all.
 
     `bearer` returns the session headers for the market; they are sent to the market's own origin only. `stores`:
-    origins that the market may redirect a download to wherever they are; no other host may. `named`: the worker's owner
-    named the market, so the market may have any address.
+    origins that the market may redirect a download to wherever they are; no other host may. `data_servers`: origins
+    that a dataset's links may lead to wherever they are. `named`: the worker's owner named the market, so the market
+    may have any address. `remedies`: how the owner names a store, and a data server.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class Fetcher:
         bearer: Callable[[], dict[str, str]] = dict,
         stores: frozenset[str] = frozenset(),
         named: bool = True,
+        data_servers: frozenset[str] = frozenset(),
+        remedies: tuple[str, str] = (STORES, DATA_SERVERS),
     ) -> None:
         self._cache = cache
         self._origin = origin
@@ -63,6 +66,8 @@ class Fetcher:
         self._pause = pause
         self._bearer = bearer
         self._stores = stores
+        self._data_servers = data_servers
+        self._remedies = remedies
         self._named = named
         self._fetching: set[Digest] = set()
         self._changed = threading.Condition()
@@ -225,7 +230,8 @@ class Fetcher:
         """Opens `link` and follows its redirects; each redirect is checked like a link."""
         own, ours = True, False
         for _ in range(REDIRECTS):
-            target = place(link, self._origin, self._look_up, own, self._stores if ours else frozenset(), self._named)
+            allowed, remedy = self._data_servers | (self._stores if ours else frozenset()), self._remedies[not ours]
+            target = place(link, self._origin, self._look_up, own, allowed, self._named, remedy)
             own = ours = target.own
             request = self._request(target, until, headers or {})
             response = self._http.send(request, stream=True)
@@ -243,7 +249,7 @@ class Fetcher:
         if where.own:
             headers |= self._bearer()
         name = httpx.URL(f"http://{where.host}").host
-        extensions = {"sni_hostname": name, ANSWER_WITHIN: until - time.monotonic()}
+        extensions = {HOST_NAMED: name, ANSWER_WITHIN: until - time.monotonic()}
         return self._http.build_request("GET", where.url, headers=headers, extensions=extensions)
 
 

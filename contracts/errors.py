@@ -3,6 +3,7 @@
 MarketError
 └── ChainError
     ├── ChainUnreachable    no answer; whether anything happened is unknown
+    │   └── NodeBusy        it answers that it cannot answer now (429, 502)
     ├── NodeRefused         the node refused (no money for gas, fee too low)
     ├── ContractRefused     the contract reverted; has the name of its error
     ├── ForeignChain        not the expected deployment; names what differs
@@ -20,6 +21,10 @@ class ChainError(MarketError):
 
 class ChainUnreachable(ChainError):
     """The chain's node does not answer."""
+
+
+class NodeBusy(ChainUnreachable):
+    """The chain's node cannot answer now."""
 
 
 class NodeRefused(ChainError):

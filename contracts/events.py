@@ -12,7 +12,7 @@ from web3.logs import DISCARD
 from web3.types import FilterParams, LogReceipt
 
 from gradmarket.contracts.artifact import load
-from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.errors import ChainError, NodeRefused
 from gradmarket.contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import PackedGroup
@@ -20,24 +20,36 @@ from gradmarket.contracts.rpc import MALFORMED, node_errors, refusal
 from gradmarket.contracts.transaction_types import Receipt
 from gradmarket.market.terms import Address, Hash, Units
 
-SPAN: Final = 5_000
-"""Blocks in one request: public nodes refuse more."""
 Log = TypeVar("Log")
 OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")
 """Events that name a job and one of its workers, and change what either may withdraw."""
 
 
-def in_spans(ask: Callable[[int, int], Iterable[Log]], first: int, last: int) -> Iterator[Log]:
-    """Yields what `ask` returns for spans of at most SPAN blocks, from `first` to `last`. Raises as `node_errors`."""
-    for at in range(first, last + 1, SPAN):
-        with node_errors():
-            records = ask(at, min(last, at + SPAN - 1))
+def in_spans(web3: Web3, ask: Callable[[int, int], Iterable[Log]], first: int, last: int) -> Iterator[Log]:
+    """Yields what `ask` returns for spans of blocks from `first` to `last`. Raises as `node_errors`.
+
+    A span that the node refuses is halved, and its connection remembers that: public nodes answer from 500 to 10,000
+    blocks, or so many logs, and each refuses more in words of its own.
+    """
+    node: Any = web3.provider
+    at, span = first, int(node.log_span)
+    while at <= last:
+        try:
+            with node_errors():
+                records = ask(at, min(last, at + span - 1))
+        except NodeRefused:
+            if at == last or span == 1:
+                raise
+            span = min(span, last - at + 1) // 2
+            continue
         yield from records
+        at += span
+        node.log_span = min(span, node.log_span)
 
 
 def logs(web3: Web3, asked: FilterParams, first: int, last: int) -> Iterator[LogReceipt]:
     """Yields the logs of these blocks that `asked` describes by address and topics, in the chain's order."""
-    return in_spans(lambda at, to: web3.eth.get_logs({**asked, "fromBlock": at, "toBlock": to}), first, last)
+    return in_spans(web3, lambda at, to: web3.eth.get_logs({**asked, "fromBlock": at, "toBlock": to}), first, last)
 
 
 @node_errors()
@@ -226,7 +238,7 @@ def _logs(
     event = _event(ledger, name)
     start = ledger.deployment.block if first is None else first
     end = ledger.block().number if last is None else last
-    return in_spans(lambda at, to: event.get_logs(filters, from_block=at, to_block=to), start, end)
+    return in_spans(ledger.web3, lambda at, to: event.get_logs(filters, from_block=at, to_block=to), start, end)
 
 
 def _event(ledger: Ledger, name: str) -> ContractEvent:

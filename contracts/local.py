@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -164,7 +165,7 @@ def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChai
     files = [str(directory / _PID), str(directory / _LOG)]
     launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
     pid = int(subprocess.check_output(launch, pass_fds=(lock,), start_new_session=True, stdin=subprocess.DEVNULL))
-    return _when_it_answers(pid, directory)
+    return _started(pid, directory)
 
 
 def _keep_previous(directory: Path) -> None:
@@ -188,7 +189,17 @@ def _start_leashed(command: list[str]) -> LocalChain:
     launch = ["/bin/sh", "-c", _LAUNCH_LEASHED, "sh", *command]
     pid = int(subprocess.check_output(launch, stdin=read_end, start_new_session=True))
     os.close(read_end)
-    return _when_it_answers(pid, None, write_end)
+    return _started(pid, None, write_end)
+
+
+def _started(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:
+    """Waits as `_when_it_answers` does; ends the process that this one started where it never answers."""
+    try:
+        return _when_it_answers(pid, directory, leash)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        raise
 
 
 def _when_it_answers(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:

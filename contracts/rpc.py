@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from eth_abi.abi import decode
 from eth_abi.exceptions import DecodingError
 from eth_utils.abi import collapse_if_tuple
 from eth_utils.crypto import keccak
-from requests.exceptions import RequestException
+from requests import Response
+from requests.exceptions import HTTPError, RequestException, SSLError
 from web3 import HTTPProvider, Web3
 from web3.exceptions import (
     BadFunctionCallOutput,
@@ -22,20 +24,33 @@ from web3.exceptions import (
 from web3.types import RPCEndpoint, RPCResponse
 
 from gradmarket.contracts.artifact import load
-from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, ForeignChain, NodeRefused
+from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, ForeignChain, NodeBusy, NodeRefused
 from gradmarket.market.terms import Address
+from gradmarket.network.environment import authorities, proxy_of
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """The ids of chains on one machine, whose money is worth nothing."""
 BATCH: Final = 100
 """Calls in one batch, at most: what public nodes allow."""
+LOG_SPAN: Final = 5_000
+"""Blocks in one request for logs, until a node refuses so many."""
 OUT_OF_RANGE_TRIES: Final = 10
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, DecodingError)
 """What web3 and we raise over an answer that is not of the protocol's form."""
+TOO_MANY: Final = 429
+SERVERS_FAULT: Final = 500
+_TOO_OFTEN: Final = re.compile(r"rate.?limit|too many requests|requests per|throughput|\b429\b", re.IGNORECASE)
+PLANS: Final = "wait, or name a node that answers more requests with --rpc"
+AUTHORITY: Final = "name the file of the authority that signed it (PEM) in SSL_CERT_FILE"
 
 
 class _Provider(HTTPProvider):
-    """Repeats a request if a block was mined while Anvil looked up "latest", which it does in two steps."""
+    """Repeats a request if a block was mined while Anvil looked up "latest", which it does in two steps.
+
+    `log_span`: blocks that the node answers in one request for logs, as far as is known.
+    """
+
+    log_span = LOG_SPAN
 
     def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
         answer = super().make_request(method, params)
@@ -49,22 +64,31 @@ class _Provider(HTTPProvider):
 def connect(url: str, timeout_s: float = 10.0) -> Web3:
     """Returns a connection that does not retry requests without an answer: the caller knows whether that is safe.
 
-    It omits web3's validation, which requests the chain id before every call: our signatures include it anyway.
+    It omits web3's validation, which requests the chain id before every call: our signatures include it anyway. Proxy
+    and trust are the environment's (network.environment). Raises Refused where its settings are wrong.
     """
-    web3 = Web3(_Provider(url, request_kwargs={"timeout": timeout_s}, exception_retry_configuration=None))
+    parts = urlsplit(url)
+    proxy = proxy_of(parts.scheme, parts.hostname or "", parts.port)
+    proxies = {"no_proxy": "*", **({"http": proxy, "https": proxy} if proxy else {})}
+    network = {"timeout": timeout_s, "proxies": proxies, "verify": authorities() or True}
+    web3 = Web3(_Provider(url, request_kwargs=network, exception_retry_configuration=None))
     web3.middleware_onion.remove("validation")
     return web3
 
 
 @contextmanager
 def node_errors() -> Iterator[None]:
-    """Converts web3's errors to ChainUnreachable, ContractRefused, ForeignChain or NodeRefused.
+    """Converts web3's errors to ChainUnreachable, NodeBusy, ContractRefused, ForeignChain or NodeRefused.
 
     Only TransactionNotFound is left, since it is an answer. What web3 raises over an answer that has another form than
     the protocol's, or what reading it raises, is a NodeRefused too: no node may end what asks it.
     """
     try:
         yield
+    except HTTPError as error:
+        raise _of_status(error.response) from error
+    except SSLError as error:
+        raise ChainUnreachable("its certificate is not trusted", AUTHORITY) from error
     except (RequestException, ConnectionError, TimeoutError) as error:
         raise ChainUnreachable(type(error).__name__) from error
     except ContractLogicError as error:
@@ -74,7 +98,7 @@ def node_errors() -> Iterator[None]:
     except TransactionNotFound:
         raise
     except Web3RPCError as error:
-        raise NodeRefused(_message(error)) from error
+        raise _refused(_message(error)) from error
     except Web3Exception as error:
         raise ChainUnreachable(str(error)) from error
     except MALFORMED as error:
@@ -86,7 +110,7 @@ def request(web3: Web3, method: str, *parameters: Any) -> Any:
     with node_errors():
         answer = web3.provider.make_request(RPCEndpoint(method), list(parameters))
         if "error" in answer:
-            raise NodeRefused(str(answer["error"]))
+            raise _refused(str(answer["error"]))
         return answer.get("result")
 
 
@@ -102,11 +126,28 @@ def calls(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes
             answers = web3.provider.make_batch_request(requests)  # type: ignore[attr-defined]
             for answer in answers if isinstance(answers, list) else [answers]:
                 if "error" in answer:
-                    raise NodeRefused(str(answer["error"]))
+                    raise _refused(str(answer["error"]))
                 results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
     if len(results) != len(data):
         raise NodeRefused(f"the node's answer makes no sense ({len(results)} results of {len(data)} calls)")
     return results
+
+
+def _of_status(response: Response) -> NodeBusy | NodeRefused:
+    """Returns what a node meant by a status that is no success; many send JSON-RPC's error with it."""
+    status = f"it answers {response.status_code} {response.reason or ''}".strip()
+    if response.status_code == TOO_MANY:
+        return NodeBusy(status, PLANS)
+    try:
+        error = response.json()["error"]
+        return _refused(str(error["message"]))
+    except (ValueError, LookupError, TypeError):
+        return NodeBusy(status) if response.status_code >= SERVERS_FAULT else NodeRefused(status)
+
+
+def _refused(message: str) -> NodeBusy | NodeRefused:
+    """Returns the refusal that a node put in words; one of too many requests passes by itself."""
+    return NodeBusy(message, PLANS) if _TOO_OFTEN.search(message) else NodeRefused(message)
 
 
 def refusal(data: Any, message: str = "") -> ContractRefused:

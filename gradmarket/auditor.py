@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gradmarket.client import RequesterClient
+from gradmarket.compute.addresses import REACH
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
@@ -41,7 +42,10 @@ TRIES: Final = 3
 
 @dataclass(frozen=True)
 class Machine:
-    """The auditor's resources: bytes of memory and disk, operations of one step."""
+    """The auditor's resources: bytes of memory and disk, operations of one step.
+
+    `reach`: origins in its own network that downloads may lead to.
+    """
 
     folder: Path
     device: str = AUTO
@@ -50,6 +54,7 @@ class Machine:
     disk: int = 16 * 2**30
     flops: float = 1e16
     seconds: float = 3600.0
+    reach: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,15 @@ def opened(name: str, market: RequesterClient, token: str | None, machine: Machi
         mine = stack.enter_context(computing(settings, machine.device, machine.threads))
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
         cache = Cache(machine.folder / "cache", machine.disk)
-        fetcher = Fetcher(cache, market.url, machine.disk, bearer=lambda: bearer)
+        fetcher = Fetcher(
+            cache,
+            market.url,
+            machine.disk,
+            bearer=lambda: bearer,
+            stores=machine.reach,
+            data_servers=machine.reach,
+            remedies=(REACH, REACH),
+        )
         stack.callback(fetcher.close)
         limits = MachineLimits(
             max_flops=machine.flops, max_memory=machine.memory, max_disk=machine.disk, device=mine.device

@@ -24,7 +24,7 @@ MAX_WAIT_S: Final = 3600.0
 KEPT_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """Socket options of both ends (seconds; a count): an idle connection stays open in NATs, a dead one ends in 40 s."""
 ANSWER_WITHIN: Final = "answer_s"
-"""Name of a request's extension: seconds from its last byte to the end of its answer (compute.clocked)."""
+"""Name of a request's extension: seconds from its last byte to the end of its answer (network.clocked)."""
 NO_ROOT: Final = Hash(bytes(32))
 
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.views.job_views import Stats
+from gradmarket.network.environment import path_of
 from gradmarket.pages.rendering import ASSETS
 from gradmarket.requester.api import (
     audit_routes,
@@ -46,6 +47,7 @@ from gradmarket.requester.api.auth_routes import Callers
 from gradmarket.requester.api.token_buckets import Buckets, Rate
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import BodyLimit
+from gradmarket.requester.edge.own_path import OwnPath
 from gradmarket.requester.edge.rate_limit import RateLimit
 from gradmarket.requester.edge.request_log import RequestLog
 from gradmarket.requester.edge.token_first import TokenFirst
@@ -100,6 +102,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
     app.add_middleware(RateLimit, context=context, callers=app.state.callers)
     app.add_middleware(RequestLog, meters=context.meters)
+    app.add_middleware(OwnPath, path=path_of(context.public_url))
     return app
 
 

@@ -16,7 +16,7 @@ from gradmarket.market.fields import settings_from
 from gradmarket.requester import logs
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
-from gradmarket.requester.edge.serving import config, listener
+from gradmarket.requester.edge.serving import EVERYWHERE, config, listener, own_url
 from gradmarket.requester.engine import STAGES, StageEngine
 from gradmarket.requester.folder_lock import serving
 from gradmarket.requester.notifier import Notifier
@@ -43,7 +43,7 @@ def serve(
     logs.configure(json, settings.log)
     alone = settings.database_url.startswith("sqlite")
     with serving(settings.data, alone), listener(settings.host, settings.port) as socket:
-        url = settings.url or f"http://{settings.host}:{socket.getsockname()[1]}"
+        url = settings.url or own_url(settings.host, socket.getsockname()[1])
         relay = import_module(CELERY).relay_of(settings) if settings.stages == "celery" else None
         with wired(settings, url, relay) as context:
             app = create_app(context, lambda: _stages(context))
@@ -95,3 +95,5 @@ def _announce(settings: RequesterSettings, url: str, context: Context) -> None:
     echo(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
     echo(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
     echo(f"  join   gradmarket worker run --market {url}")
+    if settings.url is None and settings.host.strip("[]") in EVERYWHERE:
+        echo("  others on other machines: set GRADMARKET_URL to the address that they reach this one under")

@@ -10,6 +10,7 @@ from gradmarket.market.model.figures import Range, Ranges
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.rules.loss_change_test import OTHERS
 from gradmarket.market.terms import Digest
+from gradmarket.network.environment import path_of
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.ready_data import digits
@@ -34,19 +35,21 @@ def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
     if blobs.length(digest) > MANIFEST_BYTES:
         raise JobRefused("data.manifest", f"a manifest has at most {MANIFEST_BYTES} bytes")
     manifest = parsed(blobs.read(digest))
-    parts = (part.model_copy(update={"link": _own_path(part.link, httpx.URL(url))}) for part in manifest.partitions)
+    parts = (part.model_copy(update={"link": own_path(part.link, url)}) for part in manifest.partitions)
     return manifest.model_copy(update={"partitions": tuple(parts)})
 
 
-def _own_path(link: str, own: httpx.URL) -> str:
-    """Returns the path of a link to a blob of this service; any other link as it is."""
+def own_path(link: str, url: str) -> str:
+    """Returns the path of a link to a blob of the service at `url`; any other link as it is."""
     if link.startswith(OURS):
         return link
+    own = httpx.URL(url.rstrip("/") + "/")
     try:
         resolved = own.join(link)
     except (httpx.InvalidURL, ValueError):
         return link
-    return resolved.path if _origin(resolved) == _origin(own) and resolved.path.startswith(OURS) else link
+    path = resolved.path.removeprefix(path_of(url))
+    return path if _origin(resolved) == _origin(own) and path.startswith(OURS) else link
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

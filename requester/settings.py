@@ -5,7 +5,7 @@ the folder GRADMARKET_SECRETS, if there is one: containers mount secrets as file
 """
 
 import os
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
 from gradmarket.market.signing import NamedAddress
+from gradmarket.network.environment import is_loopback
 
 SECRETS = "GRADMARKET_SECRETS"
 
@@ -179,16 +180,9 @@ class RequesterSettings(BaseSettings):
     def exempt(self) -> frozenset[IPvAnyNetwork]:
         """Returns the addresses and networks to which the limits of an address do not apply."""
         chosen = "unlimited" in self.model_fields_set or bool(self.trusted_proxies)
-        return self.unlimited if chosen or self.url is None or _is_loopback(self.url) else frozenset()
+        here = self.url is None or is_loopback(urlsplit(self.url).hostname or "")
+        return self.unlimited if chosen or here else frozenset()
 
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite:///{self.data / 'gradmarket.sqlite'}"
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -12,15 +12,16 @@ from tests.source_tree import Module, cycles, ours, parse, reachable, within
 
 MAY_IMPORT: Final = {
     "market": {"market"},
-    "client": {"client", "market"},
+    "network": {"network", "market"},
+    "client": {"client", "network", "market"},
     "pages": {"pages", "market"},
     "terminal": {"terminal", "market"},
-    "contracts": {"contracts", "market"},
+    "contracts": {"contracts", "network", "market"},
     "runner": {"runner", "market"},
-    "compute": {"compute", "runner", "market"},
+    "compute": {"compute", "runner", "network", "market"},
     "migrations": {"migrations", "requester"},
-    "requester": {"requester", "migrations", "pages", "terminal", "runner", "contracts", "market"},
-    "worker": {"worker", "client", "compute", "pages", "terminal", "runner", "contracts", "market"},
+    "requester": {"requester", "migrations", "pages", "terminal", "runner", "contracts", "network", "market"},
+    "worker": {"worker", "client", "compute", "pages", "terminal", "runner", "contracts", "network", "market"},
 }
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 

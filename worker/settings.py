@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, HttpUrl, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from gradmarket.compute.addresses import server_origin
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.contracts import keystore
 from gradmarket.market.money import WRITTEN
@@ -25,6 +26,9 @@ def _amount(text: str) -> str:
 
 PayText = Annotated[str, BeforeValidator(str), AfterValidator(_amount)]
 """An amount as people write it; what it is in a token is known once a market says which (market.money)."""
+
+
+ServerOrigin = Annotated[str, AfterValidator(server_origin)]
 
 
 class WorkerSettings(BaseSettings):
@@ -57,8 +61,10 @@ class WorkerSettings(BaseSettings):
     """The same, from a file's first line."""
     plain_key: bool = False
     """Let the key lie unencrypted where money is real; on a local chain it may anyway."""
-    stores: frozenset[str] = frozenset()
+    stores: frozenset[ServerOrigin] = frozenset()
     """Origins of stores in the worker's own network that the market may send payloads and downloads to."""
+    data_servers: frozenset[ServerOrigin] = frozenset()
+    """Origins of servers in the worker's own network that jobs' datasets may be fetched from."""
     jobs: frozenset[JobId] = Field(default=frozenset(), max_length=64)
     """Works for these jobs only; for any where empty."""
     dataset: Path | None = None

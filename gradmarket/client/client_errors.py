@@ -4,7 +4,8 @@ MarketError
 ├── ServiceProblem         the service refused, with its reason and the fields concerned
 ├── ServiceUnreachable     the service does not answer
 │   ├── Silence            it took the request and sends nothing
-│   └── CutOff             the connection closed before the wait that was asked for was over
+│   ├── CutOff             the connection closed before the wait that was asked for was over
+│   └── CertificateRefused its certificate is not trusted
 └── Damaged                the bytes received do not match their digest
 """
 
@@ -47,6 +48,13 @@ class Silence(ServiceUnreachable):
 
 class CutOff(ServiceUnreachable):
     """The connection or a proxy closed before the wait that was requested from the service was over."""
+
+
+class CertificateRefused(ServiceUnreachable):
+    """The service cannot be trusted."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, "name the file of the authority that signed it (PEM) in SSL_CERT_FILE")
 
 
 class Damaged(MarketError):

@@ -41,6 +41,7 @@ from gradmarket.market.views.token_views import CreatedToken, NewToken, TokenVie
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.network.clocked import ClockedTransport
 
 UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S)
 LEDGER_PAGE: Final = 1000
@@ -210,8 +211,12 @@ class RequesterClient:
             if not response.has_redirect_location:
                 yield response, etag
                 return
-        with opened(self.url, httpx.stream("GET", response.headers["location"], timeout=timeout())) as elsewhere:
-            yield elsewhere, etag
+            elsewhere = str(response.next_request.url) if response.next_request else ""
+        with (
+            httpx.Client(trust_env=False, transport=ClockedTransport(), timeout=timeout()) as http,
+            opened(self.url, http.stream("GET", elsewhere)) as other,
+        ):
+            yield other, etag
 
     def create_token(self, name: str, role: Role, expires_in_s: int | None) -> CreatedToken:
         """Creates an API token; `token` is its secret, shown only this once."""

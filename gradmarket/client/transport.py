@@ -14,13 +14,22 @@ from typing import Any, BinaryIO, Final, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable, Silence, problem
+from gradmarket.client.client_errors import (
+    CertificateRefused,
+    CutOff,
+    ServiceProblem,
+    ServiceUnreachable,
+    Silence,
+    problem,
+)
+from gradmarket.market.errors import Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.views.ledger_views import LedgerView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.wire import ANSWER_WITHIN
 from gradmarket.market.wire_evidence import PublishedView
 from gradmarket.market.wire_fields import Wire
+from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 60.0
@@ -70,8 +79,7 @@ class Patience:
 class ServiceTransport:
     """Sends requests to the service at `url`; `headers` go with each. `network` decides which addresses are reached.
 
-    Without a `network` of its own it is httpx's, with the proxies that the environment names: then an answer's body
-    alone is bounded by the clock. Redirects are not followed.
+    Without a `network` of its own it is what the environment says (network.environment). Redirects are not followed.
     """
 
     def __init__(
@@ -83,12 +91,21 @@ class ServiceTransport:
     ) -> None:
         self.url = url.rstrip("/")
         self._patience = patience
+        self._trusted = False
         self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=timeout(), trust_env=network is None, transport=network
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout(),
+            trust_env=False,
+            transport=network or ClockedTransport(),
+            event_hooks={"response": [self._note_answer]},
         )
 
     def close(self) -> None:
         self._http.close()
+
+    def _note_answer(self, _response: httpx.Response) -> None:
+        self._trusted = True
 
     def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Returns the JSON answer as a `kind`. Options and errors are those of `send`."""
@@ -131,7 +148,7 @@ class ServiceTransport:
 
         Tries at least `tries` times, then as patience allows, where it is `patient`. Raises ServiceProblem, or
         ServiceUnreachable once it may not retry any more; CutOff if the service was to wait for `waits` seconds and the
-        connection closed earlier.
+        connection closed earlier; Refused at once if its certificate was never trusted, which no patience mends.
         """
         options.setdefault("timeout", timeout(waits))
         options.setdefault("extensions", {ANSWER_WITHIN: waits + ANSWER_S})
@@ -141,6 +158,8 @@ class ServiceTransport:
             try:
                 return self._once(method, path, content, **options)
             except (ServiceUnreachable, ServiceProblem) as error:
+                if isinstance(error, CertificateRefused) and not self._trusted:
+                    raise Refused(error.detail, error.remedy) from error
                 if isinstance(error, ServiceProblem) and error.status not in self._patience.busy:
                     raise
                 if waits > SHORTEST_WAIT_S and CUT_AFTER_S < time.monotonic() - began < waits:
@@ -209,6 +228,8 @@ def opened(url: str, streamed: AbstractContextManager[httpx.Response]) -> Iterat
             yield response
     except httpx.ReadTimeout as error:
         raise Silence(url) from error
+    except UntrustedCertificate as error:
+        raise CertificateRefused(f"{url}: {error}") from error
     except (httpx.TransportError, httpx.DecodingError) as error:
         raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
 

@@ -3,6 +3,7 @@
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from gradmarket.auditor import Done, Machine, opened, watch
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.compute.addresses import server_origin
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import MarketError, Refused
@@ -37,6 +39,9 @@ def run(
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads of a step; part of the class.")] = None,
     max_memory: Annotated[int, typer.Option(min=2**28, help="Bytes that a step may take.")] = Machine.memory,
     max_disk: Annotated[int, typer.Option(min=2**20, help="Bytes that downloads may take.")] = Machine.disk,
+    reach: Annotated[
+        list[str] | None, typer.Option(help="Origin in your own network that downloads may lead to; may be repeated.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Audit until the first SIGTERM or SIGINT, which finishes the task in hand.
@@ -47,16 +52,23 @@ def run(
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: ending.set())
-    try:
-        device_name(device)
-    except ValueError as error:
-        raise Refused(f"--device: {error}", "name one of them") from error
+    _check("--device", device_name, device)
+    for origin in reach or ():
+        _check("--reach", server_origin, origin)
     endpoint = find(market, token, data)
-    machine = Machine(cache or data_folder(data) / "auditor", device, threads, max_memory, max_disk)
+    folder, reached = cache or data_folder(data) / "auditor", frozenset(reach or ())
+    machine = Machine(folder, device, threads, max_memory, max_disk, reach=reached)
     name = f"{socket.gethostname()} {device}"
     with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
         echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
         watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
+
+
+def _check(option: str, rule: Callable[[str], str], given: str) -> None:
+    try:
+        rule(given)
+    except ValueError as error:
+        raise Refused(f"{option}: {error}") from error
 
 
 class Teller:

@@ -18,6 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.market.fields import first_fault
+from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.session import connect
 
@@ -132,11 +133,13 @@ def broker(settings: RequesterSettings) -> Iterator[CheckResult]:
 def parts(url: str) -> list[CheckResult]:
     """Checks the service at the address; returns each part of it that fails."""
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/v1/ready", timeout=ANSWER_S)
+        with httpx.Client(trust_env=False, transport=ClockedTransport(), timeout=ANSWER_S) as http:
+            answer = http.get(f"{url.rstrip('/')}/v1/ready")
         states: Mapping[str, str] = answer.json()
         troubled = {name: states[name] for name in PARTS if states[name] != "ok"}
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
-        detail = f"{url} does not answer ({type(error).__name__})"
+        why = str(error) if isinstance(error, UntrustedCertificate) else type(error).__name__
+        detail = f"{url} does not answer ({why})"
         return [CheckResult("service", detail, "start the service with `gradmarket serve`, or look into its log")]
     if not troubled:
         return [CheckResult("service", f"{url} is ready")]

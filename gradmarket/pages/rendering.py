@@ -35,7 +35,7 @@ def _shown(value: object) -> object:
 
 
 class Templates:
-    """The templates of one folder, which may extend `frame.html`."""
+    """The templates of one folder, which may extend `frame.html`; `base` is the path that they are reached under."""
 
     def __init__(self, folder: Path) -> None:
         self._environment = Environment(
@@ -47,7 +47,7 @@ class Templates:
             lstrip_blocks=True,
         )
         self._environment.filters.update(FILTERS)
-        self._environment.globals["share"] = share
+        self._environment.globals.update(share=share, base="")
 
     def render(self, template: str, **values: object) -> str:
         return self._environment.get_template(template).render(values)

@@ -18,11 +18,21 @@ def caller(scope: Scope, trusted: frozenset[Network]) -> str:
     used.
     """
     client = scope.get("client")
-    host: str = client[0] if client else ""
+    host = plain(client[0]) if client else ""
     hops = [hop.strip() for value in _values(scope, b"x-forwarded-for") for hop in value.split(",")]
     while hops and among(host, trusted):
-        host = hops.pop()
+        host = plain(hops.pop())
     return host
+
+
+@lru_cache(maxsize=4096)
+def plain(host: str) -> str:
+    """Returns the IPv4 address that an IPv6 one maps (a socket of both families has such), or what was given."""
+    try:
+        mapped = ipaddress.IPv6Address(host).ipv4_mapped
+    except ValueError:
+        return host
+    return host if mapped is None else str(mapped)
 
 
 def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
@@ -37,7 +47,7 @@ def through_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
 
 def _is_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
     client = scope.get("client")
-    return bool(client and among(client[0], trusted))
+    return bool(client and among(plain(client[0]), trusted))
 
 
 def bearer(scope: Scope) -> str | None:

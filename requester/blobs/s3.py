@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import boto3
 from blake3 import blake3
@@ -22,6 +23,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.network.environment import authorities, proxy_of
 from gradmarket.requester.blobs._s3_parts import PART, PartUploads
 from gradmarket.requester.blobs.disk import DiskBlobs, Incoming
 from gradmarket.requester.settings import RequesterSettings
@@ -242,6 +244,9 @@ def open_store(settings: RequesterSettings) -> S3Blobs:
 
 
 def _client(endpoint: str | None, region: str) -> Any:
+    """Returns a client whose proxy and trust are the environment's, as those of every client are."""
+    place = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
+    proxy = proxy_of(place.scheme, place.hostname or "", place.port)
     config = Config(
         signature_version="s3v4",
         s3={"addressing_style": "path" if endpoint else "auto"},
@@ -249,10 +254,12 @@ def _client(endpoint: str | None, region: str) -> Any:
         connect_timeout=5,
         read_timeout=60,
         max_pool_connections=32,
+        proxies={place.scheme: proxy} if proxy else {},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    return boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)
+    session, trust = boto3.session.Session(), authorities()
+    return session.client("s3", endpoint_url=endpoint, region_name=region, config=config, verify=trust)
 
 
 def _ensure(store: Any, bucket: str, region: str) -> None:

@@ -13,27 +13,46 @@ from gradmarket.requester.settings import RequesterSettings
 KEEP_ALIVE_S = 8
 """Longer than clients keep idle connections (httpx: 5 s), or the server could close one that a client just uses."""
 
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Hosts that mean every address of this machine, and the one under which it reaches itself."""
+
 
 def listener(host: str, port: int) -> socket.socket:
-    """Returns a socket bound to host and port (0: any free one). Raises Refused if that fails.
+    """Returns a socket bound to host and port (0: any free one); `::` takes IPv4 too. Raises Refused if that fails.
 
     The protocol is named as TCP, since asyncio sets TCP_NODELAY only then: an answer's headers and body are two writes,
     and the second would wait for the client's delayed acknowledgement of the first, 40 ms on Linux. TCP keep-alive
     keeps connections open while a poll waits for minutes, and detects clients that are gone without closing.
     """
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening = None
     try:
+        places = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = places[0]
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEPT_ALIVE.items():
             if hasattr(socket, name):
                 listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
+        listening.bind(place)
+    except (OSError, UnicodeError) as error:
+        if listening is not None:
+            listening.close()
         remedy = "name another port with --port, or another address with --host"
-        raise Refused(f"{host}:{port}: cannot listen there: {error.strerror or error}", remedy) from error
+        why = getattr(error, "strerror", None) or error
+        raise Refused(f"{_netloc(host, port)}: cannot listen there: {why}", remedy) from error
     return listening
+
+
+def own_url(host: str, port: int) -> str:
+    """Returns the address under which this machine reaches the listener: loopback's where `host` is any address."""
+    return f"http://{_netloc(EVERYWHERE.get(host.strip('[]'), host), port)}"
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gradmarket.requester.api import problems
-from gradmarket.requester.api.callers import SITE, Network, among, site, subnet
+from gradmarket.requester.api.callers import SITE, Network, among, plain, site, subnet
 
 HEADER_LINES: Final = 100
 """Header lines of a request, at most: each costs its reader more than its bytes."""
@@ -105,7 +105,7 @@ class Connections:
     def enter(self, transport: asyncio.Transport) -> Connection | None:
         """Returns the new connection, or None if its address has too many."""
         peer = _peer(transport)
-        host = peer[0] if peer else ""
+        host = plain(peer[0]) if peer else ""
         name = "" if among(host, self._limits.exempt) else subnet(host)
         larger = site(name)
         if name and self._open[name] >= self._limits.most:

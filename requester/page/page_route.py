@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from gradmarket.market.errors import NotFound
 from gradmarket.pages.rendering import answer
+from gradmarket.requester.context import Context
 from gradmarket.requester.page.rendering import render
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -36,7 +37,8 @@ class PageRoute(APIRoute):
 
 
 def _said(request: Request, status: int, detail: str, headers: Any = None) -> Response:
-    text = render("error.html", detail=detail, status=status, facts=request.app.state.context.chain_facts)
+    context: Context = request.app.state.context
+    text = render(context.public_url, "error.html", detail=detail, status=status, facts=context.chain_facts)
     shown = answer(text, status=status)
     shown.headers.update(headers or {})
     return shown

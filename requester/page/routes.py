@@ -58,7 +58,8 @@ def market_now(context: Here, request: Request) -> Response:
 def _market(context: Context, request: Request) -> str:
     def make() -> str:
         with context.reading() as reader:
-            return render("market_now.html", page=market_page.page(context, reader, request), facts=context.chain_facts)
+            page = market_page.page(context, reader, request)
+            return render(context.public_url, "market_now.html", page=page, facts=context.chain_facts)
 
     return _rendered(request, "market", str(int(context.clock())), make)
 
@@ -100,7 +101,7 @@ def _job(context: Context, request: Request, job_id: str) -> PagePart:
         with context.reading() as reader:
             row = job_or_404(reader, job_id)
             known = measured(context, reader, request, [row])[row.id]
-            return render("job_now.html", page=job_page.page(context, reader, row, known))
+            return render(context.public_url, "job_now.html", page=job_page.page(context, reader, row, known))
 
     text = _rendered(request, f"job {job_id}", mark, make)
     current = f'data-newest="{mark}"' in text
@@ -113,8 +114,8 @@ def coverage_now(context: Here, request: Request, who: AnyoneOrNobody, source: S
     try:
         books = books_of(context, request, who, source, job_id)
     except NotFound as error:
-        return answer(render("coverage_now.html", page=None, why=str(error)))
-    return answer(render("coverage_now.html", page=coverage_page.page(books)))
+        return answer(render(context.public_url, "coverage_now.html", page=None, why=str(error)))
+    return answer(render(context.public_url, "coverage_now.html", page=coverage_page.page(books)))
 
 
 @router.get("/jobs/{job_id}/tasks/{task_id}")
@@ -122,7 +123,7 @@ def story(context: Here, request: Request, job_id: JobPath, task_id: JobPath) ->
     def make() -> str:
         with context.reading() as reader:
             shown = story_page.page(context, reader, job_id, task_id)
-            return render("story_now.html", page=shown, facts=context.chain_facts)
+            return render(context.public_url, "story_now.html", page=shown, facts=context.chain_facts)
 
     now = _rendered(request, f"task {task_id}", str(int(context.clock())), make)
     return _page(context, "story.html", now, job_id=job_id, task_id=task_id)
@@ -132,7 +133,7 @@ def story(context: Here, request: Request, job_id: JobPath, task_id: JobPath) ->
 def worker(context: Here, request: Request, address: AddressPath) -> Response:
     def make() -> str:
         with context.reading() as reader:
-            return render("worker_now.html", page=worker_page.page(context, reader, address))
+            return render(context.public_url, "worker_now.html", page=worker_page.page(context, reader, address))
 
     now = _rendered(request, f"worker {address.lower()}", str(int(context.clock())), make)
     return _page(context, "worker.html", now, address=address)
@@ -149,8 +150,8 @@ def plan(context: Here, _identity: Submitter, spec: dict[str, Any]) -> Response:
     try:
         shown = job_form.estimate(JobSpec.model_validate(spec), TokenUnit.of(context.chain_facts))
     except ValidationError as error:
-        return answer(render("plan.html", faults=job_form.faults(error), estimate=None))
-    return answer(render("plan.html", faults=[], estimate=shown))
+        return answer(render(context.public_url, "plan.html", faults=job_form.faults(error), estimate=None))
+    return answer(render(context.public_url, "plan.html", faults=[], estimate=shown))
 
 
 @router.get("/operator")
@@ -163,13 +164,14 @@ def operator_now(context: Here, request: Request, _identity: Admin) -> Response:
     probe: Probe = request.app.state.probe
     parts = probe.look()
     with context.reading() as reader:
-        return answer(render("operator_now.html", page=operator_page.page(context, reader, parts)))
+        return answer(render(context.public_url, "operator_now.html", page=operator_page.page(context, reader, parts)))
 
 
 def _page(context: Context, template: str, now: str, **values: object) -> Response:
     """Returns a whole page around the part `now`, which is rendered already."""
     facts = context.chain_facts
-    return answer(render(template, now=now, facts=facts, url=context.public_url, **values), connect=facts.rpc or "")
+    page = render(context.public_url, template, now=now, facts=facts, url=context.public_url, **values)
+    return answer(page, connect=facts.rpc or "")
 
 
 def _rendered(request: Request, name: str, mark: str, make: Callable[[], str]) -> str:

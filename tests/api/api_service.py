@@ -15,7 +15,7 @@ from siwe import SiweMessage
 from gradmarket.market import wire_sign_in
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
-from gradmarket.requester.edge.serving import config, listener
+from gradmarket.requester.edge.serving import config, listener, own_url
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
 from tests.api.declared import Declared
@@ -61,10 +61,10 @@ class Service:
 
 
 @contextmanager
-def serving(settings: RequesterSettings) -> Iterator[Service]:
-    """A service under these settings, on its own port."""
-    with listener("127.0.0.1", 0) as door:
-        url = f"http://127.0.0.1:{door.getsockname()[1]}"
+def serving(settings: RequesterSettings, path: str = "") -> Iterator[Service]:
+    """A service under these settings, on its own port; `path` in its address."""
+    with listener(settings.host, 0) as door:
+        url = own_url(settings.host, door.getsockname()[1]) + path
         with wired(settings, url) as context:
             app = create_app(context, nullcontext)
             server = uvicorn.Server(config(app, settings))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from eth_utils.address import to_checksum_address
 
+from gradmarket.contracts import local
 from gradmarket.contracts.errors import LocalChainFailed
 from gradmarket.contracts.local import CHAIN_ID, AlreadyRuns, LocalChain, development_key, fund_gas
 from gradmarket.contracts.processes import gone, holds, listening_port
@@ -169,3 +170,13 @@ def test_what_a_process_holds(folder: Path) -> None:
     with path.open("w"):
         assert holds(os.getpid(), path)
     assert not holds(os.getpid(), path)
+
+
+def test_a_chain_that_does_not_answer_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "START_S", 0.0)
+    with pytest.raises(LocalChainFailed):
+        LocalChain.start(tmp_path)
+    pid, until = int((tmp_path / "anvil.pid").read_text()), time.monotonic() + 30
+    while not gone(pid):
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -49,7 +49,7 @@ def test_hostile_fields_of_an_event_neither_fail_nor_flood_the_page(body: dict[s
 
 
 def test_values_are_escaped() -> None:
-    page = render("plan.html", estimate=None, faults=[("<script>", '"><img src=x onerror=alert(1)>')])
+    page = render("", "plan.html", estimate=None, faults=[("<script>", '"><img src=x onerror=alert(1)>')])
     assert "<script>" not in page
     assert "<img" not in page
 
@@ -151,7 +151,7 @@ def _shown(market: MarketFixture) -> str:
         job = reader.get_one(Job, market.job)
         known = PageMeasures(progress.standing(reader, job, market.clock()), "", jobs.latest_closed(reader, job.id))
         page = job_page.page(market.context, reader, job, known)
-        return render("job_now.html", page=page)
+        return render("", "job_now.html", page=page)
 
 
 def _epsilon(market: MarketFixture, whose: str = "holder") -> str:

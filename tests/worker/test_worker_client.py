@@ -310,7 +310,8 @@ def test_the_worker_s_connections_are_kept_alive_too(serve: Serve) -> None:
     app.get("/v1/jobs/{job}")(lambda job: {"id": job, "state": "running"})
     market = MarketClient(serve(app))
     market.job(JobId("a"))
-    (connection,) = market._transport._http._transport._pool.connections  # type: ignore[attr-defined]
+    (pool,) = market._transport._http._transport._pools.values()  # type: ignore[attr-defined]
+    (connection,) = pool.connections
     ours = connection._connection._network_stream.get_extra_info("socket")
     assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 

@@ -74,7 +74,13 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
     known_chains.join(settings.data, market.origin, facts.chain_id)
     cache = Cache(settings.downloads, settings.max_disk)
     fetcher = Fetcher(
-        cache, market.origin, settings.max_download, bearer=market.bearer, stores=settings.stores, named=named
+        cache,
+        market.origin,
+        settings.max_download,
+        bearer=market.bearer,
+        stores=settings.stores,
+        named=named,
+        data_servers=settings.data_servers,
     )
     shared.stack.callback(fetcher.close)
     limits = limits_of(settings, TokenUnit.of(facts))

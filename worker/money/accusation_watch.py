@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.contracts import events, stakes
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import LOG_SPAN
 from gradmarket.contracts.stakes import CaseStage
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
@@ -33,7 +34,7 @@ from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
 
 SPANS: Final = 20
-"""Spans of events.SPAN blocks read in one check. A worker that is further behind checks again at once."""
+"""Spans of LOG_SPAN blocks read in one check. A worker that is further behind checks again at once."""
 AGAIN: Final = 64
 """Blocks that are read again, because a reorganization may have replaced them."""
 AT_ONCE: Final = 32
@@ -102,7 +103,7 @@ class AccusationWatch:
             return True
         height = ledger.height()
         first = max(facts.block, seen.block - AGAIN)
-        last = min(height, first + SPANS * events.SPAN - 1)
+        last = min(height, first + SPANS * LOG_SPAN - 1)
         accusations = events.accused(ledger, self._wallet.address, first, last)
         new = {name: "" for one in accusations if (name := "0x" + one.case.hex()) not in seen.cases}
         known = seen.model_copy(update={"cases": seen.cases | new})

@@ -87,6 +87,8 @@ def examine(
             market.origin,
             settings.max_download,
             bearer=market.bearer,
+            stores=settings.stores,
+            data_servers=settings.data_servers,
         )
         stack.callback(fetcher.close)
         return judged(shown, _recomputing(settings, fetcher, shown.ballot))

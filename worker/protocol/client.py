@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
-from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
-from gradmarket.compute.clocked import ClockedTransport
+from gradmarket.compute.addresses import PublicOnly
 from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.errors import Refused
 from gradmarket.market.framing import HEAD, framed
@@ -66,9 +65,8 @@ class MarketClient:
         self._session: Session | None = None
         self._short_until = -math.inf
         self._longest_wait = MAX_WAIT_S
-        own = ClockedTransport(SOCKET_OPTIONS)
         self._patience = Patience(keep_trying, pause, BUSY, self._say_down)
-        self._transport = ServiceTransport(origin, self._patience, network=PublicOnly() if public_only else own)
+        self._transport = ServiceTransport(origin, self._patience, network=PublicOnly() if public_only else None)
 
     def close(self) -> None:
         """A poll that still waits in its thread ends without a word."""

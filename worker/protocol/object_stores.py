@@ -6,9 +6,9 @@ import hashlib
 import httpx
 
 from gradmarket.compute.addresses import Resolve, place, resolve
-from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.market.wire import ANSWER_WITHIN
+from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
 from gradmarket.worker.protocol.outgoing import CHUNK, Payload
 
 PUT_S = 600.0
@@ -29,7 +29,7 @@ class ObjectStores:
         target = place(door, "", self._look_up, own=False, allowed=self._allowed)
         name = httpx.URL(f"http://{target.host}").host
         timeout = httpx.Timeout(30.0, write=PUT_S, read=PUT_S)
-        extensions = {"sni_hostname": name, ANSWER_WITHIN: PUT_S}
+        extensions = {HOST_NAMED: name, ANSWER_WITHIN: PUT_S}
         network = ClockedTransport()
         length = payload.length - start if length is None else length
         headers = {"host": target.host, "content-length": str(length), "content-md5": _md5(payload, start, length)}

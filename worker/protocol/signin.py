@@ -1,6 +1,5 @@
 """Signs in with the wallet (EIP-4361): only at the market that is talked to, with the payout in the statement."""
 
-import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ from eth_account.messages import encode_defunct
 from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import STATEMENT, ConsentRequest, SignIn, SignInNonce
+from gradmarket.network.environment import is_loopback
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.wallet import Wallet
 
@@ -60,12 +60,3 @@ def _place(netloc: str) -> tuple[str, int | None]:
     parts = urlsplit(f"//{netloc}")
     host = (parts.hostname or "").rstrip(".")
     return ("localhost" if is_loopback(host) else host, parts.port)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -3,7 +3,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const now = document.getElementById("now"), link = document.getElementById("link");
   function follow() {
-    const source = new EventSource(`/page/jobs/${now.dataset.job}`);
+    const source = new EventSource(`${BASE}/page/jobs/${now.dataset.job}`);
     source.addEventListener("part", (event) => htmx.swap(now, event.data, { swapStyle: "innerHTML" }));
     source.onopen = () => { link.textContent = "live"; };
     source.onerror = () => {

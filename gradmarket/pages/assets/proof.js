@@ -167,9 +167,9 @@ async function provePayment({ evidence, facts, job }) {
 
 async function prove() {
   const sum = document.getElementById("sum"), told = document.getElementById("facts").dataset;
-  const facts = JSON.parse(told.facts), answer = await fetch(`/v1/jobs/${sum.dataset.job}/tasks/${sum.dataset.task}`);
+  const facts = JSON.parse(told.facts), answer = await fetch(`${BASE}/v1/jobs/${sum.dataset.job}/tasks/${sum.dataset.task}`);
   const evidence = { ...(await answer.json()), signer: facts.signer }, of = signing(facts);
-  const spec = (await (await fetch(`/v1/jobs/${sum.dataset.job}`)).json()).spec;
+  const spec = (await (await fetch(`${BASE}/v1/jobs/${sum.dataset.job}`)).json()).spec;
   const scene = { evidence, facts, of, job: told.chainJob, anchor: bytes(evidence.offer.anchor), digest: of("Offer", OFFER.map((name) => evidence.offer[name])), most: spec.replication.max_replicas };
   proveOffer(scene);
   proveBallots(scene);

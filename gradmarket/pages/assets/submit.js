@@ -33,7 +33,7 @@ document.addEventListener("DOMContentLoaded", () => {
     try { job(); } catch (error) { plan.textContent = `The job file is not JSON: ${error.message}`; return; }
     try { body = JSON.stringify(posted()); } catch (error) { plan.textContent = error.message; return; }
     if (!hasToken()) { plan.textContent = "Enter your API token below to see what the job costs."; return; }
-    const answer = await fetch("/page/plan", { method: "POST", headers: { ...Token.headers(), "Content-Type": "application/json" }, body });
+    const answer = await fetch(`${BASE}/page/plan`, { method: "POST", headers: { ...Token.headers(), "Content-Type": "application/json" }, body });
     if (answer.ok) plan.innerHTML = await answer.text();
     else plan.textContent = `The service answers ${answer.status}.`;
   }
@@ -46,7 +46,7 @@ document.addEventListener("DOMContentLoaded", () => {
     said.textContent = "…";
     try {
       const told = await ask("POST", "/v1/jobs", posted());
-      location.assign(`/jobs/${told.id}`);
+      location.assign(`${BASE}/jobs/${told.id}`);
     } catch (error) { said.textContent = error.message; }
   });
   document.body.addEventListener("token", later);

@@ -1,5 +1,6 @@
 // The API token that the viewer entered: kept for this tab, sent with requests to this service alone.
 "use strict";
+const BASE = document.documentElement.dataset.base;  // the path in the service's address
 const Token = {
   get() { return sessionStorage.getItem("token") || ""; },
   headers() { return Token.get() ? { Authorization: `Bearer ${Token.get()}` } : {}; },
@@ -9,7 +10,7 @@ function hasToken() { return Token.get() !== ""; }
 // Asks the API and returns its answer; throws an Error with the service's own words.
 async function ask(method, path, body) {
   const headers = { ...Token.headers(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
-  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const answer = await fetch(BASE + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   const told = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(told.detail || `the service answers ${answer.status}`);
   return told;

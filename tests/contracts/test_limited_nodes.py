@@ -1,0 +1,105 @@
+"""Public nodes: so many blocks of logs in one request, so many requests a second, and proxies that fail before them."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from gradmarket.contracts import events
+from gradmarket.contracts.errors import ChainUnreachable, NodeBusy, NodeRefused
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import connect
+from gradmarket.market.signing import address_of
+from tests.network.servers import serving
+from tests.onchain import OpenJob
+
+Refusal = Callable[[int], tuple[int, bytes]]
+"""(id of the request) -> (status, body)."""
+
+
+def said(message: str, status: int = 200, code: int = -32602) -> Refusal:
+    """A refusal in JSON-RPC's words; many nodes send it with a status that is no success."""
+    error = {"code": code, "message": message}
+    return lambda number: (status, json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode())
+
+
+@contextmanager
+def limited(ledger: Ledger, most: int, refusal: Refusal) -> Iterator[tuple[Ledger, list[int]]]:
+    """Yields the chain behind a node that refuses logs of more than `most` blocks, and the spans it was asked for."""
+    url, spans = str(ledger.web3.provider.endpoint_uri), list[int]()  # type: ignore[attr-defined]
+
+    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+        asked = json.loads(body)
+        if asked["method"] == "eth_getLogs":
+            first, last = (int(asked["params"][0][name], 16) for name in ("fromBlock", "toBlock"))
+            spans.append(last - first + 1)
+            if spans[-1] > most:
+                return refusal(asked["id"])
+        return 200, httpx.post(url, content=body, headers={"content-type": "application/json"}).content
+
+    with serving(answer) as limited_url:
+        yield Ledger(connect(limited_url), ledger.deployment), spans
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        said("query exceeds max block range 500"),
+        said("block range is too wide", status=400, code=-32000),
+        said("query returned more than 10000 results", code=-32005),
+        lambda _number: (413, b"too large"),
+    ],
+)
+def test_a_span_that_a_node_refuses_is_halved_and_remembered(open_job: OpenJob, refusal: Refusal) -> None:
+    job = open_job()
+    for _ in range(12):
+        job.ledger.web3.provider.make_request("evm_mine", [])  # type: ignore[arg-type]
+    with limited(job.ledger, 3, refusal) as (ledger, spans):
+        wanted = events.find_opened(job.ledger, address_of(job.requester), job.spec_digest)
+        assert events.find_opened(ledger, address_of(job.requester), job.spec_digest) == wanted
+        assert max(spans) > 3
+        spans.clear()
+        assert events.find_opened(ledger, address_of(job.requester), job.spec_digest) == wanted
+        assert max(spans) <= 3
+
+
+def test_a_node_that_refuses_single_blocks_is_believed(open_job: OpenJob) -> None:
+    job = open_job()
+    with limited(job.ledger, 0, said("eth_getLogs is not available")) as (ledger, _spans), pytest.raises(NodeRefused):
+        events.find_opened(ledger, address_of(job.requester), job.spec_digest)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        said("Too Many Requests", code=-32005),
+        said("your app has exceeded its throughput", code=429),
+        lambda _number: (429, b"slow down"),
+        lambda _number: (502, b"<html>bad gateway</html>"),
+    ],
+)
+def test_a_busy_node_is_not_asked_for_less(open_job: OpenJob, refusal: Refusal) -> None:
+    """It would answer no smaller span either, and small spans are more requests, for as long as they are remembered."""
+    job = open_job()
+    with limited(job.ledger, 0, refusal) as (ledger, spans):
+        with pytest.raises(NodeBusy):
+            events.find_opened(ledger, address_of(job.requester), job.spec_digest)
+        assert len(spans) == 1
+
+
+@pytest.mark.parametrize(("status", "words"), [(429, "429 Too Many Requests"), (502, "502 Bad Gateway"), (503, "503")])
+def test_a_busy_node_is_told_as_such(ledger: Ledger, status: int, words: str) -> None:
+    with (
+        serving(lambda *_asked: (status, b"")) as url,
+        pytest.raises(ChainUnreachable, match=f"cannot answer now: it answers {words}") as busy,
+    ):
+        Ledger(connect(url), ledger.deployment).height()
+    assert (busy.value.remedy != "") is (status == 429)
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_node_that_refuses_by_its_status_is_told_as_such(ledger: Ledger, status: int) -> None:
+    with serving(lambda *_asked: (status, b"")) as url, pytest.raises(NodeRefused, match=f"it answers {status}"):
+        Ledger(connect(url), ledger.deployment).height()
