@@ -26,7 +26,7 @@ settings.register_profile(
     "tests",
     deadline=None,
     derandomize=True,  # the same examples in every run: `make test-deep` looks for new ones
-    max_examples=50,
+    max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile(

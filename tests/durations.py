@@ -1,16 +1,25 @@
-"""A plug-in of pytest that writes how long each test took: `pytest -p tests.durations --durations-json PATH`.
+"""A plug-in of pytest that writes how long each test took: `pytest --durations-json PATH`.
 
 Seconds of wall time by lane (folder of tests), file and test; a test's set-up, call and clean-up apart, since what
-several tests share is paid by the first of them. Under xdist the controller writes what its workers reported.
+several tests share is paid by the first of them. `cpu` is the processor time of the test's process and of all children
+that ended meanwhile: those that several tests share count at their end. It hardly depends on what else runs beside it.
+Under xdist the controller writes what its workers reported.
 """
 
 import json
+import resource
 from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-PHASES = ("setup", "call", "teardown")
+PHASES: Final = ("setup", "call", "teardown")
+CPU: Final = "cpu"
+SLOW_S: Final = 1.0
+
+Seconds = dict[str, float]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,8 +30,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("durations_json")
-    if path is not None and not hasattr(config, "workerinput"):
+    if path is None:
+        return
+    config.pluginmanager.register(CpuClock(), "cpu-clock")
+    if not hasattr(config, "workerinput"):
         config.pluginmanager.register(DurationsRecorder(path), "durations-recorder")
+
+
+class CpuClock:
+    """Adds to each report what processor time was spent since the one before."""
+
+    def __init__(self) -> None:
+        self._spent = spent_cpu()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        before, self._spent = self._spent, spent_cpu()
+        report.cpu = self._spent - before  # type: ignore[attr-defined]
+        return report
+
+
+def spent_cpu() -> float:
+    """Seconds of processor time that this process and its ended children took."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 class DurationsRecorder:
@@ -30,36 +62,52 @@ class DurationsRecorder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.seconds: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(PHASES, 0.0))
+        self.seconds: dict[str, Seconds] = defaultdict(lambda: dict.fromkeys((*PHASES, CPU), 0.0))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid][report.when] += report.duration
+        self.seconds[report.nodeid][CPU] += getattr(report, CPU)
 
     def pytest_sessionfinish(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(summarize_durations(self.seconds), indent=1) + "\n")
 
 
-def summarize_durations(seconds: dict[str, dict[str, float]]) -> dict[str, object]:
-    """Totals by lane and by file, and every test of 1 s or more, the slowest first. Seconds, rounded to 0.01."""
-    lanes: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(PHASES, 0.0))
-    files: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(PHASES, 0.0))
-    for test, phases in seconds.items():
-        file = test.partition("::")[0]
-        lane = file.split("/")[1] if file.count("/") > 1 else "."
-        for phase in PHASES:
-            lanes[lane][phase] += phases[phase]
-            files[file][phase] += phases[phase]
-    slow = {test: phases for test, phases in seconds.items() if sum(phases.values()) >= 1.0}
+def summarize_durations(seconds: dict[str, Seconds]) -> dict[str, object]:
+    """Totals by lane and by file, and every test of a second or more, the slowest first. Rounded to 0.01 s."""
     return {
         "tests": len(seconds),
-        "seconds": round(sum(sum(phases.values()) for phases in seconds.values()), 2),
-        "lanes": _slowest_first(lanes),
-        "files": _slowest_first(files),
-        "slow_tests": _slowest_first(slow),
+        "total": _total(seconds.values()),
+        "lanes": _by(seconds, _lane),
+        "files": _by(seconds, lambda test: test.partition("::")[0]),
+        "slow_tests": _slowest_first({test: each for test, each in seconds.items() if _cost(each) >= SLOW_S}),
     }
 
 
-def _slowest_first(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    ranked = sorted(rows.items(), key=lambda row: -sum(row[1].values()))
-    return {name: {phase: round(value, 2) for phase, value in phases.items()} for name, phases in ranked}
+def _lane(test: str) -> str:
+    file = test.partition("::")[0]
+    return file.split("/")[1] if file.count("/") > 1 else "."
+
+
+def _by(seconds: dict[str, Seconds], group: Callable[[str], str]) -> dict[str, Seconds]:
+    groups: dict[str, list[Seconds]] = defaultdict(list)
+    for test, each in seconds.items():
+        groups[group(test)].append(each)
+    return _slowest_first({name: _total(rows) for name, rows in groups.items()})
+
+
+def _total(rows: Iterable[Seconds]) -> Seconds:
+    sums = dict.fromkeys((*PHASES, CPU), 0.0)
+    for row in rows:
+        for name, value in row.items():
+            sums[name] += value
+    return {name: round(value, 2) for name, value in sums.items()}
+
+
+def _slowest_first(rows: dict[str, Seconds]) -> dict[str, Seconds]:
+    return {name: _total([row]) for name, row in sorted(rows.items(), key=lambda row: -_cost(row[1]))}
+
+
+def _cost(row: Seconds) -> float:
+    """The greater of processor time and wall time is what a test keeps others waiting for."""
+    return max(row[CPU], sum(row[phase] for phase in PHASES))

@@ -10,7 +10,6 @@ from gradmarket.market.terms import ReplicaState, RoundState
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from tests.api.api_service import Service
 from tests.api.test_authorisation import JOB, with_a_replica
-from tests.databases import BOTH
 
 SPEC: dict[str, Any] = JOB | {"rounds": 9, "downlink": {"codec": "int8"}}
 WEIGHT = [{"name": "loss", "shape": [], "kind": "loss"}, {"name": "w", "shape": [4096], "kind": "gradient"}]
@@ -83,7 +82,6 @@ def listed(service: Service, job: str, number: int) -> list[str]:
     return [names[step["update"]] for step in answer.json()["updates"]]
 
 
-@BOTH
 def test_the_updates_of_a_round_are_those_that_lead_to_its_parameters(service: Service) -> None:
     job, _, _ = trained(service, "workers")
     assert listed(service, job, 4) == ["c3", "c2", "c1"], "a fourth would make them more bytes than the whole"

@@ -15,7 +15,6 @@ from gradmarket.requester.api.payment_routes import stakes_of
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Account, Job, JobEvent, Reputation
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -77,7 +76,6 @@ def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) ->
     check_books(market)
 
 
-@BOTH
 def test_who_is_proven_and_staked_works_alone(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive(tasks_per_round=2, rounds=2))
     workers = [trusted(market) for _ in range(3)]

@@ -15,7 +15,6 @@ from gradmarket.requester.store import earned_rows, newcomers, workers
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Account, Job, Worker
 from gradmarket.requester.store.work import Work
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP, SimWorker
@@ -34,7 +33,6 @@ def test_no_reservation_no_lease_and_the_job_says_so(new_floor) -> None:  # type
     assert all("no money is reserved" in worker.waiting for worker in workers)
 
 
-@BOTH
 def test_a_reservation_covers_what_is_in_flight_and_what_was_earned(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=4, tasks_per_round=1)
     poor = market.worker(reserved=2 * PRICE)
@@ -88,7 +86,6 @@ def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[n
     assert market.state() == JobState.FINISHED
 
 
-@BOTH
 def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2)
     dear, elsewhere, *content = [market.worker() for _ in range(5)]
@@ -103,7 +100,6 @@ def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) 
 
 
 @pytest.mark.parametrize("said", [{"jobs": ["00000000000000bb"]}, {"min_price": PRICE + 1}], ids=["job", "price"])
-@BOTH
 def test_who_serves_other_jobs_or_wants_more_keeps_no_newcomer_out(new_floor, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     known = [market.worker() for _ in range(3)]
@@ -146,7 +142,6 @@ def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore
     assert market.the_job().determinism_class == CLASS
 
 
-@BOTH
 def test_a_task_stays_in_its_class_when_the_job_changes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(deadlines={"lease_s": 300, "wave_s": 300, "upload_s": 30})
     for behaviour in (HONEST, NOISE, SIGN_FLIP):
@@ -276,7 +271,6 @@ def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) ->
     assert "gone" not in market.why_waiting(), "there is money for one more"
 
 
-@BOTH
 def test_who_only_asks_has_no_account_and_its_turn_comes_in_the_job_that_it_wants(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Many that work elsewhere on the same market would hold all of a small job's escrow."""
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
@@ -308,7 +302,6 @@ def test_newcomers_that_gave_their_places_back_keep_no_money_from_who_could_take
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
-@BOTH
 def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Otherwise a cheat at work, and who joined after it, keep the money from those that would outvote it."""
     market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 7})
@@ -351,7 +344,6 @@ def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_fl
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
-@BOTH
 def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with market.context.begin() as work:
@@ -386,7 +378,6 @@ def asking_of(work: Work, network: str, count: int, now: float, **changes: Any) 
     return made
 
 
-@BOTH
 def test_a_thousand_of_one_network_leave_the_others_their_turn(new_floor) -> None:  # type: ignore[no-untyped-def]
     """More than are looked at: also those that serve another job, or want more than this one pays, are not."""
     market = new_floor(tasks_per_round=8)
@@ -411,7 +402,6 @@ def next_covered(market: MarketFixture) -> list[str]:
         return list(newcomers.next_covered(reader, job, market.clock()))
 
 
-@BOTH
 def test_who_says_something_shortly_beside_a_poll_that_waits_goes_on_asking(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=1)
     worker = market.worker()
@@ -423,7 +413,6 @@ def test_who_says_something_shortly_beside_a_poll_that_waits_goes_on_asking(new_
     assert market.row(worker).capacity == 0
 
 
-@BOTH
 def test_who_waits_with_work_in_hand_may_ask_beside_that_without_waiting(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Else a worker whose step took long gets its next lease only once its waiting poll ends."""
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}

@@ -17,7 +17,6 @@ from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -295,7 +294,6 @@ def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_f
     assert all(task.state == TaskState.REVOKED for task in market.tasks() if task.id in {a.id for a in accepted})
 
 
-@BOTH
 def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_accepted(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, audit={"probability": 1e-9})
     (liar, _), _ = betrayed(market)
@@ -320,7 +318,6 @@ def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloo
     assert {audit.job_id for audit in audits_of(market)} == {market.job}
 
 
-@BOTH
 def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     betrayed(market)

@@ -12,7 +12,6 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.moves.audit_draws import UNPROVEN
 from gradmarket.requester.store.tables import Job, Worker
-from tests.databases import BOTH
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import IDLE, SimWorker, scaled
@@ -148,7 +147,6 @@ def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: N
     assert len(market.replicas()) == 3
 
 
-@BOTH
 def test_newcomers_that_want_more_than_this_job_pays_settle_no_class(new_floor: NewFloor) -> None:
     market = new_floor()
     for sybil in [market.worker(IDLE, determinism_class="made-up") for _ in range(3)]:

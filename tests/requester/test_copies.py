@@ -7,7 +7,6 @@ from gradmarket.market.wire import CommitmentRequest, OfferFields
 from gradmarket.requester.moves.copies import ALIKE
 from gradmarket.requester.store.answers import history
 from gradmarket.requester.store.tables import Earned, Reputation, Task
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -50,7 +49,6 @@ def copies_of(market: MarketFixture, worker: SimWorker) -> int:
         return history(reader, worker.address).copies
 
 
-@BOTH
 def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=2, **ALONE)
     market.prove_class()

@@ -10,7 +10,6 @@ from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskStat
 from gradmarket.requester.moves.audit_draws import SUSPECT
 from gradmarket.requester.store import reputations
 from gradmarket.requester.store.tables import Job, Reputation
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -67,7 +66,6 @@ def test_until_its_audit_is_over_nobody_has_the_job_go_on(new_floor: NewFloor) -
     check_books(market)
 
 
-@BOTH
 def test_honest_work_that_diverges_stays_the_reason_and_costs_nobody_anything(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, norm_bound=1e-6, **RARELY)
     workers = [market.worker() for _ in range(3)]
@@ -84,7 +82,6 @@ def test_honest_work_that_diverges_stays_the_reason_and_costs_nobody_anything(ne
     check_books(market)
 
 
-@BOTH
 def test_a_job_that_its_requester_paused_stays_paused(new_floor: NewFloor) -> None:
     market = diverged(new_floor, rounds=1)
     with market.context.begin() as work:

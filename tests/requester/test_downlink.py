@@ -22,7 +22,6 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.moves import blob_cleanup, replay, snapshots
 from gradmarket.requester.moves.admission import admit
 from gradmarket.requester.store import jobs, published_updates
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import COUNTER, LAYOUT, MarketFixture, first_parameters
@@ -82,7 +81,6 @@ def kept_updates(market: MarketFixture) -> list[int]:
     return [row.number for row in market.rounds() if row.published_update and blobs.has(row.published_update)]
 
 
-@BOTH
 @pytest.mark.parametrize("overlap", [0, 1])
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overlap: int, replicas: int) -> None:
@@ -186,7 +184,6 @@ def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_floor: NewFloor)
     assert not any(market.context.blobs.has(digest) for digest in gone)
 
 
-@BOTH
 def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE | {"rounds": 12, "tasks_per_round": 1})
     market.worker()

@@ -15,7 +15,6 @@ from gradmarket.requester.api.views.job_views import round_view
 from gradmarket.requester.moves import drift
 from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.tables import Job, Lean, Round, Task
-from tests.databases import BOTH
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import HONEST, Arrays, Behaviour, honest_answer
 from tests.requester.test_tallies import measured
@@ -94,7 +93,6 @@ def test_its_honest_twin_is_not(market: MarketFixture) -> None:
     assert len(market.all(Lean)) <= 4 * len(OPERATORS), "what no round taken back can need is gone"
 
 
-@BOTH
 def test_a_round_that_is_taken_back_takes_its_leans_with_it(market: MarketFixture) -> None:
     first = list(zip(range(8), rounds(push=1.0), strict=False))
     for number, answers in first:

@@ -13,7 +13,6 @@ from gradmarket.market.terms import JobState, RoundState
 from gradmarket.requester.engine import run_once
 from gradmarket.requester.stages import aggregate, publish
 from gradmarket.requester.store.tables import Job
-from tests.databases import BOTH
 from tests.handmade import Raw, encoded, linear, node, value, with_nodes
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -60,7 +59,6 @@ def test_an_evaluation_of_gigabytes_or_minutes_is_refused_before_any_money(
     assert why in job.reason
 
 
-@BOTH
 def test_an_honest_evaluation_is_let_by(new_floor: Callable[..., Any]) -> None:
     market = new_floor()
     drafted(market, linear())
@@ -68,7 +66,6 @@ def test_an_honest_evaluation_is_let_by(new_floor: Callable[..., Any]) -> None:
     assert market.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS
 
 
-@BOTH
 def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: Callable[..., Any]) -> None:
     """The parameters are not what the evaluation reads: nobody's gradient is lost, and no sweep tries for ever."""
     market = new_floor(**ALONE, evaluation={"partition": "test"})

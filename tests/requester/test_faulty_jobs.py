@@ -11,7 +11,6 @@ from gradmarket.requester.api.views.job_views import job_view
 from gradmarket.requester.store import identities, jobs
 from gradmarket.requester.store.progress import Standing
 from gradmarket.requester.store.tables import Job
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import HONEST, IDLE, SimWorker, key_of
@@ -61,7 +60,6 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
     check_books(market)
 
 
-@BOTH
 def test_the_same_workers_finish_another_job_meanwhile(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_strikes": 1})
     team = [market.worker() for _ in range(3)]
@@ -78,7 +76,6 @@ def test_the_same_workers_finish_another_job_meanwhile(new_floor) -> None:  # ty
     assert sum(market.earned().values()) == 3 * PRICE
 
 
-@BOTH
 def test_after_a_resume_it_is_tried_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     team = [market.worker() for _ in range(3)]
@@ -185,7 +182,6 @@ def test_a_sibling_that_commits_outweighs_every_claim(new_floor) -> None:  # typ
     check_books(market)
 
 
-@BOTH
 def test_a_sibling_that_says_nothing_ends_the_wait_with_its_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     one, two, silent = market.worker(), market.worker(), market.worker(IDLE)
@@ -291,7 +287,6 @@ def test_a_failed_job_of_one_replica_pauses_once_all_of_the_proven_claim_it(new_
     assert [market.strikes(worker) for worker in team] == [0, 0, 0]
 
 
-@BOTH
 def test_a_disproved_wallet_is_not_counted_again_under_another_operator(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3, **ALONE)
     liars = [market.worker(IDLE) for _ in range(2)]

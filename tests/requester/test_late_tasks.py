@@ -12,7 +12,6 @@ from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, 
 from gradmarket.requester.moves import replay, snapshots
 from gradmarket.requester.store import disclosure
 from gradmarket.requester.store.tables import Job, Task
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -43,7 +42,6 @@ def the(market: MarketFixture, task: Task) -> Task:
     return next(row for row in market.tasks() if row.id == task.id)
 
 
-@BOTH
 def test_a_late_answer_is_paid_and_merged_in_the_next_round(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, **LATE)
     _fast, slow, task = slow_one(market)
@@ -62,7 +60,6 @@ def test_a_late_answer_is_paid_and_merged_in_the_next_round(new_floor: NewFloor)
     check_books(market)
 
 
-@BOTH
 def test_a_round_does_not_leave_a_task_twice(new_floor: NewFloor) -> None:
     """A worker that holds its place for ever holds up one round, for its lease, and is paid nothing."""
     market = new_floor(rounds=4, **LATE)
@@ -83,7 +80,6 @@ def test_a_round_does_not_leave_a_task_twice(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-@BOTH
 def test_where_nothing_late_is_merged_it_is_paid_and_its_rows_come_first(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, **PAID_ONLY)
     workers = [market.worker() for _ in range(3)]
@@ -190,7 +186,6 @@ def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_
     check_books(market)
 
 
-@BOTH
 @pytest.mark.parametrize("seed", range(4))
 def test_whoever_is_slow_every_row_counts_once_and_the_bits_can_be_merged_again(
     new_floor: NewFloor, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -273,7 +268,6 @@ def stalled(market: MarketFixture, silent: SimWorker) -> Task:
     return market.tasks(Task.id == market.replica(silent).task_id)[0]
 
 
-@BOTH
 def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_floor: NewFloor) -> None:
     market, others, silent = measured(new_floor)
     task, replica = stalled(market, silent), market.replica(silent)

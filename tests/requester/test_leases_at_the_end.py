@@ -7,15 +7,12 @@ import pytest
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire import Answer
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "tasks_per_round": 2}
-
-pytestmark = BOTH
 
 
 def cancelled(market: MarketFixture) -> list[SimWorker]:

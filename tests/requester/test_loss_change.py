@@ -21,7 +21,6 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.store.tables import Reputation, Score
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -96,7 +95,6 @@ def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_aga
     check_books(market)
 
 
-@BOTH
 def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
     (liar,) = hired(market, SIGN_FLIP)

@@ -12,7 +12,6 @@ from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Wave
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
@@ -314,7 +313,6 @@ def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type:
         cheater.upload(cheater.newest())
 
 
-@BOTH
 def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(uploading: MarketFixture) -> None:
     late = asked(uploading)
     lease = late.newest().lease

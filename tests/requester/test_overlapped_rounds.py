@@ -22,7 +22,6 @@ from gradmarket.requester.stages import aggregate
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.disclosure import of_job
 from gradmarket.requester.store.tables import Task
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import COUNTER, LAYOUT, PRICE, MarketFixture, first_parameters
@@ -74,7 +73,6 @@ def closed(market: MarketFixture) -> int:
     return sum(row.state == RoundState.CLOSED for row in market.rounds())
 
 
-@BOTH
 @pytest.mark.parametrize("sampling", ["rounds", "epochs"])
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling)
@@ -233,7 +231,6 @@ def test_who_works_on_an_unharmed_round_is_not_called_off(new_floor: NewFloor) -
     ends_as_the_formula_says(market)
 
 
-@BOTH
 def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floor: NewFloor) -> None:
     market = staffed(new_floor, rounds=8, audit={"probability": 1.0})
     market.play(passes=40)

@@ -113,7 +113,6 @@ def test_a_merge_in_parts_is_begun_in_parts(new_floor: NewFloor) -> None:
     assert rows == [(0, 2), (2, 4), (4, 6), (6, 7)]
 
 
-@BOTH
 def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) -> None:
     market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market.worker()
@@ -239,7 +238,6 @@ def every_level() -> Iterator[None]:
     structlog.configure(**before)
 
 
-@BOTH
 @pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFloor, drops: bool) -> None:

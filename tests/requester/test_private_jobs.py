@@ -21,12 +21,9 @@ from gradmarket.requester.moves import named_blobs, replay
 from gradmarket.requester.stages import rollback
 from gradmarket.requester.store import holders, newcomers, progress, visibility
 from gradmarket.requester.store.tables import Audit, Job, Round, Task, UnneededBlob
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters
 from tests.requester.market_workers import HONEST, IDLE, WITHHOLDER, Behaviour, SimWorker, filled, key_of, scaled, wants
-
-pytestmark = BOTH
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 2}}
 

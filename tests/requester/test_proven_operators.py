@@ -8,7 +8,6 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
 from gradmarket.requester.store import identities, operators, reputations, scores
 from gradmarket.requester.store.tables import Reputation, Score, Worker
-from tests.databases import BOTH
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker, scaled
@@ -42,7 +41,6 @@ def lied(market: MarketFixture, payout: Address | None, consent: int | None = No
     return liars
 
 
-@BOTH
 def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     victim = market.worker()
@@ -55,7 +53,6 @@ def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor
     assert market.earned()[victim.address] > 0
 
 
-@BOTH
 def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     first, second = liars = lied(market, X, consent=1)

@@ -5,7 +5,6 @@ import pytest
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobState
 from gradmarket.requester.store.tables import Job
-from tests.databases import BOTH
 from tests.requester.books import check_books
 
 FIRST = 80
@@ -20,7 +19,6 @@ def prices(market) -> list[int]:  # type: ignore[no-untyped-def]
     return [row.price for row in market.rounds()]
 
 
-@BOTH
 def test_each_round_pays_its_own_price_and_the_books_say_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     for _ in range(3):

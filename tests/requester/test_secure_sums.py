@@ -16,14 +16,11 @@ from gradmarket.requester.exchange.commitments import TooEarly, TooLate
 from gradmarket.requester.store import holders
 from gradmarket.requester.store.noised_rounds import count_noised_rounds
 from gradmarket.requester.store.tables import SecureMessage, SecureSum
-from tests.databases import BOTH
 from tests.onchain import OpenJob
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_holders import SecureHolder, Staller, mean_of
 from tests.requester.market_workers import key_of
-
-pytestmark = BOTH
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 2}}
 COUNT, DROP = 5, 1

@@ -3,7 +3,6 @@
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.task_views import evidence
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
 from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
@@ -12,7 +11,6 @@ LAST_LINK = Hash(bytes(32))
 """The link that draws audits, of an offer that was taken in vain."""
 
 
-@BOTH
 def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     staller, *honest = market.worker(IDLE), market.worker(), market.worker()

@@ -8,13 +8,10 @@ from gradmarket.requester.exchange import poll
 from gradmarket.requester.store import identities, strikes
 from gradmarket.requester.store.strikes import StrikeChange
 from gradmarket.requester.store.tables import Job, Replica, Worker
-from tests.databases import BOTH
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import COMMIT_AND_STALL, IDLE, SimWorker
 
 SUSPENDED_ADDRESSES = select(Worker.address).where(strikes.SUSPENDED)
-
-pytestmark = BOTH
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 

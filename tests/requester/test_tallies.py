@@ -18,11 +18,8 @@ from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Wave
 from gradmarket.requester.tallies import tallies
-from tests.databases import BOTH
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import IDLE, NOISE
-
-pytestmark = BOTH
 
 Measured = dict[tuple[str, str], float]
 

@@ -16,7 +16,6 @@ from gradmarket.market.rules.sketch_packing import BYTES
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import Reveal
 from gradmarket.requester.store.tables import Earned, Reputation
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
@@ -53,7 +52,6 @@ def states(market: MarketFixture, *workers: SimWorker) -> list[ReplicaState]:
     return [ReplicaState(market.replica(worker).state) for worker in workers]
 
 
-@BOTH
 def test_two_classes_agree_and_all_are_paid_for_one_payload(new_floor: NewFloor) -> None:
     market = mixed(new_floor, rounds=2)
     one, two, other = market.worker(), market.worker(), gpu(market)

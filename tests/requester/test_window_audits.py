@@ -12,7 +12,6 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.exchange import state_upload
 from gradmarket.requester.store import visibility
 from gradmarket.requester.store.tables import Audit, Reputation, UnneededBlob, WindowState
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
@@ -47,7 +46,6 @@ def accepted(market: MarketFixture) -> Audit:
     return audits_of(market)[0]
 
 
-@BOTH
 def test_honest_work_passes_by_two_windows(new_floor: NewFloor) -> None:
     market = windowed(new_floor, rounds=4)
     team(market, WindowWorker, WindowWorker, WindowWorker)
@@ -99,7 +97,6 @@ def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_fl
     assert audit.window == (None if found else drawn)
 
 
-@BOTH
 def test_what_passed_by_windows_is_repeated_wholly_once_one_of_them_fails(new_floor: NewFloor) -> None:
     """Tasks without their first window: those for which another one was drawn passed, or are about to."""
     market = windowed(new_floor, tasks_per_round=TASKS)
@@ -158,7 +155,6 @@ def test_an_unproven_class_is_audited_by_whole_tasks(new_floor: NewFloor) -> Non
     assert False in kinds
 
 
-@BOTH
 def test_who_brings_nothing_is_audited_wholly_and_has_a_strike(new_floor: NewFloor) -> None:
     market = windowed(new_floor, rounds=1)
     workers = team(market, Silent, Silent, Silent)

@@ -16,13 +16,10 @@ from gradmarket.requester.moves import drift
 from gradmarket.requester.store import earned_rows, holders, jobs, workers
 from gradmarket.requester.store.tables import Task
 from gradmarket.sdk.model import published
-from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import HONEST, SIGN_FLIP, Behaviour, scaled
 from tests.requester.test_private_jobs import holder, listed
-
-pytestmark = BOTH
 
 FLOOR, CEILING = 4, 1004
 WORTH = {"name": "worth", "floor": str(FLOOR), "ceiling": str(CEILING), "draws": 2}
