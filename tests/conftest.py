@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -16,9 +17,11 @@ from gradmarket.contracts.deployment import Deployment, deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.demo import service as demo_service
+from gradmarket.demo.service import Service
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server
-from tests.lanes import record_lanes
+from tests.lanes import file_of, record_lanes
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
+from tests.town import NEIGHBOURS, TownScheduling, start_town
 
 pytest_plugins = ["tests.durations"]
 
@@ -77,9 +80,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     record_lanes(config, items)
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    strangers = {file_of(item.nodeid) for item in items if lives_in_town(item)} - set(NEIGHBOURS)
+    assert not strangers, f"tests.town.NEIGHBOURS lacks {strangers}: they would start a town of their own"
     for item in items if config.getoption("timeout") is None else ():
         if item.path.parent.name in OF_PROCESSES and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(PATIENCE_S))
+
+
+def lives_in_town(item: pytest.Item) -> bool:
+    return "town" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TownScheduling | None:
+    return TownScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
@@ -119,6 +133,12 @@ def ledger(anvil: LocalChain, deployment: Deployment) -> Ledger:
 def own_ledger(own_anvil: LocalChain) -> Ledger:
     web3 = own_anvil.connect()
     return Ledger(web3, deploy(web3, DEPLOYER))
+
+
+@pytest.fixture(scope="session")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with start_town(tmp_path_factory.mktemp("town")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

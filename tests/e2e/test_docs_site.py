@@ -13,7 +13,6 @@ from gradmarket.cli import COMMANDS
 from gradmarket.demo.service import Service
 from tests.e2e.snippets import Reader
 from tests.lanes import FULL
-from tests.served_market import served_market
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -56,12 +55,6 @@ def test_the_reference_has_every_command_class_and_operation(site: Path) -> None
     assert [name for name in operations if name not in pages["rest"]] == []
 
 
-@pytest.fixture(scope="module")
-def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with served_market(tmp_path_factory.mktemp("market")) as made:
-        yield made
-
-
 Follow = Callable[..., list[str]]
 
 
@@ -88,13 +81,13 @@ def test_the_tutorial(follow: Follow, tmp_path: Path) -> None:
 
 
 @FULL
-def test_ones_own_data(follow: Follow, market: Service) -> None:
-    assert "finished: all rounds are done" in follow("howto/own-data.md", GRADMARKET_DATA=str(market.data))[-1]
+def test_ones_own_data(follow: Follow, town: Service) -> None:
+    assert "finished: all rounds are done" in follow("howto/own-data.md", GRADMARKET_DATA=str(town.data))[-1]
 
 
 @FULL
-def test_ones_own_model(follow: Follow, market: Service) -> None:
-    assert "rounds done 3/3" in follow("howto/own-model.md", GRADMARKET_DATA=str(market.data))[-1]
+def test_ones_own_model(follow: Follow, town: Service) -> None:
+    assert "rounds done 3/3" in follow("howto/own-model.md", GRADMARKET_DATA=str(town.data))[-1]
 
 
 @FULL
@@ -105,8 +98,8 @@ def test_running_a_market(follow: Follow, tmp_path: Path) -> None:
 
 
 @FULL
-def test_earning(follow: Follow, market: Service, tmp_path: Path) -> None:
-    page = (DOCS / "howto" / "earn.md").read_text().replace("http://127.0.0.1:8700", market.place.url)
+def test_earning(follow: Follow, town: Service, tmp_path: Path) -> None:
+    page = (DOCS / "howto" / "earn.md").read_text().replace("http://127.0.0.1:8700", town.place.url)
     (tmp_path / "earn.md").write_text(page)
     said = follow(str(tmp_path / "earn.md"))
     assert (tmp_path / "wallet-copy.key").stat().st_size

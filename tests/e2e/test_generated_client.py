@@ -12,11 +12,10 @@ import pytest
 from openapi_python_client import generate
 from openapi_python_client.config import Config, ConfigFile, MetaType
 
-from gradmarket.demo import service, workers
-from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.demo.spec import JOB
 from tests.lanes import FULL
+from tests.town import ALONE
 
 pytestmark = FULL
 
@@ -25,24 +24,11 @@ PATIENCE_S: Final = 240
 
 
 @pytest.fixture(scope="module")
-def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("client")
-    children = DemoProcesses(folder / "logs")
-    served = service.start(children, folder / "service")
-    try:
-        workers.hire(children, served.place.url, folder / "workers")
-        yield served
-    finally:
-        children.end()
-        service.stop_chain(folder / "service")
-
-
-@pytest.fixture(scope="module")
-def package(market: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def package(town: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The generated package's name, importable; the generator had nothing to complain about."""
     folder = tmp_path_factory.mktemp("generated")
     described = folder / "openapi.json"
-    described.write_bytes(httpx.get(f"{market.place.url}/openapi.json", timeout=60).content)
+    described.write_bytes(httpx.get(f"{town.place.url}/openapi.json", timeout=60).content)
     config = Config.from_sources(
         ConfigFile(post_hooks=[]), MetaType.NONE, described, "utf-8", overwrite=False, output_path=folder / NAME
     )
@@ -70,12 +56,12 @@ class Generated:
 
 
 @pytest.fixture(scope="module")
-def made(package: str, market: Service) -> Generated:
-    return Generated(package, market.place.url, (market.data / "keys" / "token").read_text().strip())
+def made(package: str, town: Service) -> Generated:
+    return Generated(package, town.place.url, (town.data / "keys" / "token").read_text().strip())
 
 
 def test_a_job_runs_to_its_end(made: Generated) -> None:
-    spec = made.model("JobSpec").from_dict({**JOB, "rounds": 2, "stop": []})
+    spec = made.model("JobSpec").from_dict({**JOB, "rounds": 2, "stop": [], "replication": ALONE})
     job = made.call("jobs", "create_job", body=spec)
     assert isinstance(job, made.model("JobView"))
     end = time.monotonic() + PATIENCE_S
@@ -105,8 +91,8 @@ def test_a_refusal_is_a_problem_with_its_fields(made: Generated) -> None:
     assert (again.status, isinstance(again, made.model("ProblemDetails"))) == (409, True)
 
 
-def test_whoever_has_no_token_is_told_so(package: str, market: Service, made: Generated) -> None:
-    stranger = Generated(package, market.place.url, "made-up")
+def test_whoever_has_no_token_is_told_so(package: str, town: Service, made: Generated) -> None:
+    stranger = Generated(package, town.place.url, "made-up")
     refused = stranger.call("jobs", "create_job", body=made.model("JobSpec").from_dict(JOB))
     assert refused.status == 401
 

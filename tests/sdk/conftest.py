@@ -1,4 +1,4 @@
-"""One served market with one worker, shared by all that is tried through the Python door."""
+"""The run's town, as the Python door's tests name it."""
 
 from collections.abc import Iterator
 
@@ -6,16 +6,11 @@ import pytest
 
 from gradmarket import Market
 from gradmarket.demo.service import Service
-from tests.served_market import served_market
-
-ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
-"""With one worker nobody votes."""
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with served_market(tmp_path_factory.mktemp("market")) as made:
-        yield made
+def served(town: Service) -> Service:
+    return town
 
 
 @pytest.fixture(scope="session")

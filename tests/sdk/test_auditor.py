@@ -20,7 +20,7 @@ from gradmarket.demo.service import Service
 from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.requester.ready_data.digits import table
-from tests.sdk.conftest import ALONE
+from tests.town import ALONE
 
 PATIENCE_S = 250.0
 

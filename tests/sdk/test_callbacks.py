@@ -19,8 +19,8 @@ from gradmarket.market.views.job_views import JobView
 from gradmarket.sdk.curve import curve
 from tests.lanes import FULL
 from tests.ops.served import until
-from tests.sdk.conftest import ALONE
 from tests.sdk.test_train import QUIET, blobs, network
+from tests.town import ALONE
 
 ROUNDS = 3
 BLOCK, HEADER = 1 << 15, 7

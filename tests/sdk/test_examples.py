@@ -13,7 +13,7 @@ import torch
 from gradmarket import Market
 from gradmarket.demo.service import Service
 from tests.lanes import FULL
-from tests.sdk.conftest import ALONE
+from tests.town import ALONE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

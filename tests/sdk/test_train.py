@@ -39,7 +39,7 @@ from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
-from tests.sdk.conftest import ALONE
+from tests.town import ALONE
 
 ROOT = Path(__file__).parents[2]
 QUIET = Console(file=io.StringIO())
