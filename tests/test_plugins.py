@@ -191,7 +191,7 @@ def assert_refuses_unknown(settings: type[BaseModel]) -> None:
 
 @pytest.mark.parametrize("name", found(optimizers))
 class TestOptimizer:
-    downhill = {"lars": 20.0, "muon": 0.1}
+    downhill = {"lars": 20.0, "muon": 0.1, "adagrad": 0.1}
     """Rates of those whose steps are short at others' rates."""
     shapes = {"layer.weight": (6, 3), "layer.bias": (6,), "scale": (), "empty": (0, 4)}
 

@@ -178,6 +178,90 @@ def test_a_matrix_of_zeros_stays_and_one_that_is_not_finite_is_nan() -> None:
     assert np.isnan(_newton_schulz.orthogonal(broken)).all()
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e-8, 1e-12, 1e-30, 5e-32, 1e-38, 1e-44])
+def test_a_matrix_whose_gradients_stop_stops_as_torchs_does(size: float) -> None:
+    """Momentum falls through every size that float32 has; at 5e-32 the unit became infinite, and the matrix NaN."""
+    rule, chance = optimizer("muon"), np.random.default_rng(3)
+    settings, found = rule.Settings(weight_decay=0.0), chance.standard_normal((6, 4)).astype(np.float32)
+    momentum = (size * chance.standard_normal((6, 4))).astype(np.float32)
+    oracle, still = torch.nn.Parameter(torch.from_numpy(found.copy())), np.zeros_like(found)
+    theirs = torch.optim.Muon([oracle], lr=0.01, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    oracle.grad = torch.from_numpy(still)
+    theirs.state[oracle] = {"momentum_buffer": torch.from_numpy(momentum.copy())}
+    theirs.step()
+    moved, memory = rule.step(
+        {"p": found}, {"p": still}, {"steps": np.array(3), "momentum/p": momentum}, 0.01, settings
+    )
+    np.testing.assert_allclose(moved["p"], oracle.detach().numpy(), atol=2e-3)
+    assert np.isfinite(memory["momentum/p"]).all()
+    assert (np.abs(moved["p"] - found).max() > 1e-4) == (size > 1e-9)
+
+
+@pytest.mark.parametrize("name", ["lars", "lamb"])
+@pytest.mark.parametrize("size", [1e-30, 1e-40, 1e-45])
+def test_a_vanishing_gradient_moves_no_element_to_nan(name: str, size: float) -> None:
+    rule = optimizer(name)
+    settings, parameters = rule.Settings(weight_decay=0.0), {"p": np.full(4, 1e3, np.float32)}
+    slope = {"p": np.array([size, 0.0, 0.0, -size], np.float32)}
+    moved, memory = rule.step(parameters, slope, rule.start(parameters, settings), 1.0, settings)
+    assert np.isfinite(moved["p"]).all()
+    assert (moved["p"][1:3] == 1e3).all()
+    assert all(np.isfinite(array).all() for array in memory.values())
+
+
+OTHERS = {
+    "adam": (torch.optim.Adam, [
+        ({}, {}),
+        ({"beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "weight_decay": 0.2},
+         {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2})]),
+    "adagrad": (torch.optim.Adagrad, [
+        ({}, {}),
+        ({"epsilon": 1e-3, "initial": 0.5, "weight_decay": 0.2},
+         {"eps": 1e-3, "initial_accumulator_value": 0.5, "weight_decay": 0.2})]),
+    "rmsprop": (torch.optim.RMSprop, [
+        ({}, {}),
+        ({"alpha": 0.9, "momentum": 0.7, "epsilon": 1e-3, "weight_decay": 0.2},
+         {"alpha": 0.9, "momentum": 0.7, "eps": 1e-3, "weight_decay": 0.2})]),
+}  # fmt: skip
+"""torch's optimizer, and settings of ours with those of torch's that mean the same."""
+
+
+@pytest.mark.parametrize(("name", "case"), [(name, case) for name in OTHERS for case in (0, 1)])
+def test_an_optimizer_is_torchs_of_its_name(name: str, case: int) -> None:
+    kind, cases = OTHERS[name]
+    settings, torchs = cases[case]
+    assert_close(ours(name, settings, RATES), theirs(kind, torchs, RATES))
+
+
+def test_lion_is_algorithm_2_in_float64() -> None:
+    """Of Chen et al. 2023, written down a second time; torch has none."""
+    found = ours("lion", {"beta1": 0.85, "beta2": 0.97, "weight_decay": 0.1}, RATES)
+    expected = {name: values.astype(np.float64) for name, values in drawn(0).items()}
+    momentum = dict.fromkeys(SHAPES, 0.0)
+    for step, lr in enumerate(RATES, 1):
+        for name, slope in drawn(step).items():
+            update = 0.85 * momentum[name] + 0.15 * slope.astype(np.float64)
+            expected[name] = expected[name] - lr * (np.sign(update) + 0.1 * expected[name])
+            momentum[name] = 0.97 * momentum[name] + 0.03 * slope
+    assert_close(found, {name: np.asarray(values, np.float32) for name, values in expected.items()})
+
+
+def test_adam_without_a_decay_is_adamw_without_one_to_the_bit() -> None:
+    plain, decoupled = ours("adam", {}, RATES), ours("adamw", {"weight_decay": 0.0}, RATES)
+    assert all(plain[name].tobytes() == decoupled[name].tobytes() for name in SHAPES)
+
+
+@pytest.mark.parametrize("name", ["adam", "adagrad", "rmsprop", "lion", "adamw", "sgd", "nesterov"])
+def test_an_element_whose_gradient_is_0_throughout_stays(name: str) -> None:
+    rule = optimizer(name)
+    settings, parameters = rule.Settings(weight_decay=0.0), {"p": np.array([0.5, 0.25], np.float32)}
+    memory = rule.start(parameters, settings)
+    for _ in range(5):
+        parameters, memory = rule.step(parameters, {"p": np.array([1, 0], np.float32)}, memory, 0.1, settings)
+    assert parameters["p"][1] == 0.25
+    assert parameters["p"][0] < 0.5
+
+
 def test_muon_is_torchs_within_torchs_bfloat16() -> None:
     settings, named = {"weight_decay": 0.1}, "layer.weight"
     parameter = torch.nn.Parameter(torch.from_numpy(drawn(0)[named].copy()))
@@ -267,6 +351,10 @@ REFUSED = [
     ("lars", {"trust": 0.0}),
     ("lars", {"momentum": 1.0}),
     ("muon", {"momentum": 1.0}),
+    ("lion", {"epsilon": 1e-8}),
+    ("lion", {"beta2": 1.0}),
+    ("adagrad", {"initial": -1.0}),
+    ("rmsprop", {"alpha": 1.0}),
     ("muon", {"adamw": "layer.*"}),
 ]
 

@@ -1,8 +1,10 @@
 """Newton-Schulz iteration towards the nearest orthogonal matrix, with the same bits on every machine.
 
-X <- M / |M|;    five times:  A <- X X^T,  X <- 3.4445 X + (-4.7750 A + 2.0315 A A) X
+X <- M / max(|M|, 1e-7);    five times:  A <- X X^T,  X <- 3.4445 X + (-4.7750 A + 2.0315 A A) X
 
-The coefficients are those of Jordan et al. (2024): singular values end between about 0.7 and 1.2, not at 1.
+The coefficients and the least divisor are those of Jordan et al. (2024) and torch.optim.Muon: singular values end
+between about 0.7 and 1.2, not at 1. A matrix shorter than the least divisor stays as short: where gradients have
+stopped, what momentum remembers of them goes to 0, and so do the steps.
 
 Between products, matrices are whole numbers of units of 2^-24, in float64. No singular value of X ever exceeds 1.21, so
 by Cauchy and Schwarz every partial sum of a product, in whatever order it is added, is a whole number below 4 * 2^48.
@@ -25,12 +27,13 @@ FIRST, THIRD, FIFTH = 3.4445, -4.7750, 2.0315
 ITERATIONS: Final = 5
 UNITS: Final = float(2**24)
 UNIT: Final = 1.0 / UNITS
+SHORTEST: Final = 1e-7
 
 
 def orthogonal(matrix: Vector) -> Vector:
-    """Returns the matrix with its singular values near 1, as float32.
+    """Returns the matrix with its singular values near 1, or 485 times as long where it is far shorter than SHORTEST.
 
-    A matrix of zeros stays; one that is not finite becomes NaN everywhere.
+    In float32. A matrix of zeros stays; one that is not finite becomes NaN everywhere.
     """
     length = norm([np.ascontiguousarray(matrix).reshape(-1)])
     if not math.isfinite(length):
@@ -38,7 +41,7 @@ def orthogonal(matrix: Vector) -> Vector:
     if length == 0.0:
         return np.zeros(matrix.shape, np.float32)
     high = matrix.shape[0] > matrix.shape[1]
-    units = iterated(np.rint(np.ascontiguousarray(matrix.T if high else matrix) * (UNITS / length)))
+    units = iterated(np.rint(np.ascontiguousarray(matrix.T if high else matrix) * (UNITS / max(length, SHORTEST))))
     values = (units * UNIT).astype(np.float32)
     return np.ascontiguousarray(values.T) if high else values
 

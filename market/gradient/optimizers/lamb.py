@@ -20,6 +20,8 @@ from gradmarket.market.gradient.optimizers._adam import Answer, start
 __all__ = ["ELEMENTWISE", "Settings", "start", "step"]
 
 ELEMENTWISE: Final = False
+GREATEST: Final = float(np.finfo(np.float32).max)
+"""The greatest rate: of updates near the least float32 a greater one would be infinite, and 0 times it no number."""
 
 
 class Settings(_adam.Settings):
@@ -49,7 +51,7 @@ def _trust(parameter: Vector, update: Vector) -> float:
 
 
 def _against(rate: float) -> Kernel:
-    factor = np.float32(rate)
+    factor = np.float32(min(rate, GREATEST))
 
     def kernel(parameter: Vector, update: Vector) -> tuple[Vector, ...]:
         return (np.subtract(parameter, update * factor),)

@@ -19,6 +19,8 @@ from gradmarket.market.gradient.norm import norm
 from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
 
 ELEMENTWISE: Final = False
+GREATEST: Final = float(np.finfo(np.float32).max)
+"""The greatest rate: of gradients near the least float32 a greater one would be infinite, and 0 times it no number."""
 
 
 class Settings(optimizers.Settings):
@@ -53,7 +55,7 @@ def _ratio(parameter: Vector, gradient: Vector, decay: float) -> float:
 
 
 def _kernel(rate: float, decay: float, momentum: float) -> Kernel:
-    factor, shrink, keep = np.float32(rate), np.float32(decay), np.float32(momentum)
+    factor, shrink, keep = np.float32(min(rate, GREATEST)), np.float32(decay), np.float32(momentum)
 
     def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
         slope = gradient + parameter * shrink

@@ -1,0 +1,53 @@
+"""Adagrad (Duchi, Hazan and Singer 2011, in the form of torch.optim.Adagrad without a rate decay: a schedule is one).
+
+g <- g + decay * p
+s <- s + g^2                                               s starts at `initial`
+p <- p - lr * g / (sqrt(s) + epsilon)
+"""
+
+from typing import Final
+
+import numpy as np
+from pydantic import Field
+
+from gradmarket.market.gradient import optimizers
+from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
+from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+
+ELEMENTWISE: Final = True
+
+
+class Settings(optimizers.Settings):
+    epsilon: float = Field(default=1e-10, ge=1e-30, le=1.0)
+    initial: float = Field(default=0.0, ge=0.0, le=1e6)
+
+
+def start(parameters: Tensors, settings: Settings) -> Memory:
+    """Returns `squares/<name>`, each `initial`, for each parameter."""
+    return {
+        f"squares/{name}": np.full_like(parameter, settings.initial, order="C")
+        for name, parameter in parameters.items()
+    }
+
+
+def step(
+    parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
+) -> tuple[dict[str, Vector], Memory]:
+    check(parameters, gradient)
+    moved: dict[str, Vector] = {}
+    kept: Memory = {}
+    for name, parameter in parameters.items():
+        key, kernel = f"squares/{name}", _kernel(lr, settings.decay(name), settings.epsilon)
+        moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], remembered(memory, key, parameter))
+    return moved, kept
+
+
+def _kernel(lr: float, decay: float, least: float) -> Kernel:
+    rate, shrink, epsilon = np.float32(lr), np.float32(decay), np.float32(least)
+
+    def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
+        slope = gradient + parameter * shrink
+        squares = before + slope * slope
+        return np.subtract(parameter, slope / np.add(np.sqrt(squares), epsilon) * rate), squares
+
+    return kernel
