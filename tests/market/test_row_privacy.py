@@ -317,6 +317,59 @@ def test_a_document_whose_rows_hang_together_is_refused_from_its_shapes(name: st
     bound(made.program, 8)
 
 
+class Centered(nn.Module):
+    """Rows lose the mean of their batch: each row alone has gradients of exactly 0."""
+
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.body, self.drop, self.out = nn.Linear(6, 8), nn.Dropout(drop), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.drop(self.body(x))
+        return torch.as_tensor(self.out(hidden - hidden.mean(0)))
+
+
+class Contrasted(nn.Module):
+    """Each row is told from all others of its batch, as in SimCLR."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.normalize(self.body(x), dim=1)
+        return torch.as_tensor(hidden @ hidden.mean(0, keepdim=True).T).expand(-1, 3)
+
+
+class Apart(nn.Module):
+    """Rows that are computed by themselves, behind a logarithm, with dropout and attention within a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.drop, self.out = nn.Linear(6, 8), nn.Dropout(0.4), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.drop(self.body(x.log1p())).softmax(-1)
+        return torch.as_tensor(self.out(hidden - hidden.mean(-1, keepdim=True)))
+
+
+@pytest.mark.parametrize("module", [Centered, lambda: Centered(0.3), Contrasted])
+def test_a_document_that_mixes_rows_by_other_means_is_refused(module: Callable[[], nn.Module]) -> None:
+    """It trained on noise alone, and paid for it."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    made = Scene(module(), rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 3, 8))
+    with pytest.raises(DocumentRefused, match=r"step\.per_row: a row's gradient depends on the rows beside it"):
+        bound(made.program, 8, by_row=True)
+    bound(made.program, 8)
+
+
+def test_a_document_that_computes_rows_apart_is_taken_with_its_logarithm_and_draws() -> None:
+    rng = np.random.default_rng(0)
+    made = Scene(Apart(), rng.random((8, 6)).astype(np.float32), rng.integers(0, 3, 8))
+    assert bound(made.program, 8, by_row=True).operations > 0
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ from gradmarket.market.model.document.graph import Document, Input, Scan
 from gradmarket.market.model.document.interpret import Program, Way, gradients
 from gradmarket.market.model.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
 from gradmarket.market.model.document.row_gradients import peak_by_rows
+from gradmarket.market.model.document.row_mixing import refuse_mixing
 from gradmarket.market.model.document.scan_costs import STEPS_RUN, by_steps
 from gradmarket.market.model.figures import Bound
 
@@ -44,6 +45,8 @@ def bound(
             bounds = dearest((bounds, _if_it_fits(program, count, sizes, limits, training, by_row) or bounds))
     except TooMuch as error:
         raise DocumentRefused(error.detail) from None
+    if by_row:
+        refuse_mixing(program)
     return bounds
 
 
