@@ -13,6 +13,7 @@ SEED ?=
 SMALLEST ?=
 MUTANTS ?= 200
 DURATIONS ?=
+export ORDER ?=
 
 BIN := .venv/bin
 ROOMS := compute contracts market migrations requester runner worker
@@ -32,7 +33,7 @@ help:
 	echo "make images secrets     what docker-compose.yml needs"
 	echo "make newcomer           seconds from the wheel to the first accepted gradient of an own model, here and in a bare container: JSON=path"
 	echo "make check              style, types, layers"
-	echo "make test               the rules, and each capability with an honest and a cheating user: DURATIONS=path writes what each test takes"
+	echo "make test               the rules, and each capability with an honest and a cheating user: DURATIONS=path writes what each test takes, ORDER=number for another order"
 	echo "make test-all           what make test leaves out: either database, every attack, containers, all pages: DURATIONS=path"
 	echo "make test-unit          the part of make test that starts no server"
 	echo "make test-deep          the contract, kills and all random tests, for much longer; the stages on either database"
@@ -117,7 +118,8 @@ test: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json $(DURATIONS))
 
 test-all: develop
-	@$(BIN)/pytest $(PARALLEL) -m full -rs $(if $(DURATIONS),--durations-json $(DURATIONS))
+	@export HYPOTHESIS_PROFILE=full
+	$(BIN)/pytest $(PARALLEL) -m "full or hypothesis" -rs $(if $(DURATIONS),--durations-json $(DURATIONS))
 
 test-unit: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(UNIT)

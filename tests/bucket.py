@@ -5,10 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
 KEYS = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret of someone"}
@@ -23,16 +23,14 @@ def s3_server() -> Iterator[str]:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | KEYS
     ) as server:
         try:
-            _wait(server, port)
+            wait_until(lambda: _listens(server, port))
             yield f"http://127.0.0.1:{port}"
         finally:
             server.send_signal(signal.SIGKILL)
 
 
-def _wait(server: subprocess.Popen[bytes], port: int) -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until and server.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the S3 server does not start")
+def _listens(server: subprocess.Popen[bytes], port: int) -> bool:
+    assert server.poll() is None, "the S3 server does not start"
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_S):
+        return True
+    return False

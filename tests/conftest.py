@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
@@ -13,14 +14,16 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 from hypothesis import HealthCheck, settings
 
+from gradmarket.contracts import rpc
 from gradmarket.contracts.deployment import Deployment, deploy
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.local import CHAIN_ID, LocalChain
 from gradmarket.demo import service as demo_service
 from gradmarket.demo.service import Service
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server
 from tests.lanes import file_of, record_lanes
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
+from tests.patience import PATIENCE_S, TEST_S
 from tests.town import NEIGHBOURS, TownScheduling, start_town
 
 pytest_plugins = ["tests.durations"]
@@ -32,6 +35,7 @@ settings.register_profile(
     max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+settings.register_profile("full", settings.get_profile("tests"), max_examples=50)
 settings.register_profile(
     "deep", settings.get_profile("tests"), derandomize=False, max_examples=1_000, stateful_step_count=100
 )
@@ -43,8 +47,7 @@ os.environ |= {
 }
 """Several of these processes share the cores, so each of them uses one."""
 
-demo_service.START_S = 240.0  # type: ignore[misc]
-"""Longer than a person would wait: on a busy machine a service may take ten times as long to start."""
+demo_service.START_S = PATIENCE_S  # type: ignore[misc]
 
 HERE = Path(__file__).parent
 LONGEST = (
@@ -66,25 +69,24 @@ LONGEST = (
 )
 
 
-OF_PROCESSES = ("attacks", "blobs", "contracts", "e2e", "ops", "sdk", "worker")
-"""Folders whose tests wait for processes that they start."""
-PATIENCE_S = 900
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files begin first: whoever has one left when all others are done is waited for.
 
-    What starts processes has more time than the rest, where no other limit is given: a busy machine is no fault.
+    With ORDER in the environment, a number, files and the tests of each come in an order of its own.
     """
     record_lanes(config, items)
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     strangers = {file_of(item.nodeid) for item in items if lives_in_town(item)} - set(NEIGHBOURS)
     assert not strangers, f"tests.town.NEIGHBOURS lacks {strangers}: they would start a town of their own"
+    if order := os.environ.get("ORDER"):
+        drawn = random.Random(int(order))
+        places = {path: drawn.random() for path in dict.fromkeys(item.path for item in items)}
+        items.sort(key=lambda item: (places[item.path], drawn.random()))
     for item in items if config.getoption("timeout") is None else ():
-        if item.path.parent.name in OF_PROCESSES and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(PATIENCE_S))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S))
 
 
 def lives_in_town(item: pytest.Item) -> bool:
@@ -113,7 +115,7 @@ def anvil() -> Iterator[LocalChain]:
 
 @pytest.fixture
 def own_anvil() -> Iterator[LocalChain]:
-    """A chain of the test's own, for what others must not feel: moved time, stopped mining, re-orgs."""
+    """A chain of the test's own, for what is never taken back: a killed process, a chain that begins anew."""
     chain = LocalChain.start(None)
     yield chain
     chain.stop()
@@ -129,10 +131,25 @@ def ledger(anvil: LocalChain, deployment: Deployment) -> Ledger:
     return Ledger(anvil.connect(), deployment)
 
 
+@pytest.fixture(scope="session")
+def disturbed_ledger() -> Iterator[Ledger]:
+    """On the one chain of the session that tests disturb in turn."""
+    chain = LocalChain.start(None)
+    web3 = chain.connect()
+    yield Ledger(web3, deploy(web3, DEPLOYER))
+    chain.stop()
+
+
 @pytest.fixture
-def own_ledger(own_anvil: LocalChain) -> Ledger:
-    web3 = own_anvil.connect()
-    return Ledger(web3, deploy(web3, DEPLOYER))
+def own_ledger(disturbed_ledger: Ledger) -> Iterator[Ledger]:
+    """For what others must not feel, such as moved time, stopped mining and lost blocks: all of it is taken back."""
+    web3 = disturbed_ledger.web3
+    before = rpc.request(web3, "evm_snapshot")
+    yield Ledger(web3, disturbed_ledger.deployment)
+    rpc.request(web3, "anvil_dropAllTransactions")
+    rpc.request(web3, "evm_setAutomine", True)
+    rpc.request(web3, "anvil_setChainId", CHAIN_ID)
+    assert rpc.request(web3, "evm_revert", before) is True
 
 
 @pytest.fixture(scope="session")

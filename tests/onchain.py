@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import development_key, fund_gas
+from gradmarket.contracts.local import STATE, development_key, fund_gas
 from gradmarket.contracts.transaction_types import Receipt
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from tests.patience import wait_until
 
 ETHER = 10**18
 HOUR = 3600
@@ -74,3 +76,14 @@ def open_on(
 
 
 OpenJob = Callable[..., OpenedJob]
+
+
+def wait_until_dumped(folder: Path) -> None:
+    """Waits for a whole state file of the chain in this folder that was written after this call."""
+    state = folder / STATE
+    before = state.stat().st_mtime_ns if state.is_file() else None
+
+    def dumped() -> bool:
+        return state.is_file() and state.stat().st_mtime_ns != before and state.read_text().endswith("}")
+
+    wait_until(dumped)

@@ -6,10 +6,14 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
+from tests.patience import wait_until
+
 FREE: Final = range(12_000, 32_000)
 """Below the ports that Linux gives to whoever connects, which could take a free one before it is listened at."""
 
 
+DRIP_S: Final = 0.2
+"""Between two drops of a slow client."""
 ESTABLISHED: Final = "01"
 """As the kernel lists the state of a connection."""
 
@@ -30,6 +34,32 @@ def let_go(made: socket.socket) -> bool:
         return True
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines())
     return not any(row[1].endswith(theirs) and row[2].endswith(ours) and row[3] == ESTABLISHED for row in rows)
+
+
+def drip(made: socket.socket, drop: bytes = b"") -> bytes:
+    """Sends `drop` again and again, until the other side ends the connection; returns what that said."""
+    heard = bytearray()
+    made.settimeout(DRIP_S)
+
+    def ended() -> bool:
+        try:
+            made.sendall(drop)
+            got = made.recv(65536)
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        heard.extend(got)
+        return not got
+
+    wait_until(ended, "the end of the connection")
+    return bytes(heard)
+
+
+def processor_ticks(pid: int) -> int:
+    """Returns how long this process has computed, in ticks of the kernel's clock."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def is_running(pid: int) -> bool:

@@ -1,7 +1,6 @@
 """A real service on loopback: uvicorn over a context, with no stages driving it."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -19,6 +18,7 @@ from gradmarket.requester.edge.serving import config, listener, own_url
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
 from tests.api.declared import Declared
+from tests.patience import PATIENCE_S, wait_until
 
 
 class Service:
@@ -33,7 +33,9 @@ class Service:
 
     def client(self, token: str | None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.url, headers=headers, event_hooks={"response": [self._declared]}, timeout=30)
+        return httpx.Client(
+            base_url=self.url, headers=headers, event_hooks={"response": [self._declared]}, timeout=PATIENCE_S
+        )
 
     def siwe(self, account, **changed) -> SiweMessage:  # type: ignore[no-untyped-def]
         told = self.anyone.get("/v1/session/nonce").json()
@@ -70,11 +72,8 @@ def serving(settings: RequesterSettings, path: str = "") -> Iterator[Service]:
             server = uvicorn.Server(config(app, settings))
             thread = threading.Thread(target=server.run, args=([door],))
             thread.start()
-            until = time.monotonic() + 60
             try:
-                while not server.started:
-                    assert time.monotonic() < until, "the service does not start"
-                    time.sleep(0.01)
+                wait_until(lambda: server.started)
                 yield Service(url, context, app)
             finally:
                 context.notifier.close()

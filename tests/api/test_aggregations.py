@@ -18,6 +18,7 @@ from gradmarket.requester.store.tables import Replica
 from tests.api.api_service import Service
 from tests.api.test_authorisation import with_a_replica
 from tests.api.test_holders import private
+from tests.patience import PATIENCE_S
 
 Post = Callable[..., dict[str, Any]]
 MADE_UP = ["0x" + f"{number:02x}" * 20 for number in range(1, 5)]
@@ -67,7 +68,7 @@ def half_sent(worker: httpx.Client, method: str, path: str, body: bytes) -> Iter
     """A connection on which a byte of the body is still to come."""
     url, token = worker.base_url, worker.headers["Authorization"]
     head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Length: {len(body) + 1}\r\n\r\n"
-    with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
+    with socket.create_connection((url.host, url.port or 80), timeout=PATIENCE_S) as connection:
         connection.sendall(head.encode() + body)
         yield connection
 

@@ -16,6 +16,7 @@ from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Job
 from tests.api.api_service import Service, serving
 from tests.api.conftest import JOB
+from tests.patience import PATIENCE_S
 
 Posted = Callable[..., dict[str, Any]]
 STREAM = {"Accept": "text/event-stream"}
@@ -68,7 +69,7 @@ def test_many_viewers_take_one_rendering(service: Service, posted: Posted, monke
                 first.release()
 
     async def watch() -> None:
-        async with httpx.AsyncClient(base_url=service.url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_S) as http:
             views = [asyncio.create_task(view(http, mine)) for mine in heard]
             for _ in views:
                 await first.acquire()

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 from blake3 import blake3
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.compute import fetch
@@ -172,7 +172,6 @@ def test_a_connection_that_breaks_in_a_piece_loses_that_piece(
     assert made.sent == len(DATA) + 3 * PIECE + 100
 
 
-@settings(max_examples=60)
 @given(
     spoilt=st.sets(st.integers(0, len(DATA) - 1), max_size=6),
     cuts=st.lists(st.integers(0, len(DATA)), max_size=5),

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ from blake3 import blake3
 from prometheus_client.parser import text_string_to_metric_families
 
 from gradmarket.requester.notifier import ended_topic
+from tests.patience import wait_for_end, wait_until
 
 OPS = Path(__file__).parents[2] / "ops"
 DASHBOARD, PROMETHEUS = OPS / "grafana" / "gradmarket.json", OPS / "prometheus"
@@ -66,12 +66,9 @@ def test_a_poll_that_waits_is_open(service) -> None:  # type: ignore[no-untyped-
     ask = {"determinism_class": "cpu", "capacity": 1, "wait_s": 25}
     poll = threading.Thread(target=lambda: worker.post("/v1/work/poll", json=ask))
     poll.start()
-    until = time.monotonic() + 20
-    while value(service, "gradmarket_long_polls_open") != 1:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: value(service, "gradmarket_long_polls_open") == 1)
     service.context.notifier.notify([ended_topic(address)])
-    poll.join()
+    wait_for_end(poll)
     assert value(service, "gradmarket_long_polls_open") == 0
 
 

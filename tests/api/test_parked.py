@@ -3,8 +3,7 @@
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 import httpx
 import pytest
@@ -17,6 +16,7 @@ from gradmarket.requester.store.tables import Worker
 from gradmarket.requester.store.work import Work
 from gradmarket.requester.store.workers import LIVE_S
 from tests.api.api_service import Service
+from tests.patience import PATIENCE_S, wait_until
 
 ASK = {"determinism_class": "cpu", "capacity": 1, "wait_s": 600}
 
@@ -26,13 +26,6 @@ def _often() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(long_poll, "KEEP_S", 0.1)
         yield
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
 
 
 def row(service: Service, address: str) -> Worker:
@@ -61,7 +54,7 @@ class Polling:
 
     def __init__(self, service: Service, client: httpx.Client) -> None:
         url, body = httpx.URL(service.url), json.dumps(ASK)
-        self.socket = socket.create_connection((url.host, url.port), timeout=60)
+        self.socket = socket.create_connection((url.host, url.port), timeout=PATIENCE_S)
         head = f"POST /v1/work/poll HTTP/1.1\r\nHost: x\r\nAuthorization: {client.headers['Authorization']}\r\n"
         rest = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         self.socket.sendall((head + rest).encode())
@@ -73,22 +66,28 @@ class Polling:
 def test_who_waits_stays_alive_and_asking_for_as_long_as_it_waits(service: Service) -> None:
     address, client = service.worker()
     poll = Polling(service, client)
-    until(lambda: asks(service, address))
+    wait_until(lambda: asks(service, address))
     assert row(service, address).asking_until <= service.context.clock() + LIVE_S, "no longer than it is vouched for"
     aged(service, address)
-    until(lambda: asks(service, address))
+    wait_until(lambda: asks(service, address))
     poll.socket.close()
-    until(lambda: waiting(service, 0))
+    wait_until(lambda: waiting(service, 0))
 
 
 def test_who_goes_away_asks_no_more_at_once_and_its_poll_ends(service: Service) -> None:
     address, client = service.worker()
     poll = Polling(service, client)
-    until(lambda: asks(service, address) and waiting(service, 1))
+    wait_until(lambda: asks(service, address) and waiting(service, 1))
     poll.socket.close()
-    until(lambda: not asks(service, address) and waiting(service, 0))
-    time.sleep(0.5)  # and nobody says otherwise
+    wait_until(lambda: not asks(service, address) and waiting(service, 0))
+    other, its = service.worker()
+    beside = Polling(service, its)
+    wait_until(lambda: asks(service, other))
+    aged(service, other)
+    wait_until(lambda: asks(service, other))  # who waits was written down once more, and nobody says otherwise
     assert not asks(service, address)
+    beside.socket.close()
+    wait_until(lambda: waiting(service, 0))
 
 
 def test_whose_poll_is_over_asks_no_more_whatever_was_said_of_it_meanwhile(service: Service) -> None:
@@ -119,14 +118,14 @@ def test_whose_poll_ends_while_it_is_vouched_for_asks_no_more(
 def test_who_came_again_before_its_old_connection_went_still_asks(service: Service) -> None:
     address, client = service.worker()
     old = Polling(service, client)
-    until(lambda: waiting(service, 1))
+    wait_until(lambda: waiting(service, 1))
     new = Polling(service, client)
-    until(lambda: waiting(service, 2))
+    wait_until(lambda: waiting(service, 2))
     old.socket.close()
-    until(lambda: waiting(service, 1))
+    wait_until(lambda: waiting(service, 1))
     assert asks(service, address)
     new.socket.close()
-    until(lambda: waiting(service, 0))
+    wait_until(lambda: waiting(service, 0))
 
 
 def test_the_end_of_a_job_that_a_worker_has_an_account_in_ends_its_poll_and_a_mere_ring_does_not(
@@ -135,22 +134,27 @@ def test_the_end_of_a_job_that_a_worker_has_an_account_in_ends_its_poll_and_a_me
     """It may have vouchers to redeem; which it would else think of minutes later."""
     address, client = service.worker()
     poll = Polling(service, client)
-    until(lambda: waiting(service, 1))
+    wait_until(lambda: waiting(service, 1))
+    other, its = service.worker()
+    later = Polling(service, its)
+    wait_until(lambda: waiting(service, 2))
     service.context.notifier.notify([worker_topic(address)])
-    time.sleep(0.3)
-    assert waiting(service, 1)
+    service.context.notifier.notify([ended_topic(other)])  # rings are heard in their order
+    assert b" 200 OK" in later.answer()
+    later.socket.close()
+    wait_until(lambda: waiting(service, 1))
     service.context.notifier.notify([ended_topic(address)])  # the other half of that ring may be heard long before
     assert b" 200 OK" in poll.answer()
     poll.socket.close()
-    until(lambda: waiting(service, 0))
+    wait_until(lambda: waiting(service, 0))
 
 
 def test_many_who_go_at_once_are_all_written_down(service: Service) -> None:
     made = [service.worker() for _ in range(20)]
     polls = [Polling(service, client) for _, client in made]
-    until(lambda: waiting(service, len(polls)))
+    wait_until(lambda: waiting(service, len(polls)))
     closing = [threading.Thread(target=poll.socket.close) for poll in polls]
     for thread in closing:
         thread.start()
-    until(lambda: waiting(service, 0))
+    wait_until(lambda: waiting(service, 0))
     assert not [address for address, _ in made if asks(service, address)]

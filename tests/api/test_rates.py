@@ -17,6 +17,7 @@ from gradmarket.requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, r
 from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import serving
+from tests.kit.clock import Clock
 
 POLL = {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
 LIMITS: dict[str, Any] = {
@@ -132,13 +133,6 @@ def test_the_refused_are_counted(limited) -> None:  # type: ignore[no-untyped-de
         statuses(service.anyone, 23)
         value = service.context.meters.registry.get_sample_value("gradmarket_rate_limited_total", {"by": "address"})
         assert value == 3
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=200), st.integers(1, 10), st.integers(1, 10))

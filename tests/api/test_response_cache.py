@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.requester.api.response_cache import AT_ONCE_S, SHARE, CachedAnswers, Recent, Share
+from tests.kit.clock import Clock
+from tests.patience import wait_for
 
 STRANGER = "203.0.113.7"
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Counting:
@@ -40,13 +35,13 @@ def test_a_burst_of_strangers_is_one_computation() -> None:
 
     def slow() -> int:
         begun.set()
-        assert may_end.wait(60)
+        wait_for(may_end)
         return work()
 
     recent = Recent[int](Share(clock))
     with ThreadPoolExecutor(40) as pool:
         first = pool.submit(recent.get, "job", "", STRANGER, slow)
-        assert begun.wait(60)
+        wait_for(begun)
         others = [pool.submit(recent.get, "job", "", STRANGER, slow) for _ in range(199)]
         may_end.set()
         assert {asked.result() for asked in (first, *others)} == {1}
@@ -59,14 +54,14 @@ def test_a_stranger_takes_an_older_one_while_another_s_is_computed() -> None:
 
     def slow() -> int:
         begun.set()
-        assert may_end.wait(60)
+        wait_for(may_end)
         return 2
 
     recent = Recent[int](Share(clock))
     assert recent.get("job", "", STRANGER, lambda: 1) == 1
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(recent.get, "job", "", STRANGER, slow)
-        assert begun.wait(60)
+        wait_for(begun)
         assert recent.get("job", "", STRANGER, lambda: 3) == 1
         assert recent.get("job", "", None, lambda: 4) == 4, "who has no limits waits for nobody"
         may_end.set()

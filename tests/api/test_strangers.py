@@ -19,6 +19,7 @@ from gradmarket.requester.store import identities, tokens
 from gradmarket.requester.store.tables import ApiToken, Replica
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
+from tests.patience import PATIENCE_S
 
 FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s": 0.0}
 
@@ -178,7 +179,7 @@ def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str])
 @contextmanager
 def connected(service: Service) -> Iterator[socket.socket]:
     host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as made:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as made:
         yield made
 
 

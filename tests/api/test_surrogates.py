@@ -23,6 +23,7 @@ from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
 from tests.databases import new_sqlite
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.hypothesis
 
@@ -90,7 +91,7 @@ def raw(text: object) -> bytes:
 
 def asked(here: Service, method: str, target: str, headers: dict[str, bytes], body: bytes | None) -> tuple[int, bytes]:
     place = urlsplit(here.url)
-    connection = HTTPConnection(str(place.hostname), place.port, timeout=30)
+    connection = HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
     try:
         connection.putrequest(method, target, skip_accept_encoding=True)
         for name, value in headers.items():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gradmarket.requester.api.batching import NEWEST, Batcher
+from tests.patience import PATIENCE_S, wait_beside, wait_for
 
 
 class Doubler:
@@ -18,7 +19,7 @@ class Doubler:
 
     def __call__(self, numbers: Sequence[int]) -> list[int]:
         self.calls.append(list(numbers))
-        assert self.may_go_on.wait(60)
+        wait_for(self.may_go_on)
         if any(number % 2 for number in numbers):
             raise ValueError(f"{list(numbers)} are not even")
         return [2 * number for number in numbers]
@@ -30,8 +31,7 @@ def asked(doubler: Doubler, numbers: Sequence[int], most: int = 64) -> list[int 
     async def all_of_them() -> list[int | BaseException]:
         together = Batcher(doubler, lanes=1, most=most)
         first = asyncio.create_task(together.ask(numbers[0]))
-        while not doubler.calls:
-            await asyncio.sleep(0.001)
+        await wait_beside(lambda: doubler.calls)
         others = [asyncio.create_task(together.ask(number)) for number in numbers[1:]]
         await asyncio.sleep(0)
         doubler.may_go_on.set()
@@ -66,8 +66,7 @@ def test_who_has_gone_holds_nobody_up() -> None:
     async def one_goes() -> int:
         together = Batcher(doubler, lanes=1)
         first = asyncio.create_task(together.ask(2))
-        while not doubler.calls:
-            await asyncio.sleep(0.001)
+        await wait_beside(lambda: doubler.calls)
         second, third = asyncio.create_task(together.ask(4)), asyncio.create_task(together.ask(6))
         await asyncio.sleep(0)
         second.cancel()
@@ -101,11 +100,9 @@ def test_another_lane_takes_what_comes_while_one_waits() -> None:
     async def two_lanes() -> list[int]:
         together = Batcher(doubler, lanes=2)
         first = asyncio.create_task(together.ask(2))
-        while not doubler.calls:
-            await asyncio.sleep(0.001)
+        await wait_beside(lambda: doubler.calls)
         others = [asyncio.create_task(together.ask(number)) for number in (4, 6)]
-        while len(doubler.calls) < 2:
-            await asyncio.sleep(0.001)
+        await wait_beside(lambda: len(doubler.calls) == 2)
         doubler.may_go_on.set()
         return await asyncio.gather(first, *others)
 
@@ -119,9 +116,7 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
     async def three_at_once() -> list[int]:
         together = Batcher(doubler, lanes=2, most=2)
         asks = [asyncio.create_task(together.ask(number)) for number in (2, 4, 6)]
-        async with asyncio.timeout(60):
-            while len(doubler.calls) < 2:
-                await asyncio.sleep(0.001)
+        await wait_beside(lambda: len(doubler.calls) == 2)
         doubler.may_go_on.set()
         return await asyncio.gather(*asks)
 
@@ -139,12 +134,12 @@ def test_who_always_come_in_pairs_wait_for_nobody_else_but_once_in_a_while(monke
         for _ in range(NEWEST + 1):
             await asyncio.gather(together.ask(2), together.ask(4))
         monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 3600.0)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             for _ in range(NEWEST - 1):
                 await asyncio.gather(together.ask(2), together.ask(4))
         monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 1.0)
         first = asyncio.gather(together.ask(2), together.ask(4))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         await asyncio.gather(first, together.ask(6))
 
     asyncio.run(pairs())

@@ -2,7 +2,6 @@
 
 import random
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ from structlog.testing import capture_logs
 from gradmarket.requester.api.blob_routes import Served
 from gradmarket.requester.api.streams import AT_ONCE, BLOCK
 from tests.api.api_service import Service
+from tests.patience import PATIENCE_S, dawdle
 
 PIECE = Served.chunk_size
 HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -33,7 +33,7 @@ def head(service: Service, digest: str, length: int, *more: str) -> bytes:
 @contextmanager
 def connected(service: Service) -> Iterator[socket.socket]:
     url = httpx.URL(service.url)
-    with socket.create_connection((url.host, url.port), timeout=20) as connection:
+    with socket.create_connection((url.host, url.port), timeout=PATIENCE_S) as connection:
         yield connection
 
 
@@ -55,7 +55,7 @@ def test_a_body_is_whole_whether_it_comes_at_once_or_a_piece_at_a_time(service: 
             connection.sendall(head(service, digest, length))
             for piece in (data[part * length // pieces : (part + 1) * length // pieces] for part in range(pieces)):
                 connection.sendall(piece)
-                time.sleep(0.005 * (pieces > 1))
+                dawdle(0.005 * (pieces > 1))
             assert statuses(connection, 1) == ["201"]
             assert service.requester.get(f"/v1/blobs/{digest}").content == data
 

@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
+from tests.patience import PATIENCE_S
 
 CHECKS = [
     not_a_server_error,
@@ -89,7 +90,7 @@ def test_no_request_breaks_it_and_no_answer_is_undocumented(
             base_url=str(client.base_url),
             headers={"Authorization": client.headers["Authorization"]},
             checks=CHECKS,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
 
     ask()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,14 +11,17 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import request
 from tests.attacks.payloads import uploader
 from tests.attacks.registry import attack
-from tests.attacks.scene import QUICK, Posted, Scene, funded, until
-from tests.attacks.scripted_worker import HONEST, ScriptedWorker
+from tests.attacks.scene import QUICK, Posted, Scene, funded
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST
+from tests.onchain import wait_until_dumped
 from tests.ops.served import Served, served
+from tests.patience import dawdle, wait_until
 
 DEEPEST = 4
 """Blocks: the batch is in one of the last."""
-WRITTEN_S = 1.5
-"""Anvil writes its state down every second."""
+SILENT_S = 3.0
+"""The service looks at what it sent every second."""
 NO_BATCH = QUICK | {"GRADMARKET_SETTLE_EVERY_S": "3600"}
 
 
@@ -38,7 +40,7 @@ def again(market: Served, ledger: Ledger, job: Posted, workers: list[ScriptedWor
     after = Posted(Scene(market, ledger), job.id)
     for worker in workers:
         worker.follow(after)
-    until(lambda: after.told()["state"] == "finished", 60, "the job is over")
+    wait_until(lambda: after.told()["state"] == "finished", "the job is over")
     for worker in workers:
         worker.poll()
     return after
@@ -52,7 +54,7 @@ def killed_right_after_accepting(_scene: Scene) -> str:
             market.process.kill()
         with served(data, chain.url, QUICK) as market:
             after = again(market, ledger, job, workers)
-            until(lambda: ledger.job(after.chain_job).batches == 1, 30, "the batch is on-chain")
+            wait_until(lambda: ledger.job(after.chain_job).batches == 1, "the batch is on-chain")
             told = after.seen(all=workers)
             return f"{told}; gradients on-chain {len(after.told('/payments')['items'])}"
 
@@ -69,11 +71,12 @@ def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
             market.end()
         with served(data, chain.url, QUICK) as market:
             after = again(market, ledger, job, workers)
-            time.sleep(5)
+            wait_until(lambda: int(request(ledger.web3, "txpool_status")["pending"], 16), "the batch is sent")
+            dawdle(SILENT_S)
             before = ledger.job(after.chain_job).batches
             request(ledger.web3, "evm_setAutomine", True)
             request(ledger.web3, "evm_mine")
-            until(lambda: ledger.job(after.chain_job).batches, 30, "the batch is on-chain")
+            wait_until(lambda: ledger.job(after.chain_job).batches, "the batch is on-chain")
             told = after.seen(all=workers)
             return f"before the block {before} batches; {told}; batches {ledger.job(after.chain_job).batches}"
 
@@ -86,20 +89,20 @@ def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
     """The node drops what the old blocks held, and puts it into no pool: the service sees it and sends it again."""
     with funded(history=True) as (data, chain, ledger), served(data, chain.url, QUICK) as market:
         job, workers = accepted(market, ledger)
-        until(lambda: job.told()["state"] == "finished", 60, "the job is over")
+        wait_until(lambda: job.told()["state"] == "finished", "the job is over")
         for worker in workers:
             worker.poll()
 
         def batches() -> int:
             return ledger.job(job.chain_job).batches
 
-        until(batches, 30, "the batch is on-chain")
+        wait_until(batches, "the batch is on-chain")
         before, taken, depth = batches(), batches(), 0
         while taken and depth < DEEPEST:
             depth += 1
             request(ledger.web3, "anvil_reorg", depth, [])
             taken = batches()
-        until(batches, 60, "the batch is on-chain again")
+        wait_until(batches, "the batch is on-chain again")
         return f"batches {before}, {taken} when its block is taken back, {batches()} again; {job.seen(all=workers)}"
 
 
@@ -113,7 +116,7 @@ def the_service_s_own_chain_is_killed(_scene: Scene) -> str:
             try:
                 job = Scene(market, Ledger(chain.connect(), deployments.read(data / "deployment.json"))).post()
                 workers = job.team(HONEST, HONEST, HONEST)
-                time.sleep(WRITTEN_S)
+                wait_until_dumped(data / "chain")
                 os.kill(chain.pid, signal.SIGKILL)
                 job.play(*workers)
                 there = "there again" if LocalChain.open(data / "chain").pid != chain.pid else "as it was"

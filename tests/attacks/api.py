@@ -3,7 +3,7 @@
 from tests.attacks.commitments import refusal
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
-from tests.attacks.scripted_worker import HONEST
+from tests.kit.behaviour import HONEST
 
 
 @attack("replayed API request", "sign-in again 422; worker payable 10; finished; books balanced", share=True)
@@ -47,7 +47,7 @@ def a_second_commitment_and_one_for_another(scene: Scene) -> str:
     return f"another commitment {second}; another's replica {refusal(thief)}; {job.seen(worker=workers)}"
 
 
-@attack("a revoked token", "made 201; it posts 201; revoked 204; it posts 401, reads 401, revokes 401", share=True)
+@attack("a revoked token", "made 201; it posts 201; revoked 204; it posts 401, reads 401, revokes 401")
 def a_leaked_token_after_its_end(scene: Scene) -> str:
     """A name may be taken again; the old secret stays nobody's."""
     name = f"leaked-{scene.key().to_hex()[2:10]}"
@@ -68,7 +68,6 @@ def a_leaked_token_after_its_end(scene: Scene) -> str:
     "parameters for strangers",
     "public: stranger 200, blob 200, worker 200; workers: stranger 401, blob 401, worker 200; "
     "requester: stranger 401, blob 401, worker 403",
-    share=True,
 )
 def a_model_is_asked_for_at_every_door(scene: Scene) -> str:
     """What a job trained is for whom its spec says, by the job's name and by the blob's alike."""

@@ -20,7 +20,9 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.work import begin
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import PRICE, UNIT, Posted, Scene
-from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST, Behaviour
+from tests.patience import PATIENCE_S, pause
 
 THOUSAND = 1000
 ROUNDS = 24
@@ -62,10 +64,10 @@ async def _poll(job: Posted, tokens: list[str], wait_s: float, over: threading.E
                 await client.post("/v1/work/poll", content=body, headers=headers)
             if over is None or over.is_set():
                 return
-            await asyncio.sleep(1.0)
+            await pause(1.0)
 
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=job.scene.url, timeout=60, limits=limits, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=job.scene.url, timeout=PATIENCE_S, limits=limits, trust_env=False) as client:
         await asyncio.gather(*(lives(client, token) for token in tokens))
 
 

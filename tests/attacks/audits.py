@@ -8,10 +8,11 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Address, Digest, Hash
-from tests.attacks.gradients import TRIPLED
 from tests.attacks.registry import attack
-from tests.attacks.scene import OVER, Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, ScriptedWorker, Spoil
+from tests.attacks.scene import OVER, Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST, TRIPLED, Spoil
+from tests.patience import wait_until
 
 ALWAYS = {"probability": 1.0}
 NOBODY = Address("0x" + "0" * 40)
@@ -65,7 +66,7 @@ class Auditor:
         if work is not None:
             if self.say(work, 0) == "again":
                 self.say(work, 1)
-            until(lambda: work.task in [audit["task"] for audit in self.job.told("/audits")["items"]], 60, "the audit")
+            wait_until(lambda: work.task in [audit["task"] for audit in self.job.told("/audits")["items"]], "the audit")
             self.work = None
 
 

@@ -8,8 +8,9 @@ from gradmarket.runner import Runner
 from tests.attacks.documents import document, packed, posted, taken
 from tests.attacks.hired import hired
 from tests.attacks.registry import attack
-from tests.attacks.scene import Scene, until
+from tests.attacks.scene import Scene
 from tests.handmade import encoded, node, tensor, value
+from tests.patience import wait_until
 
 GIB = 2**30
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
@@ -113,6 +114,6 @@ def more_memory_than_a_small_worker_has(scene: Scene) -> str:
     names = dict(zip(("document", "parameters"), map(scene.put, (document([], nodes, 4), packed({}))), strict=True))
     job = scene.post(model=names, replication=ALONE, rounds=2)
     with hired((job,), {"max_memory": GIB // 4}, {"max_memory": 4 * GIB}) as (small, able):
-        until(lambda: job.told()["state"] == "finished", 120, "the job is over")
+        wait_until(lambda: job.told()["state"] == "finished", "the job is over")
     told = [f"{name} paid {each.paid}, strikes {each.strikes}" for name, each in (("small", small), ("able", able))]
     return f"{'; '.join(told)}; {job.told()['state']}; {job.balanced()}"

@@ -16,12 +16,12 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker import durable, wallet
 from tests.attacks.audits import ALWAYS, WRONG, Auditor
-from tests.attacks.gradients import TRIPLED
 from tests.attacks.patience import ALONE, AT_RISK, BOND, STAKE, joined
 from tests.attacks.registry import attack
-from tests.attacks.scene import UNIT, Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, Behaviour
+from tests.attacks.scene import UNIT, Posted, Scene
+from tests.kit.behaviour import HONEST, TRIPLED, Behaviour
 from tests.onchain import HOUR, with_money
+from tests.patience import wait_until
 
 
 def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
@@ -39,7 +39,7 @@ def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
     if (work := auditor.claim()) is not None:
         runs = [auditor.say(work, run, found) for run in range(2)]
         assert runs == ["again", "enough"], runs
-    until(lambda: accusation(job).get("state") == "open", 30, "the accusation")
+    wait_until(lambda: accusation(job).get("state") == "open", "the accusation")
     case = str(accusation(job)["case"])
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     market = scene.ledger.deployment.contract

@@ -4,10 +4,11 @@ import secrets as chance
 from dataclasses import replace
 
 from gradmarket.market.terms import Hash
-from tests.attacks.gradients import NOISE
 from tests.attacks.registry import attack
-from tests.attacks.scene import Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, ScriptedWorker
+from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST, NOISE
+from tests.patience import wait_until
 
 
 def evidence(job: Posted, scripted: ScriptedWorker) -> dict:  # type: ignore[type-arg]
@@ -24,7 +25,7 @@ def refusal(scripted: ScriptedWorker) -> str:
     return scripted.refusals[-1].code if scripted.refusals else "taken"
 
 
-@attack("copy a commitment", "copier rejected 0; honest payable 10; finished; books balanced", share=True)
+@attack("copy a commitment", "copier rejected 0; honest payable 10; finished; books balanced")
 def another_s_seal_in_one_s_own_name(scene: Scene) -> str:
     """Even with salt and root told to it, the copy does not open: a seal is bound to its worker."""
     job = scene.post()
@@ -69,7 +70,7 @@ def a_laggard_waits_for_the_split(scene: Scene) -> str:
     job.commit(*liars)
     job.opened(*liars)
     reveal(*liars)
-    until(lambda: evidence(job, laggard)["wave"] == 1, 90, "the split")
+    wait_until(lambda: evidence(job, laggard)["wave"] == 1, "the split")
     shown = sum(replica["root"] is not None for replica in evidence(job, laggard)["replicas"])
     laggard.poll(commitments=[laggard.commitment(laggard.newest())])
     job.play(*liars, *honest)

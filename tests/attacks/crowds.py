@@ -17,7 +17,9 @@ import psutil
 
 from tests.attacks.registry import attack
 from tests.attacks.scene import Posted, Scene
-from tests.attacks.scripted_worker import HONEST, ScriptedWorker
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST
+from tests.patience import PATIENCE_S
 
 BUSY = (429, 503)
 MOST = 2_000
@@ -29,7 +31,7 @@ FLOODERS = 8
 def stranger(scene: Scene, number: int, **headers: str) -> httpx.Client:
     """From an address that no other attack has used up the allowance of."""
     transport = httpx.HTTPTransport(local_address=f"127.0.0.{number}")
-    return httpx.Client(base_url=scene.url, transport=transport, headers=headers, timeout=60)
+    return httpx.Client(base_url=scene.url, transport=transport, headers=headers, timeout=PATIENCE_S)
 
 
 def flooded(job: Posted, ask: Callable[[httpx.Client], httpx.Response], clients: list[httpx.Client]) -> str:
@@ -136,7 +138,7 @@ def everybody_through_a_proxy_that_nobody_named(scene: Scene) -> str:
     return f"{served} served, then {refused}; the log says so {often}; without the proxy {alone}"
 
 
-@attack("surrogate cursor", f"cursors 422; poll 422; bodies 422; {PAID}", share=True)
+@attack("surrogate cursor", f"cursors 422; poll 422; bodies 422; {PAID}")
 def half_a_surrogate_pair_everywhere(scene: Scene) -> str:
     job = scene.post()
     workers = job.team(HONEST, HONEST, HONEST)

@@ -1,12 +1,11 @@
 """What is told too early: an answer that a further attempt at its task could use."""
 
-import time
-
 from tests.attacks.audits import ALWAYS, Auditor, finish, won_by_liars
-from tests.attacks.gradients import TRIPLED
 from tests.attacks.registry import attack
 from tests.attacks.scene import Posted, Scene
-from tests.attacks.scripted_worker import HONEST, Held
+from tests.kit.behaviour import HONEST, TRIPLED
+from tests.kit.scripted import Held
+from tests.patience import wait_until
 
 DOORS = (
     "",
@@ -21,8 +20,6 @@ DOORS = (
     "/verdicts",
     "/workers",
 )
-SETTLING_S = 3.0
-"""The scene settles after a second: what it would put on-chain is there by then."""
 
 
 def readers(job: Posted, held: Held) -> list[str]:
@@ -51,7 +48,9 @@ def a_free_rider_reads_payments_and_batches(scene: Scene) -> str:
     job.play(vindicated, *liars, done=auditor.claim)
     auditor.run()
     held = vindicated.newest()
-    time.sleep(SETTLING_S)
+    later = scene.post()
+    later.play(*later.team(HONEST, HONEST, HONEST))
+    wait_until(lambda: scene.ledger.job(later.chain_job).batches, "what was accepted after it is on-chain")
     before = readers(job, held)
     honest = job.team(HONEST, HONEST)
     finish(job, auditor, vindicated, *honest)

@@ -9,9 +9,10 @@ from gradmarket.market.model import tensors
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
 from tests.attacks.registry import attack
-from tests.attacks.scene import OVER, Scene, until
+from tests.attacks.scene import OVER, Scene
 from tests.attacks.victim import market, worked
 from tests.handmade import encoded, node, tensor, value
+from tests.patience import wait_until
 
 ROWS = 8
 LEAST = np.iinfo(np.int32).min
@@ -82,7 +83,7 @@ def posted(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
         return "refused"
     path = f"/v1/jobs/{answer.json()['id']}"
     ended = (*OVER, "running")
-    until(lambda: scene.requester.get(path).json()["state"] in ended, 60, "the job is published")
+    wait_until(lambda: scene.requester.get(path).json()["state"] in ended, "the job is published")
     return str(scene.requester.get(path).json()["state"])
 
 

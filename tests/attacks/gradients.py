@@ -1,15 +1,11 @@
 """A wrong gradient against two honest ones: outvoted, unpaid, and the model as if nobody had tried."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from gradmarket.market.terms import Address
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
-from tests.attacks.scripted_worker import HONEST, Arrays, Behaviour
+from tests.kit.behaviour import HONEST, NOISE, TRIPLED, Behaviour, changed
 
-Change = Callable[[np.ndarray], np.ndarray]
 OUTVOTED = "cheat rejected 0; honest payable 10; finished; books balanced; same model"
 
 
@@ -20,27 +16,6 @@ def outvoted(scene: Scene, cheat: Behaviour, rounds: int = 1) -> str:
     job.play(liar, *honest)
     same = job.told()["parameters"] == scene.clean(rounds)
     return f"{job.seen(cheat=liar, honest=honest)}; {'same' if same else 'another'} model"
-
-
-def changed(change: Change, *names: str) -> Behaviour:
-    """Changes these tensors of the answer; none named: all but the loss."""
-
-    def spoil(answer: Arrays, _address: Address) -> Arrays:
-        wanted = names or tuple(name for name in answer if name != "loss")
-        return answer | {name: change(answer[name]).astype(np.float32) for name in wanted}
-
-    return Behaviour(spoil)
-
-
-def own_noise(answer: Arrays, address: Address) -> Arrays:
-    """Every worker's own."""
-    rng = np.random.default_rng(int(address, 16) % 2**63)
-    return answer | {"w": rng.standard_normal((1, 3)).astype(np.float32)}
-
-
-NOISE = Behaviour(own_noise)
-TRIPLED = changed(lambda array: array * 3)
-"""Whoever does this gives the same answer: colluders."""
 
 
 @attack("random gradient", OUTVOTED, share=True)

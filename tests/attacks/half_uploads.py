@@ -10,8 +10,11 @@ import httpx
 from gradmarket.market import framing
 from gradmarket.market.wire import Answer, PayloadPart, PollAnswer, PollRequest
 from tests.attacks.registry import attack
-from tests.attacks.scene import Scene, until
-from tests.attacks.scripted_worker import HONEST, Held, ScriptedWorker
+from tests.attacks.scene import Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST
+from tests.kit.scripted import Held
+from tests.patience import wait_until
 
 HIDDEN = 4096
 LENGTH = 4 * (1 + 64 * HIDDEN + HIDDEN + 10 * HIDDEN + 10)
@@ -67,12 +70,12 @@ def two_halves_that_are_no_whole(scene: Scene) -> str:
     payload = os.urandom(LENGTH)
     held = replace(lease, payload=payload, salt=framing.piece_digest(payload))
     cheat.held[lease.lease.replica] = held
-    until(lambda: sent(cheat, held, 0, payload, 1) and there(cheat, held) == framing.PIECE, 20, "half of it is there")
+    wait_until(lambda: sent(cheat, held, 0, payload, 1) and there(cheat, held) == framing.PIECE, "half of it is there")
     offsets = {sent(cheat, held, start, payload) for start in (1, framing.PIECE + 1, 2 * framing.PIECE, 2**62)}
     stolen, seen = sent(other, held, framing.PIECE, payload), there(other, held)
     spoiled = sent(cheat, held, framing.PIECE, bytes(LENGTH))
     left = there(cheat, held)
-    until(lambda: cheat.poll() and not cheat.open(), 60, "its time is over")
+    wait_until(lambda: cheat.poll() and not cheat.open(), "its time is over")
     words = f"offsets {'+'.join(sorted(offsets))}; another {stolen}, sees {seen}; other bytes {spoiled}; left {left}"
     scene.requester.post(f"/v1/jobs/{job.id}/cancel")
     return f"{words}; after the time {cheat.states} {job.paid(cheat)}"

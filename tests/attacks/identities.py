@@ -4,10 +4,11 @@ from typing import Any
 
 from gradmarket.market.signing import address_of
 from tests.attacks.audits import ALWAYS, Auditor, finish
-from tests.attacks.gradients import TRIPLED
 from tests.attacks.registry import attack
-from tests.attacks.scene import Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, ScriptedWorker
+from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST, TRIPLED
+from tests.patience import wait_until
 
 ALONE = {"name": "audited", "audit": 1.0}
 SYBILS = 66
@@ -107,5 +108,5 @@ def more_classes_than_anybody_can_count(scene: Scene) -> str:
         scripted.determinism_class = f"x{number}"
     job.play(*honest, done=lambda: all(scripted.states == "payable" for scripted in honest))
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
-    until(lambda: job.told()["state"] == "cancelled", 20, "it is cancelled")
+    wait_until(lambda: job.told()["state"] == "cancelled", "it is cancelled")
     return job.seen(honest=honest)

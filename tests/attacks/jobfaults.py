@@ -12,10 +12,13 @@ from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
 from gradmarket.market.wire import LeaseReturn
 from tests.attacks.hired import hired
 from tests.attacks.registry import attack
-from tests.attacks.scene import UNIT, Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
+from tests.attacks.scene import UNIT, Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import ROWS, named
 from tests.handmade import encoded, node, tensor, value
+from tests.kit.behaviour import HONEST, Behaviour
+from tests.kit.scripted import Held
+from tests.patience import wait_until
 
 BAD_ROW = StepFault(kind=FaultKind.STEP_FAILED, node="node 1 (nll_loss.default)", partition="train", input="y", row=17)
 
@@ -81,7 +84,7 @@ def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     job.each(team, lambda scripted: scripted.lease())
     for scripted in team:
         claim(scripted, scripted.newest())
-    until(lambda: job.told()["state"] == "paused", 20, "the job pauses")
+    wait_until(lambda: job.told()["state"] == "paused", "the job pauses")
     found = job.told()["fault"]
     struck = " ".join(str(strikes(scene, scripted)) for scripted in team)
     after = scene.post()
@@ -101,7 +104,7 @@ def a_label_that_the_model_does_not_take(scene: Scene) -> str:
     """Real workers of both jobs: they are the first to see what the loss does not take."""
     bad, good = scene.post(replication=PAIR, **_classes(scene, label=7)), scene.post(replication=PAIR)
     with hired((bad, good), {}, {}) as workers:
-        until(lambda: bad.told()["state"] == "paused" and good.told()["state"] == "finished", 180, "both are over")
+        wait_until(lambda: bad.told()["state"] == "paused" and good.told()["state"] == "finished", "both are over")
     reason = bad.told()["reason"]
     parties = "two separate workers" if reason.startswith("2 separate workers") else reason
     struck, paid = " ".join(str(each.strikes) for each in workers), " ".join(str(each.paid) for each in workers)
@@ -224,7 +227,7 @@ def _posted_with(scene: Scene, **arrays: Any) -> str:
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
     job = scene.submit(data={"manifest": scene.put(manifest)}).json()["id"]
-    until(lambda: Posted(scene, job).told()["state"] != "draft", 60, "the job is published or refused")
+    wait_until(lambda: Posted(scene, job).told()["state"] != "draft", "the job is published or refused")
     told = Posted(scene, job).told()
     field = told["reason"].partition("data.manifest")[2].split(":")
     return f"{told['state']}: data.manifest{':'.join(field[:2])}; deposited {told['costs']['deposited']}"

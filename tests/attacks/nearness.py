@@ -9,8 +9,10 @@ from gradmarket.market.terms import Address
 from tests.attacks.audits import ALWAYS, Auditor, finish
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene
-from tests.attacks.scripted_worker import HONEST, Arrays, Behaviour, Held, ScriptedWorker
+from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.seats import SHORT
+from tests.kit.behaviour import HONEST, Arrays, Behaviour
+from tests.kit.scripted import Held
 
 OTHER = "cpu, other kernels"
 ROUNDING = np.float32(1 + 2**-21)

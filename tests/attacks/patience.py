@@ -9,12 +9,14 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, TaskState
 from gradmarket.requester.chain import escrow
 from tests.attacks.audits import ALWAYS, Auditor, finish
-from tests.attacks.gradients import TRIPLED, changed
 from tests.attacks.registry import attack
-from tests.attacks.scene import QUICK, UNIT, Posted, Scene, funded, until
-from tests.attacks.scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
+from tests.attacks.scene import QUICK, UNIT, Posted, Scene, funded
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST, TRIPLED, Behaviour, changed
+from tests.kit.scripted import Held
 from tests.onchain import HOUR, with_money
 from tests.ops.served import served
+from tests.patience import wait_until
 
 ALONE = {"name": "audited", "audit": 1e-9}
 """One replica decides a task; once its class is proven hardly any is audited."""
@@ -200,10 +202,10 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
             told = [each["state"] for audit in job.told("/audits")["items"] for each in audit["accusations"]]
             return str(told[0]) if told else ""
 
-        until(lambda: accusation() == "open", 30, "the accusation")
+        wait_until(lambda: accusation() == "open", "the accusation")
         request(ledger.web3, "evm_increaseTime", hex(3 * HOUR + 2))
         request(ledger.web3, "evm_mine")
-        until(lambda: accusation() == "slashed", 30, "the slash")
+        wait_until(lambda: accusation() == "slashed", "the slash")
         left, burnt = stakes.staker(ledger, liar.address).amount // UNIT, stakes.to_burn(ledger) // UNIT
         return f"audit {found(job)}; accusation {accusation()}; of {STAKE} staked {left} left; to be burnt {burnt}"
 
@@ -223,4 +225,4 @@ def joined(job: Posted, worker: ScriptedWorker) -> None:
         worker.poll(wait_s=1.0)
         return bool(job.scene.requester.get(known).json()["stakes"])
 
-    until(seen, 60, "the market sees the stake")
+    wait_until(seen, "the market sees the stake")

@@ -6,8 +6,10 @@ from tempfile import TemporaryDirectory
 
 from tests.attacks.commitments import refusal, reveal
 from tests.attacks.registry import attack
-from tests.attacks.scene import Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
+from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST, Behaviour
+from tests.patience import wait_until
 
 
 def uploader(job: Posted, workers: list[ScriptedWorker]) -> ScriptedWorker:
@@ -22,7 +24,7 @@ def uploader(job: Posted, workers: list[ScriptedWorker]) -> ScriptedWorker:
             worker.poll()
         return [worker for worker in workers if worker.newest().wanted]
 
-    until(asked, 20, "somebody is asked for the payload")
+    wait_until(asked, "somebody is asked for the payload")
     return asked()[0]
 
 
@@ -47,9 +49,7 @@ def zeros_instead_of_what_was_committed(scene: Scene) -> str:
     return f"other bytes {other.status_code}; earned before {earned}; {job.seen(all=workers)}"
 
 
-@attack(
-    "duplicate submit", "first 200, again 200, other bytes 409; all payable 10; finished; books balanced", share=True
-)
+@attack("duplicate submit", "first 200, again 200, other bytes 409; all payable 10; finished; books balanced")
 def the_same_payload_three_times(scene: Scene) -> str:
     job = scene.post()
     workers = job.team(HONEST, HONEST, HONEST)
@@ -90,7 +90,7 @@ def after_the_lease_and_behind_its_fence(scene: Scene) -> str:
     job = scene.post(deadlines={"lease_s": 5, "wave_s": 5, "upload_s": 60})
     late, *others = job.team(HONEST, HONEST, HONEST)
     job.gather(late, *others)
-    until(lambda: late.poll() and late.newest().told, 20, "the lease is over")
+    wait_until(lambda: late.poll() and late.newest().told, "the lease is over")
     late.poll(commitments=[late.commitment(late.newest())])
     first = refusal(late)
     late.poll(commitments=[late.commitment(late.newest(), fence=late.newest().lease.fence + 1)])
@@ -142,5 +142,5 @@ def a_pickle_for_each_file_of_a_job(scene: Scene) -> str:
 def refused(scene: Scene, **changes: object) -> Posted:
     """A job that is not published."""
     job = Posted(scene, scene.submit(**changes).json()["id"])
-    until(lambda: job.told()["state"] not in ("draft", "awaiting_funds"), 60, "the job is refused or runs")
+    wait_until(lambda: job.told()["state"] not in ("draft", "awaiting_funds"), "the job is refused or runs")
     return job

@@ -21,9 +21,11 @@ from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker.money.chain_view import ChainView
 from gradmarket.worker.protocol.policy import Guard, OnChain, Proposal, RequesterStanding, WorkLimits, why_not
 from tests.attacks.registry import attack
-from tests.attacks.scene import UNIT, Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, Arrays, Behaviour, ScriptedWorker
+from tests.attacks.scene import UNIT, Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import named
+from tests.kit.behaviour import HONEST, Arrays, Behaviour
+from tests.patience import wait_until
 
 FLOOR, CEILING = 2, 42
 INPUTS = {"x": {"dtype": "float32", "shape": [3]}, "y": {"dtype": "float32", "shape": [1]}}
@@ -62,7 +64,7 @@ def paid_beside_two(scene: Scene, lie: Behaviour, rounds: int = 1) -> str:
     """What a liar is paid beside two honest holders."""
     job, (liar, *honest) = job_of(scene, lie, HONEST, HONEST, rounds=rounds)
     job.play(liar, *honest)
-    until(lambda: job.told("/ledger").get("books", {}).get("balanced"), 30, "the books balance")
+    wait_until(lambda: job.told("/ledger").get("books", {}).get("balanced"), "the books balance")
     floor = "the floor" if job.paid(liar) == rounds * FLOOR else f"{job.paid(liar)} units"
     more = all(job.paid(one) > rounds * FLOOR for one in honest)
     return f"liar {floor}; honest {'more' if more else 'no more'}; {job.told()['state']}; {job.balanced()}"
@@ -177,7 +179,7 @@ def an_answer_that_comes_after_its_lease(scene: Scene) -> str:
     late = {"lease_s": 5, "wave_s": 5, "upload_s": 5}
     job, (slow, other) = job_of(scene, HONEST, HONEST, tasks_per_round=1, deadlines=late)
     held = slow.computed(slow.lease())
-    until(lambda: str(job.told("/stats")["replicas"]).count("expired"), 60, "the lease lapses")
+    wait_until(lambda: str(job.told("/stats")["replicas"]).count("expired"), "the lease lapses")
     job.play(other)
     refused = "refused" if slow.answer(held).status_code >= 400 else "taken"
     paid = "paid" if job.paid(other) else "unpaid"

@@ -2,10 +2,10 @@
 
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire import SignedVoucher, WaveOpened
-from tests.attacks.gradients import TRIPLED
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.victim import grievance, market, worked
+from tests.kit.behaviour import TRIPLED
 from tests.worker.fake_market import FakeMarket, Row
 
 

@@ -2,7 +2,6 @@
 
 import secrets as chance
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,10 +35,12 @@ from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
 from gradmarket.market.terms import Address, Digest, JobId
 from gradmarket.market.wire import OfferFields, digest_of
-from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker, Spoil
+from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import ROWS, document, named, table
+from tests.kit.behaviour import HONEST, Behaviour, Spoil
 from tests.onchain import DEPLOYER, ETHER
 from tests.ops.served import Served, served
+from tests.patience import wait_until
 
 UNIT: Final = 10**9
 PRICE: Final = 10
@@ -52,9 +53,6 @@ QUICK: Final = {
     "GRADMARKET_UNLIMITED": '["127.0.0.1/32"]',
 }
 """The rest of loopback has the limits of any address."""
-PAUSE_S: Final = 0.25
-LEAST_S: Final = 90.0
-"""That anything is waited for: a busy machine may take ten times as long as a quiet one."""
 OVER: Final = ("finished", "cancelled", "failed", "paused")
 
 
@@ -130,7 +128,7 @@ class Scene:
         answer = self.submit(**changes)
         assert answer.status_code == 201, answer.text
         job = Posted(self, answer.json()["id"])
-        until(lambda: job.told()["state"] not in ("draft", "awaiting_funds"), 60, "the job runs")
+        wait_until(lambda: job.told()["state"] not in ("draft", "awaiting_funds"), "the job runs")
         assert job.told()["state"] == "running", job.told()["reason"]
         return job
 
@@ -171,13 +169,14 @@ class Posted:
         self.each(team, lambda scripted: scripted.poll(wait_s=0.1))
         return team
 
-    def play(self, *puppets: ScriptedWorker, seconds: float = 180.0, done: Callable[[], object] | None = None) -> None:
+    def play(self, *puppets: ScriptedWorker, done: Callable[[], object] | None = None) -> None:
         """All of them live until the job is over, or `done`."""
         over = threading.Event()
         with ThreadPoolExecutor(max(1, len(puppets))) as pool:
             lives = [pool.submit(scripted.live, over) for scripted in puppets]
             try:
-                until(done or (lambda: self.told()["state"] in OVER), seconds, "the job is over", lives)
+                ended = done or (lambda: self.told()["state"] in OVER)
+                wait_until(lambda: ended() or any(life.done() for life in lives), "the job is over")
             finally:
                 over.set()
             for life in lives:
@@ -199,7 +198,7 @@ class Posted:
     def opened(self, *puppets: ScriptedWorker) -> None:
         """Polls until each of them has heard of its wave."""
         for scripted in puppets:
-            until(lambda: scripted.poll() and scripted.newest().wave, 20, "the wave opens")  # noqa: B023
+            wait_until(lambda: scripted.poll() and scripted.newest().wave, "the wave opens")  # noqa: B023
 
     # the honest gradient, and its short cuts
 
@@ -239,7 +238,7 @@ class Posted:
     def balanced(self) -> str:
         """What the service's double entry says against the contract's own figures, once settlement is through."""
         try:
-            until(lambda: self.told("/ledger").get("books", {}).get("balanced"), 15, "the books balance")
+            wait_until(lambda: self.told("/ledger").get("books", {}).get("balanced"), "the books balance")
         except AssertionError:
             return f"books differ: {self.told('/ledger')}"
         return "books balanced"
@@ -255,16 +254,6 @@ class Posted:
 
 def _domain(scene: Scene) -> Domain:
     return scene.ledger.domain()
-
-
-def until(true: Callable[[], object], seconds: float, what: str, lives: Sequence[Any] = ()) -> None:
-    end = time.monotonic() + max(seconds, LEAST_S)
-    while not true():
-        for life in lives:
-            if life.done():
-                life.result()
-        assert time.monotonic() < end, f"not within {max(seconds, LEAST_S):.0f} s: {what}"
-        time.sleep(PAUSE_S)
 
 
 @contextmanager

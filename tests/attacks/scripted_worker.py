@@ -2,63 +2,40 @@
 
 import secrets as chance
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import numpy as np
 from eth_account import Account
 from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
 from siwe import SiweMessage
 
 from gradmarket.market import framing, signing, wire, wire_sign_in
-from gradmarket.market.digests import blob_digest
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.messages import SignedConsent, Voucher
-from gradmarket.market.rules import lifecycle, secrets
-from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState
+from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire import (
     Answer,
     CommitmentRequest,
-    Lease,
     LeaseReturn,
+    OfferFields,
     PayloadPart,
     PollAnswer,
-    RefusedItem,
     Reveal,
     SignedVerdict,
-    SketchRequest,
-    WaveOpened,
 )
-from tests.requester.market_sketches import sketched
+from tests.kit.behaviour import HONEST, Behaviour
+from tests.kit.scripted import Held, Scripted
+from tests.patience import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.attacks.scene import Posted
 
-Arrays = dict[str, np.ndarray]
-Spoil = Callable[[Arrays, Address], Arrays]
 STATUS = {"not_found": 404, "conflict": 409, "too_early": 409, "too_late": 410, "refused": 422}
 """What refusals of a payload are in numbers, as of a whole request."""
-
-
-@dataclass(frozen=True)
-class Behaviour:
-    """`spoil` makes of the honest answer and the worker's address what it commits to; `takes` how it computes."""
-
-    spoil: Spoil = lambda answer, _address: answer
-    commits: bool = True
-    reveals: bool = True
-    uploads: bool = True
-    sketches: Callable[[bytes], bytes] = bytes
-    """Makes of its payload what its sketch is of."""
-    takes: str = "honest"
-    """honest, or one of the short cuts that scene.Posted.compute knows."""
-
-
-HONEST = Behaviour()
 
 
 @dataclass(frozen=True)
@@ -68,35 +45,14 @@ class Reply:
     status_code: int
 
 
-@dataclass(frozen=True)
-class Held:
-    """A replica as its worker knows it."""
-
-    lease: Lease
-    state: ReplicaState = ReplicaState.LEASED
-    payload: bytes = b""
-    salt: Hash = wire.NO_ROOT
-    wave: WaveOpened | None = None
-    wanted: bool = False
-    told: SignedVerdict | None = None
-
-    @property
-    def root(self) -> Digest:
-        return blob_digest(self.payload)
-
-
-class ScriptedWorker:
+class ScriptedWorker(Scripted):
     """Signed in at the job's market; it asks for work in that job alone."""
 
     def __init__(self, job: "Posted", behaviour: Behaviour = HONEST, key: PrivateKey | None = None) -> None:
-        self.job, self.behaviour = job, behaviour
-        self.key = key or PrivateKey(chance.token_bytes(32))
-        self.address = signing.address_of(self.key)
-        self.held: dict[ReplicaId, Held] = {}
-        self.refusals: list[RefusedItem] = []
+        super().__init__(key or PrivateKey(chance.token_bytes(32)), behaviour)
+        self.job, self.waiting = job, ""
         self.voucher: tuple[Voucher, bytes] | None = None
-        self.determinism_class, self.capacity, self.waiting = "cpu", 1, ""
-        self.http = httpx.Client(base_url=job.scene.url, timeout=30, verify=False, trust_env=False)
+        self.http = httpx.Client(base_url=job.scene.url, timeout=PATIENCE_S, verify=False, trust_env=False)
         self.sign_in()
 
     def sign_in(self, payout: Address | None = None, by: PrivateKey | None = None) -> None:
@@ -124,7 +80,7 @@ class ScriptedWorker:
     def follow(self, job: "Posted") -> None:
         """To where the market is now."""
         self.job = job
-        self.http = httpx.Client(base_url=job.scene.url, timeout=30, verify=False, trust_env=False)
+        self.http = httpx.Client(base_url=job.scene.url, timeout=PATIENCE_S, verify=False, trust_env=False)
         self.sign_in()
 
     # a turn, and its parts for attacks that stop between them
@@ -182,61 +138,23 @@ class ScriptedWorker:
         self.refusals += told.refusals
         self.waiting = told.waiting or self.waiting
 
-    def open(self) -> list[Held]:
-        return [held for held in list(self.held.values()) if not lifecycle.over(held.state)]
-
-    def newest(self) -> Held:
-        return list(self.held.values())[-1]
-
-    def lease(self, seconds: float = 180.0) -> Held:
+    def lease(self) -> Held:
         """Asks until it holds a lease."""
-        end = time.monotonic() + seconds
-        while not self.open():
-            assert time.monotonic() < end, f"no lease: {self.waiting}"
-            self.poll(wait_s=10.0)
+        wait_until(self.open, lambda: f"a lease: {self.waiting}", meanwhile=lambda: self.poll(wait_s=10.0))
         return self.newest()
 
-    def commitments(self) -> list[CommitmentRequest]:
-        if not self.behaviour.commits:
-            return []
-        fresh = [held for held in self.open() if held.wave is None and held.state == ReplicaState.LEASED]
-        return [self.commitment(self.computed(held)) for held in fresh]
+    @property
+    def domain(self) -> signing.Domain:
+        return self.job.domain
 
-    def commitment(self, held: Held, **changes: Any) -> CommitmentRequest:
-        """Sealed and signed; `changes` are what a cheater says instead."""
-        offer, lease = self.offer(held), held.lease
-        sealed = secrets.seal(offer, self.address, held.salt, wire.hash_of(held.root))
-        fields = {"replica": lease.replica, "fence": lease.fence, "sealed": sealed} | changes
-        unsigned = CommitmentRequest(signature=bytes(65), **{k: v for k, v in fields.items() if k != "signature"})
-        own = signing.sign(self.key, signing.digest(self.job.domain, unsigned.struct(offer, self.address)))
-        return unsigned.model_copy(update={"signature": fields.get("signature", own)})
+    def sketched_layout(self, held: Held) -> Layout | None:
+        return self.job.layout if self.job.spec.verifier.sketched else None
 
-    def reveals(self) -> list[Reveal]:
-        if not self.behaviour.reveals:
-            return []
-        opened = [held for held in self.open() if held.wave is not None and held.state == ReplicaState.LEASED]
-        return [self.revelation(held) for held in opened]
+    def compute(self, offer: OfferFields) -> bytes:
+        return self.job.compute(offer, self.behaviour.spoil, self.address, self.behaviour.takes)
 
-    def revelation(self, held: Held, **changes: Any) -> Reveal:
-        fields = {"replica": held.lease.replica, "fence": held.lease.fence, "salt": held.salt, "root": held.root}
-        return Reveal(**(fields | {"sketch": self.sketch(held)} | changes))
-
-    def sketch(self, held: Held, **changes: Any) -> SketchRequest | None:
-        """Where the job compares sketches; `changes` are what a cheater says instead."""
-        if held.wave is None or not self.job.spec.verifier.sketched:
-            return None
-        lied, named = self.behaviour.sketches(held.payload), {"determinism_class": self.determinism_class}
-        offer = held.lease.offer
-        return sketched(self.job.domain, self.key, self.job.layout, lied, offer, held.wave, **(named | changes))
-
-    def give_up(self, held: Held) -> LeaseReturn:
-        return LeaseReturn(replica=held.lease.replica, fence=held.lease.fence, reason="declined")
-
-    def computed(self, held: Held) -> Held:
-        if held.payload:
-            return held
-        payload = self.job.compute(held.lease.offer, self.behaviour.spoil, self.address, self.behaviour.takes)
-        return self._put(held, payload=payload, salt=Hash(chance.token_bytes(32)))
+    def new_salt(self, held: Held) -> Hash:
+        return Hash(chance.token_bytes(32))
 
     def upload(self, held: Held, data: bytes | None = None, fence: int | None = None) -> Reply:
         return self.bring(held, held.payload if data is None else data, fence)
@@ -262,16 +180,9 @@ class ScriptedWorker:
         self._hear(told)
         return Reply(next((STATUS[item.code] for item in told.refusals), 200))
 
-    def offer(self, held: Held) -> Hash:
-        return signing.digest(self.job.domain, held.lease.offer.struct())
-
     def _judged(self, told: SignedVerdict) -> None:
         if told.replica in self.held:
             self._put(self.held[told.replica], state=told.state, told=told)
-
-    def _put(self, held: Held, **changes: Any) -> Held:
-        self.held[held.lease.replica] = replace(self.held[held.lease.replica], **changes)
-        return self.held[held.lease.replica]
 
     @property
     def states(self) -> str:

@@ -3,10 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.attacks.commitments import reveal
-from tests.attacks.gradients import NOISE, TRIPLED
 from tests.attacks.registry import attack
-from tests.attacks.scene import Posted, Scene, until
-from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
+from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.behaviour import HONEST, NOISE, TRIPLED, Behaviour
+from tests.patience import wait_until
 
 SHORT = {"lease_s": 30, "wave_s": 5, "upload_s": 10}
 STALLER = Behaviour(reveals=False)
@@ -20,7 +21,6 @@ def replicas(job: Posted) -> list[list[dict]]:  # type: ignore[type-arg]
 @attack(
     "Sybils on one task",
     "seats of one payout on a task 1; Sybils paid 0; honest payable 20; finished; books balanced",
-    share=True,
 )
 def three_names_with_one_payout(scene: Scene) -> str:
     job = scene.post(rounds=2)
@@ -88,7 +88,7 @@ def two_stallers_leave_the_cheat_alone(scene: Scene) -> str:
     job.commit(cheat, *stallers)
     job.opened(cheat)
     reveal(cheat)
-    until(lambda: job.told(f"/tasks/{cheat.newest().lease.task}")["wave"] == 1, 90, "the split")
+    wait_until(lambda: job.told(f"/tasks/{cheat.newest().lease.task}")["wave"] == 1, "the split")
     alone = "yes" if job.paid(cheat) else "no"
     job.play(cheat, *honest)
     for staller in stallers:

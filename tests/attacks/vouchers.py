@@ -16,7 +16,7 @@ from tests.attacks.commitments import refusal
 from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, group, tried
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
-from tests.attacks.scripted_worker import HONEST
+from tests.kit.behaviour import HONEST
 from tests.onchain import DEPLOYER, open_on
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141

@@ -20,8 +20,10 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire import OfferFields, digest_of
 from tests.attacks.audits import ALWAYS, Auditor
 from tests.attacks.registry import attack
-from tests.attacks.scene import Posted, Scene, until
-from tests.attacks.scripted_worker import Held, ScriptedWorker
+from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.kit.scripted import Held
+from tests.patience import wait_until
 
 STEP = {"kind": "local", "rows": 4, "steps": 6, "window": 2, "optimizer": {"name": "adamw", "lr": 0.01}}
 QUICK = {"lease_s": 20, "wave_s": 20, "upload_s": 5}
@@ -120,7 +122,7 @@ def played(job: Posted, *workers: WindowWorker) -> str:
     run = 0
     while auditor.say(work, run) == "again":
         run += 1
-    until(lambda: job.told("/audits")["items"], 60, "the audit")
+    wait_until(lambda: job.told("/audits")["items"], "the audit")
     (found,) = job.told("/audits")["items"]
     return f"{found['state']} {'whole' if found['window'] is None else 'by window'}"
 

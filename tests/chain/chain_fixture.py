@@ -29,6 +29,7 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
 from gradmarket.requester.store.work import begin, reading
 from tests.databases import NewDatabase, new_sqlite
+from tests.kit.clock import Clock
 from tests.offers import ALONE, offer
 from tests.onchain import NewKey
 
@@ -36,14 +37,6 @@ PRICE = 10
 BUDGET = 10_000
 CLASS = "cpu"
 POLICY = ChainPolicy(settle_every_s=5.0, settle_gradients=50, claim_window_s=3600, lifetime_s=3600)
-
-
-class Clock:
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class ChainFixture:

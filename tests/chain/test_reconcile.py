@@ -77,14 +77,16 @@ def test_a_new_chain_stops_the_work_and_says_why(
 
 
 def test_a_chain_swapped_between_two_steps_is_noticed(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_anvil: LocalChain, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
+    web3 = own_anvil.connect()
+    ledger = Ledger(web3, deploy(web3, DEPLOYER))
+    chain_fixture = till_on(ledger)
     busy(chain_fixture, new_key)
     before = len(chain_fixture.all(Transaction))
-    request(own_ledger.web3, "anvil_reset")
-    again = deploy(own_ledger.web3, DEPLOYER)
-    assert again.contract == own_ledger.deployment.contract
+    request(web3, "anvil_reset")
+    again = deploy(web3, DEPLOYER)
+    assert again.contract == ledger.deployment.contract
     assert not chain_fixture.chain_worker.step()
     assert "instance" in chain_fixture.chain_worker.trouble or "genesis" in chain_fixture.chain_worker.trouble
     assert len(chain_fixture.all(Transaction)) == before

@@ -14,6 +14,7 @@ from gradmarket.requester.store.tables import Batch, Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.databases import Postgres
 from tests.onchain import NewKey
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -
     start = threading.Barrier(len(offices))
 
     def work(chain_worker: ChainWorker) -> int:
-        start.wait(60)
+        start.wait(PATIENCE_S)
         steps = 0
         for _ in range(20):
             steps += chain_worker.step()

@@ -14,6 +14,7 @@ from containers.worker_containers import WorkerContainers
 from gradmarket.demo.spec import PRICE
 from gradmarket.market.views.job_views import JobView
 from tests.lanes import FULL
+from tests.patience import TEST_S
 
 pytestmark = FULL
 
@@ -58,7 +59,7 @@ def played() -> tuple[Report, str, Misfortunes]:
     return report, printed.getvalue(), misfortunes
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(TEST_S * 2)  # images are built first
 def test_the_job_ends_well_whatever_befell_it(played: tuple[Report, str, Misfortunes]) -> None:
     report, printed, misfortunes = played
     assert misfortunes.happened == ["worker_killed", "door_restarted", "database_restarted"]

@@ -15,6 +15,7 @@ from gradmarket.contracts.transaction_types import Fees, Mined, Reverted
 from gradmarket.contracts.transactions import send, sign, wait
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
+from tests.patience import PATIENCE_S
 
 GAS = 2_000_000
 PRICE = Fees(10**11, 1)
@@ -59,7 +60,7 @@ class Replay:
             {"jsonrpc": "2.0", "id": at, "method": "eth_call", "params": [_question(call), "latest"]}
             for at, call in enumerate(asked)
         ]
-        answers = sorted(requests.post(url, json=body, timeout=30).json(), key=lambda answer: answer["id"])
+        answers = sorted(requests.post(url, json=body, timeout=PATIENCE_S).json(), key=lambda answer: answer["id"])
         return [_words(bytes.fromhex(answer["result"][2:])) for answer in answers]
 
     def market(self, function: str, *arguments: object) -> Call:

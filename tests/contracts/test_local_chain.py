@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,15 +16,17 @@ from gradmarket.contracts.errors import LocalChainFailed
 from gradmarket.contracts.local import CHAIN_ID, AlreadyRuns, LocalChain, development_key, fund_gas
 from gradmarket.contracts.processes import gone, holds, listening_port
 from gradmarket.market.signing import address_of
+from tests.onchain import wait_until_dumped
+from tests.patience import wait_until
 
 ONE = to_checksum_address("0x" + "11" * 20)
 STARTER = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from gradmarket.contracts.local import LocalChain
 chain = LocalChain.open(Path(sys.argv[1])) if sys.argv[1] else LocalChain.start(None)
 print(chain.pid, flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 
@@ -46,20 +47,6 @@ def killed_starter(directory: Path | None) -> int:
         pid = int(starter.stdout.readline())
         starter.kill()
     return pid
-
-
-def gone_within(pid: int, seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and not gone(pid):
-        time.sleep(0.02)
-    return gone(pid)
-
-
-def until_dumped(state: Path) -> None:
-    """Waits for a whole state file that was written after this call."""
-    since = time.time()
-    while not state.is_file() or state.stat().st_mtime < since or not state.read_text().endswith("}"):
-        time.sleep(0.05)
 
 
 def test_state_survives_a_stop(folder: Path) -> None:
@@ -96,7 +83,6 @@ def test_callers_at_once_get_the_same_chain(folder: Path) -> None:
 
 def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
     pid = killed_starter(folder)
-    assert not gone_within(pid, 0.3)
     chain = LocalChain.open(folder)
     assert chain.pid == pid
     fund_gas(chain.connect(), "0x" + "22" * 20, 5)
@@ -105,15 +91,16 @@ def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
 
 
 def test_without_folder_ends_with_starter() -> None:
-    assert gone_within(killed_starter(None), 60.0)
+    pid = killed_starter(None)
+    wait_until(lambda: gone(pid))
 
 
 def test_a_killed_anvil_is_started_anew_from_its_state(folder: Path) -> None:
     chain = LocalChain.open(folder)
     fund_gas(chain.connect(), ONE, 9)
-    until_dumped(folder / "anvil-state.json")
+    wait_until_dumped(folder)
     os.kill(chain.pid, signal.SIGKILL)
-    assert gone_within(chain.pid, 60.0)
+    wait_until(lambda: gone(chain.pid))
     assert LocalChain.reattach(folder) is None
     again = LocalChain.open(folder)
     try:
@@ -176,7 +163,5 @@ def test_a_chain_that_does_not_answer_leaves_no_process_behind(tmp_path: Path, m
     monkeypatch.setattr(local, "START_S", 0.0)
     with pytest.raises(LocalChainFailed):
         LocalChain.start(tmp_path)
-    pid, until = int((tmp_path / "anvil.pid").read_text()), time.monotonic() + 30
-    while not gone(pid):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    pid = int((tmp_path / "anvil.pid").read_text())
+    wait_until(lambda: gone(pid))

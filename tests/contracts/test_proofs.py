@@ -1,7 +1,7 @@
 """A batch's root and the proofs under it: the contract's and ours say the same."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.contracts import calls
@@ -23,7 +23,6 @@ def batch(count: int) -> list[PackedGroup]:
     return group((ALICE if at % 3 else BOB, Units(at % 2 + 1), Hash(bytes([at]) * 32)) for at in range(count))
 
 
-@settings(max_examples=30)
 @given(st.lists(records, min_size=1, max_size=20, unique=True), records)
 def test_what_is_in_the_batch_is_proved_and_nothing_else(
     rows: list[tuple[Address, Units, Hash]], other: tuple[Address, Units, Hash]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 from safetensors.numpy import save_file
@@ -92,7 +92,6 @@ def test_a_table_becomes_x_and_y_by_its_target(tmp_path: Path) -> None:
     assert named["x"].tolist() == X[:, 1].tolist()
 
 
-@settings(max_examples=30)
 @given(
     total=st.integers(2, 60),
     rows=st.integers(1, 30),

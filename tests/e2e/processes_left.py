@@ -1,15 +1,13 @@
 """Which processes of this machine still work in a folder."""
 
-import time
 from pathlib import Path
 
+from tests.patience import wait_until
 
-def left_in(folder: Path, patience_s: float = 60.0) -> list[str]:
-    """Command lines that name the folder; those that are just ending get `patience_s`."""
-    until = time.monotonic() + patience_s
-    while (found := _naming(str(folder))) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
+
+def wait_until_left(folder: Path) -> None:
+    """Waits until no process names the folder."""
+    wait_until(lambda: not _naming(str(folder)), lambda: _naming(str(folder)))
 
 
 def _naming(folder: str) -> list[str]:

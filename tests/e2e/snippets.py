@@ -13,13 +13,12 @@ from typing import Final
 import httpx
 
 from gradmarket.contracts.local import LocalChain
-from tests.ops.served import until
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
 BLOCK: Final = re.compile(r"^```(sh|python)\n(.*?)^```", re.S | re.M)
 STAYS: Final = ("gradmarket serve", "gradmarket worker run", "gradmarket auditor run")
 """Commands that a reader leaves running in a terminal of their own."""
-LIMIT_S: Final = 240
 
 
 class Reader:
@@ -47,7 +46,7 @@ class Reader:
 
     def _run(self, command: list[str]) -> str:
         done = subprocess.run(
-            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=LIMIT_S
+            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
@@ -58,13 +57,13 @@ class Reader:
             process = subprocess.Popen(line.split(), cwd=self._folder, env=self._environment, stdout=log, stderr=log)
         try:
             if line.startswith("gradmarket serve"):
-                until(self._answers, 180)
+                wait_until(self._answers)
             elif line.startswith("gradmarket worker run"):
-                until((self._folder / line.split()[-1] / "wallet.key").is_file, 180)
+                wait_until((self._folder / line.split()[-1] / "wallet.key").is_file)
             yield
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(180)
+            process.wait(PATIENCE_S)
 
     def _answers(self) -> bool:
         try:

@@ -5,8 +5,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S, dawdle, wait_until
 from tests.processes import free_port
 
 pytestmark = FULL
@@ -47,18 +47,18 @@ class Service:
         self.data = data
         self.start()
         token = (data / "keys" / "token").read_text().strip()
-        self.http = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+        self.http = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S)
 
     def start(self) -> None:
         command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(self.data), "--port", str(self.port)]
         with (self.data.parent / "serve.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_for(lambda: self._answers(), 180, "the service answers")
+        wait_until(lambda: self._answers(), "the service answers")
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, (self.data.parent / "serve.log").read_text()[-3000:]
         try:
-            return httpx.get(f"{self.url}/v1/health", timeout=2).status_code == 200
+            return httpx.get(f"{self.url}/v1/health").status_code == 200
         except httpx.TransportError:
             return False
 
@@ -83,18 +83,11 @@ class Service:
                 before["accepted"],
             )
 
-        wait_for(moved, 180, f"the job gets on from {before['state']}, {before['accepted']} accepted")
+        wait_until(moved, f"the job gets on from {before['state']}, {before['accepted']} accepted")
 
-    def finished(self, job_id: str, seconds: float) -> dict[str, Any]:
-        wait_for(lambda: self.job(job_id)["state"] not in ("draft", "awaiting_funds", "running"), seconds, "the end")
+    def finished(self, job_id: str) -> dict[str, Any]:
+        wait_until(lambda: self.job(job_id)["state"] not in ("draft", "awaiting_funds", "running"), "the end")
         return self.job(job_id)
-
-
-def wait_for(true: Callable[[], bool], seconds: float, what: str) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -110,7 +103,7 @@ def workers(service: Service, count: int) -> Iterator[None]:
         yield
         for worker in running:
             worker.terminate()
-        assert [worker.wait(180) for worker in running] == [0] * count, "a worker leaves in peace"
+        assert [worker.wait(PATIENCE_S) for worker in running] == [0] * count, "a worker leaves in peace"
     finally:
         for worker in running:
             worker.kill()
@@ -127,20 +120,19 @@ def service(tmp_path: Path) -> Iterator[Service]:
     chain.stop()
 
 
-@pytest.mark.timeout(900)
 def test_killed_at_random_moments_it_goes_on_with_equal_books_and_equal_bits(service: Service) -> None:
     moments = random.Random(20)
     with workers(service, 3):
-        undisturbed = service.finished(service.post(), 300)
+        undisturbed = service.finished(service.post())
         assert undisturbed["state"] == "finished", undisturbed["reason"]
         killed = service.post()
         for kill in range(KILLS):
-            time.sleep(moments.uniform(0.0, 0.3))
+            dawdle(moments.uniform(0.0, 0.3))
             service.kill()
             service.start()
             if kill:
                 service.moves(killed)
-        disturbed = service.finished(killed, 300)
+        disturbed = service.finished(killed)
     assert disturbed["state"] == "finished", disturbed["reason"]
     assert disturbed["parameters"] == undisturbed["parameters"]
     assert disturbed["accepted"] == undisturbed["accepted"] == JOB["rounds"] * JOB["tasks_per_round"] * 3
@@ -150,7 +142,7 @@ def test_killed_at_random_moments_it_goes_on_with_equal_books_and_equal_bits(ser
 
 def _check_books(service: Service, job_id: str) -> None:
     """Every worker has redeemed and released: what was deposited is paid or back, to the unit, on the chain itself."""
-    wait_for(lambda: _all_back(service.job(job_id)["costs"]), 120, "the rest is taken back")
+    wait_until(lambda: _all_back(service.job(job_id)["costs"]), "the rest is taken back")
     job = service.job(job_id)
     chain = LocalChain.reattach(service.data / "chain")
     assert chain is not None

@@ -14,10 +14,9 @@ from rich.console import Console
 
 from gradmarket.demo.demo_run import play
 from gradmarket.demo.spec import PRICE
-from tests.e2e.processes_left import left_in
+from tests.e2e.processes_left import wait_until_left
 from tests.lanes import FULL
-
-LIMIT_S = 400
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def test_the_sums_of_the_report_agree(played: tuple[dict[str, Any], str, Path]) 
 
 def test_nothing_is_left_running_or_lying_about(played: tuple[dict[str, Any], str, Path]) -> None:
     folder = played[2]
-    assert left_in(folder) == []
+    wait_until_left(folder)
     assert list(folder.iterdir()) == []
 
 
@@ -69,10 +68,10 @@ def test_a_demo_that_is_stopped_leaves_nothing_either(stop: signal.Signals, tmp_
             if "serves job" in line:
                 demo.send_signal(stop)
                 break
-        out, _ = demo.communicate(timeout=LIMIT_S)
+        out, _ = demo.communicate(timeout=PATIENCE_S)
     assert demo.returncode not in (0, -stop)
     assert out == ""
-    assert left_in(tmp_path) == []
+    wait_until_left(tmp_path)
     assert not list(tmp_path.glob("gradmarket-demo-*"))
 
 
@@ -84,12 +83,12 @@ def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
     (hollow / "anvil").chmod(0o755)
     environment = os.environ | {"TMPDIR": str(tmp_path), "PATH": f"{hollow}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "gradmarket", "demo", "--report", str(tmp_path / "report.json")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2
     assert "serve ended with" in done.stderr
     assert "Anvil does not start" in done.stderr
     assert not (tmp_path / "report.json").exists()
-    assert left_in(tmp_path) == []
+    wait_until_left(tmp_path)
 
 
 def test_the_report_is_plain_json(played: tuple[dict[str, Any], str, Path]) -> None:

@@ -13,8 +13,9 @@ import pytest
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.local import LocalChain
 from tests.databases import Postgres
-from tests.e2e.cluster import Cluster, Process, children, told, wait_for
+from tests.e2e.cluster import Cluster, Process, children, told
 from tests.lanes import FULL
+from tests.patience import wait_until
 from tests.processes import free_port, is_running
 
 pytestmark = FULL
@@ -43,7 +44,6 @@ def cluster(tmp_path: Path, postgres: Postgres, anvil: LocalChain, deployment: D
     postgres.drop(database)
 
 
-@pytest.mark.timeout(1200)
 def test_a_job_on_many_processes_survives_what_befalls_them_with_the_bits_of_one(cluster: Cluster) -> None:
     ports = (free_port(), free_port())
     redis, doors = cluster.redis(), [cluster.api(port) for port in ports]
@@ -62,7 +62,7 @@ def test_a_job_on_many_processes_survives_what_befalls_them_with_the_bits_of_one
     redis.kill()
     cluster.redis()
     disturbed = _finished(requester, job)
-    wait_for(lambda: _all_back(told(requester, job)["costs"]), 180, "what nobody earned is taken back")
+    wait_until(lambda: _all_back(told(requester, job)["costs"]), "what nobody earned is taken back")
     assert _transactions(cluster) == {"mined"}, "nobody sent what another had sent"
 
     assert [process.stop() for process in (stages[0], beat, *doors)] == [0] * 4
@@ -81,10 +81,10 @@ def _kill_at_publishing(stages: Sequence[Process]) -> None:
         found.extend((child, runner) for stage in stages for child in stage.children() for runner in children(child))
         return bool(found)
 
-    wait_for(publishing, 240, "a worker publishes the job")
+    wait_until(publishing, "a worker publishes the job")
     child, runner = found[0]
     os.kill(child, signal.SIGKILL)
-    wait_for(lambda: not is_running(runner), 120, "the runner ends too, be it after its imports")
+    wait_until(lambda: not is_running(runner), "the runner ends too, be it after its imports")
 
 
 def _transactions(cluster: Cluster) -> set[str]:
@@ -102,12 +102,12 @@ def _wait_for_rounds(requester: httpx.Client, job: str, count: int) -> None:
         assert now["state"] in ("draft", "awaiting_funds", "running"), now["reason"]
         return int(now["accepted"]) >= count * TASKS * REPLICAS
 
-    wait_for(closed, 300, f"{count} rounds are over")
+    wait_until(closed, f"{count} rounds are over")
 
 
 def _finished(requester: httpx.Client, job: str) -> dict[str, Any]:
     open_states = ("draft", "awaiting_funds", "running")
-    wait_for(lambda: told(requester, job)["state"] not in open_states, 300, "the job's end")
+    wait_until(lambda: told(requester, job)["state"] not in open_states, "the job's end")
     now = told(requester, job)
     assert now["state"] == "finished", now["reason"]
     return now

@@ -18,10 +18,8 @@ from gradmarket.demo.children import DemoProcess, DemoProcesses
 from gradmarket.endpoint import find
 from gradmarket.market.terms import JobState
 from tests.e2e.test_commands import JOB
-from tests.ops.served import until
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
-
-START_S = 180.0
 
 
 class Restarted:
@@ -37,7 +35,7 @@ class Restarted:
         self._starts += 1
         arguments = ["-m", "gradmarket", "serve", "--data", str(self.data), "--port", self._port]
         self._child: DemoProcess = self._children.start(f"serve-{self._starts}", arguments)
-        until(self._ready, START_S)
+        wait_until(self._ready)
 
     def kill(self) -> None:
         self._child.process.kill()
@@ -93,14 +91,14 @@ def watched(restarted: Restarted, job: str, tmp_path: Path) -> Iterator[Watch]:
 
 def test_watching_outlives_the_service(restarted: Restarted, job: str, watched: Watch, tmp_path: Path) -> None:
     process = watched("--json")
-    until(lambda: (tmp_path / "said").read_text() != "")
+    wait_until(lambda: (tmp_path / "said").read_text() != "")
     restarted.kill()
     faults = tmp_path / "faults"
-    until(lambda: "trying again" in faults.read_text())
+    wait_until(lambda: "trying again" in faults.read_text())
     restarted.start()
     with restarted.market() as market:
         market.steer(job, "cancel")
-    assert process.wait(120) == 1
+    assert process.wait(PATIENCE_S) == 1
     assert faults.read_text().count("\n") == 1, "an outage is told once"
     states = [json.loads(line)["state"] for line in (tmp_path / "said").read_text().splitlines()]
     assert states[-1] == JobState.CANCELLED
@@ -108,9 +106,9 @@ def test_watching_outlives_the_service(restarted: Restarted, job: str, watched: 
 
 def test_who_leaves_is_told_that_the_job_stays(restarted: Restarted, job: str, watched: Watch, tmp_path: Path) -> None:
     process = watched()
-    until(lambda: (tmp_path / "said").read_text() != "")
+    wait_until(lambda: (tmp_path / "said").read_text() != "")
     process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 130
+    assert process.wait(PATIENCE_S) == 130
     assert (tmp_path / "faults").read_text() == (
         f"The job goes on without you: `gradmarket job watch {job}` shows it again.\n"
     )

@@ -1,7 +1,6 @@
 """A client that a generator makes of the API's own description posts a job, follows it, and reads what was paid."""
 
 import sys
-import time
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
@@ -15,12 +14,12 @@ from openapi_python_client.config import Config, ConfigFile, MetaType
 from gradmarket.demo.service import Service
 from gradmarket.demo.spec import JOB
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S, wait_until
 from tests.town import ALONE
 
 pytestmark = FULL
 
 NAME: Final = "generated_client"
-PATIENCE_S: Final = 240
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def package(town: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The generated package's name, importable; the generator had nothing to complain about."""
     folder = tmp_path_factory.mktemp("generated")
     described = folder / "openapi.json"
-    described.write_bytes(httpx.get(f"{town.place.url}/openapi.json", timeout=60).content)
+    described.write_bytes(httpx.get(f"{town.place.url}/openapi.json", timeout=PATIENCE_S).content)
     config = Config.from_sources(
         ConfigFile(post_hooks=[]), MetaType.NONE, described, "utf-8", overwrite=False, output_path=folder / NAME
     )
@@ -64,10 +63,8 @@ def test_a_job_runs_to_its_end(made: Generated) -> None:
     spec = made.model("JobSpec").from_dict({**JOB, "rounds": 2, "stop": [], "replication": ALONE})
     job = made.call("jobs", "create_job", body=spec)
     assert isinstance(job, made.model("JobView"))
-    end = time.monotonic() + PATIENCE_S
-    while (told := made.call("jobs", "get_job", job.id)).state != "finished":
-        assert time.monotonic() < end, told
-        time.sleep(0.5)
+    wait_until(lambda: made.call("jobs", "get_job", job.id).state == "finished")
+    told = made.call("jobs", "get_job", job.id)
     assert (told.round_, told.rounds) == (1, 2)
     paid = made.call("payments", "list_payments", job.id, limit=50)
     assert len(paid.items) == told.accepted

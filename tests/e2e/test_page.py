@@ -16,7 +16,7 @@ from gradmarket.demo.spec import JOB
 from gradmarket.pages.rendering import size
 from tests.chromium import chromium, needs_chromium
 from tests.lanes import FULL
-from tests.ops.served import until
+from tests.patience import wait_until
 
 STEPS: Final = ("offer", "seals", "waves", "reveals", "verdicts", "audit", "payment")
 ALL_ASK: Final = "\ngradmarket_workers_asking 5.0\n"
@@ -49,7 +49,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         token = (served.data / "keys" / "token").read_text().strip()
         spec = {**JOB, **SURE, "name": NAME, "rounds": 6, "stop": []}
         workers.hire(children, served.place.url, folder / "workers")
-        until(lambda: ALL_ASK in httpx.get(f"{served.place.url}/metrics").text)
+        wait_until(lambda: ALL_ASK in httpx.get(f"{served.place.url}/metrics").text)
         posted = httpx.post(f"{served.place.url}/v1/jobs", json=spec, headers={"Authorization": f"Bearer {token}"})
         posted.raise_for_status()
         yield Watched(served.place.url, token, posted.json()["id"])
@@ -85,10 +85,10 @@ def page(browser: Browser, **how: Any) -> Iterator[Page]:
 def test_a_job_is_watched_live_until_its_end(market: Watched, browser: Browser) -> None:
     with page(browser) as shown:
         shown.goto(f"{market.url}/jobs/{market.job}")
-        expect(shown.locator("#link")).to_have_text("live", timeout=60_000)
-        expect(shown.locator("td.accepted").first).to_be_attached(timeout=120_000)
-        expect(shown.locator("td.rejected").first).to_be_attached(timeout=120_000)
-        expect(shown.locator(".state")).to_have_text("finished", timeout=180_000)
+        expect(shown.locator("#link")).to_have_text("live")
+        expect(shown.locator("td.accepted").first).to_be_attached()
+        expect(shown.locator("td.rejected").first).to_be_attached()
+        expect(shown.locator(".state")).to_have_text("finished")
         expect(shown.locator("#curve canvas")).to_be_visible()
         expect(shown.get_by_text("6 of 6 rounds done")).to_be_visible()
         expect(shown.get_by_text("The job is finished.")).to_be_visible()
@@ -98,7 +98,7 @@ def test_the_browser_proves_a_gradients_story(market: Watched, browser: Browser)
     with page(browser) as shown:
         _to_the_end(market, shown)
         shown.locator("td.accepted a").first.click()
-        expect(shown.locator("#sum")).to_contain_text("statements are proven by this browser", timeout=60_000)
+        expect(shown.locator("#sum")).to_contain_text("statements are proven by this browser")
         assert shown.locator(".checks li.false").count() == 0
         for step in STEPS:
             assert shown.locator(f"[data-step={step}] li.proven").count() > 0, step
@@ -127,7 +127,7 @@ def test_a_forged_story_turns_red_where_it_is_forged(market: Watched, browser: B
         _to_the_end(market, shown)
         shown.route("**/v1/jobs/*/tasks/*", lambda route: route.fulfill(json=_forged(route.fetch().json(), field)))
         shown.locator("td.accepted a").first.click()
-        expect(shown.locator("#sum")).to_contain_text("are not so", timeout=60_000)
+        expect(shown.locator("#sum")).to_contain_text("are not so")
         assert shown.locator(f"[data-step={step}] li.false").count() > 0
 
 
@@ -142,8 +142,8 @@ def _forged(evidence: dict[str, Any], field: str) -> dict[str, Any]:
 
 def _to_the_end(market: Watched, shown: Page) -> None:
     shown.goto(f"{market.url}/jobs/{market.job}")
-    expect(shown.locator(".state")).to_have_text("finished", timeout=240_000)
-    expect(shown.get_by_text("on-chain").first).to_be_visible(timeout=60_000)
+    expect(shown.locator(".state")).to_have_text("finished")
+    expect(shown.get_by_text("on-chain").first).to_be_visible()
     shown.reload()
 
 
@@ -169,7 +169,7 @@ def test_a_grid_of_many_rounds_scrolls_by_itself_on_a_phone(market: Watched, bro
     context = browser.new_context(viewport={"width": 390, "height": 800})
     shown = context.new_page()
     shown.goto(f"{market.url}/jobs/{market.job}")
-    expect(shown.locator(".grid th .hidden").first).to_be_attached(timeout=60_000)
+    expect(shown.locator(".grid th .hidden").first).to_be_attached()
     expect(shown.get_by_text("anybody may sign in as a worker")).to_be_visible()
     shown.evaluate("""() => {
         const row = document.querySelector(".grid thead tr")
@@ -185,7 +185,7 @@ def test_what_a_job_waits_for_is_read_on_a_phone_without_scrolling(market: Watch
     shown = context.new_page()
     shown.goto(market.url)
     reason = shown.locator("td[data-label='Waits for']").first
-    expect(reason).to_be_visible(timeout=60_000)
+    expect(reason).to_be_visible()
     reason.evaluate(
         "cell => { cell.textContent = 'the escrow does not cover another round: fund the job. '.repeat(4) }"
     )

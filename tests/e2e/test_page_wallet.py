@@ -1,6 +1,6 @@
 """A job is funded from the page by a wallet in the browser: it signs with its own key, against the market's chain."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +23,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from tests.chromium import chromium, needs_chromium
 from tests.lanes import FULL
+from tests.patience import wait_until
 
 OWNER, STRANGER = development_key(5), development_key(6)
 PROVIDER: Final = """window.ethereum = { request: async ({ method, params }) => {
@@ -128,7 +129,7 @@ def shown(browser: Browser, market: Elsewhere, job: str, wallet: BrowserWallet |
         page.expose_function("wallet", wallet.request)
         page.add_init_script(PROVIDER)
     page.goto(f"{market.url}/jobs/{job}")
-    expect(page.locator(".state")).to_have_text("awaiting funds", timeout=60_000)
+    expect(page.locator(".state")).to_have_text("awaiting funds")
     page.locator("[name=token]").fill(market.token)
     page.get_by_role("button", name="Use it").click()
     yield page
@@ -144,26 +145,18 @@ def test_a_wallet_funds_a_job_and_later_adds_to_it(market: Elsewhere, browser: B
     job, wallet = market.post(), BrowserWallet(market.ledger.web3, chain=1)
     with shown(browser, market, job, wallet) as page:
         fund(page)
-        expect(page.locator("#steered")).to_contain_text("Sent.", timeout=60_000)
-        expect(page.locator(".state")).to_have_text("running", timeout=60_000)
+        expect(page.locator("#steered")).to_contain_text("Sent.")
+        expect(page.locator(".state")).to_have_text("running")
         assert "wallet_switchEthereumChain" in wallet.asked
         costs = market.job(job)["costs"]
         assert costs["deposited"] == costs["budget"]
         fund(page, "0.5 GRAD")
-        expect(page.locator("#steered")).to_contain_text("Sent.", timeout=60_000)
+        expect(page.locator("#steered")).to_contain_text("Sent.")
         more = str(int(costs["budget"]) + 5 * 10**17)
         assert market.job(job)["costs"]["budget"] == more
-        assert until(lambda: market.job(job)["costs"]["deposited"] == more, page)
+        wait_until(lambda: market.job(job)["costs"]["deposited"] == more, meanwhile=lambda: page.wait_for_timeout(100))
         assert wallet.asked.count("eth_sendTransaction") == 5, "approve, open, let the service pay; approve, add"
         assert market.ledger.balance(address_of(OWNER)) == RICH - int(more)
-
-
-def until(reached: Callable[[], bool], page: Page) -> bool:
-    for _ in range(120):
-        if reached():
-            return True
-        page.wait_for_timeout(500)
-    return False
 
 
 @pytest.mark.parametrize(
@@ -181,7 +174,7 @@ def test_a_wallet_that_does_not_sign_is_told_why_and_nothing_is_sent(
     nonce = market.ledger.nonce(address_of(OWNER))
     with shown(browser, market, job, wallet) as page:
         fund(page)
-        expect(page.locator("#steered")).to_contain_text(told, timeout=60_000)
+        expect(page.locator("#steered")).to_contain_text(told)
     assert market.job(job)["state"] == "awaiting_funds"
     assert market.ledger.nonce(address_of(OWNER)) == nonce
 

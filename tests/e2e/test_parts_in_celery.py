@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import pytest
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.local import LocalChain
 from tests.databases import Postgres
-from tests.e2e.cluster import Cluster, Process, told, wait_for
+from tests.e2e.cluster import Cluster, Process, told
+from tests.patience import dawdle, wait_until
 from tests.processes import free_port
 
 JOB: dict[str, Any] = {
@@ -46,7 +46,6 @@ def cluster(tmp_path: Path, postgres: Postgres, anvil: LocalChain, deployment: D
     postgres.drop(database)
 
 
-@pytest.mark.timeout(1200)
 def test_processes_that_merge_in_parts_are_killed_and_the_digest_is_that_of_one(cluster: Cluster) -> None:
     cluster.redis()
     port = free_port()
@@ -61,7 +60,7 @@ def test_processes_that_merge_in_parts_are_killed_and_the_digest_is_that_of_one(
         for _ in range(2):
             assert _kill_amid_a_part(database, queue) > 0
         in_parts = _finished(requester, job)
-        wait_for(lambda: _count(database, "SELECT count(*) FROM merge_parts") == 0, 120, "no part is left")
+        wait_until(lambda: _count(database, "SELECT count(*) FROM merge_parts") == 0, "no part is left")
     assert [process.stop() for process in (*queue, beat, door)] == [0] * 4
     cluster.api(port, stages="embedded")
     alone = _finished(requester, _post(requester))
@@ -70,20 +69,20 @@ def test_processes_that_merge_in_parts_are_killed_and_the_digest_is_that_of_one(
 
 def _kill_amid_a_part(database: psycopg.Connection, queue: list[Process]) -> int:
     """Stops all processes that do parts until one is in the middle of a part, and kills them; returns how many were."""
-    until = time.monotonic() + 240
-    while time.monotonic() < until:
+
+    def killed() -> int:
         if not _count(database, HELD):
-            time.sleep(0.002)
-            continue
+            dawdle(0.002)
+            return 0
         children = [child for process in queue for child in process.children()]
         for child in children:
             os.kill(child, signal.SIGSTOP)
         held = _count(database, HELD)
         for child in children:
             os.kill(child, signal.SIGKILL if held else signal.SIGCONT)
-        if held:
-            return held
-    return 0
+        return held
+
+    return wait_until(killed, "a part", meanwhile=lambda: None)
 
 
 def _count(database: psycopg.Connection, query: str) -> int:
@@ -97,7 +96,7 @@ def _post(requester: httpx.Client) -> str:
 
 def _finished(requester: httpx.Client, job: str) -> dict[str, Any]:
     open_states = ("draft", "awaiting_funds", "running")
-    wait_for(lambda: told(requester, job)["state"] not in open_states, 300, "the job's end")
+    wait_until(lambda: told(requester, job)["state"] not in open_states, "the job's end")
     now = told(requester, job)
     assert now["state"] == "finished", now["reason"]
     return now

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from gradmarket.contracts.local import LocalChain
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def test_the_two_commands_are_targets_and_so_is_what_contributing_names() -> Non
 
 
 def test_the_script_that_hires_is_the_one_that_trains_alone_but_for_ten_lines() -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=280)
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert float(done.stdout) < 1.5
     alone, hired = ([line for line in script.splitlines() if line.strip()] for script in (ALONE, HIRED))
     assert len([line for line in hired if line not in alone]) <= 10
@@ -53,14 +53,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @FULL
-@pytest.mark.timeout(900)
 def test_by_hand_and_with_curl_alone(folder: Path) -> None:
     port = str(free_port())
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "GRADMARKET_PORT": port}
 
     def run(script: str) -> str:
         command = ["bash", "-euo", "pipefail", "-c", script.replace("8700", port)]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout
 
@@ -73,11 +72,11 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(180)
+            process.wait(PATIENCE_S)
 
     try:
         with running(SERVE.strip()):
-            _wait_for_health(f"http://127.0.0.1:{port}/v1/health")
+            wait_until(lambda: _answers(f"http://127.0.0.1:{port}/v1/health"))
             first, second, third = WORKERS.strip().split("\n")
             with running(first), running(second), running(third):
                 assert '"accuracy"' in run(JOB + "\ngradmarket job show $(cat job.txt) --data data --json")
@@ -101,12 +100,8 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 
-def _wait_for_health(url: str) -> None:
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        try:
-            if httpx.get(url).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)
-    raise AssertionError("the service did not answer")
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -21,6 +21,7 @@ from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.wire_sign_in import ChainFacts
+from tests.patience import wait_for
 from tests.shown import shown_job
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -187,11 +188,15 @@ def test_watching_goes_on_after_the_last_event_that_came() -> None:
         request.end_headers()
         request.wfile.write(f"id: {number}\nevent: round_closed\ndata: {{}}\n\n".encode())
         if number < 3:
-            ended.wait(0.5)
+            wait_for(silent)
+            silent.clear()
 
-    ended = threading.Event()
+    silent, told = threading.Event(), list[Any]()
     with stranger(one_at_a_time) as url, RequesterClient(url) as market:
-        told = list(market.watch("1", silence_s=0.1))
+        for event in market.watch("1", silence_s=0.1):
+            told.append(event)
+            if event is None:
+                silent.set()
     assert sorted(set(after)) == ["0", "1", "2"]
     assert [event.id for event in told if event] == [1, 2, 3]
     assert told.count(None) >= 2

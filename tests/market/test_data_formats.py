@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
@@ -51,7 +51,6 @@ EXPECTED = declared(SMALL)
 
 @pytest.mark.parametrize("name", formats.names())
 class TestFormat:
-    @settings(max_examples=15)
     @given(seed=st.integers(0, 2**32), rows=st.integers(1, 20), columns=COLUMNS)
     @example(seed=0, rows=1, columns={"x": ((1,), "bool")})
     def test_what_was_written_is_read(self, name: str, seed: int, rows: int, columns: Any) -> None:
@@ -85,7 +84,6 @@ class TestFormat:
         with pytest.raises(TensorsRefused):
             format_of(name).read(format_of(name).write(SMALL), other)
 
-    @settings(max_examples=30)
     @given(noise=st.binary(max_size=200), place=st.integers(0, 400), keep=st.booleans())
     def test_noise_is_read_as_declared_or_refused(self, name: str, noise: bytes, place: int, keep: bool) -> None:
         whole = format_of(name).write(SMALL)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -366,7 +366,6 @@ def loops(draw: st.DrawFn) -> Raw:
 
 
 @given(loops())
-@settings(deadline=None, max_examples=40)
 def test_any_loop_has_the_bits_of_its_steps_and_is_found_in_them(document: Raw) -> None:
     plain = unrolled(document)
     found = rolled(plain, lambda _: "a form")

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import DocumentRefused
@@ -241,7 +241,6 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] * bool(path) + [place for key in keys for place in places(document[key], (*path, key))]
 
 
-@settings(max_examples=300, deadline=None)
 @given(place=st.sampled_from(places(linear())), new=junk)
 def test_junk_anywhere_is_read_or_refused(place: tuple[Any, ...], new: Any) -> None:
     document: Raw = copy.deepcopy(linear())
@@ -256,7 +255,6 @@ def test_junk_anywhere_is_read_or_refused(place: tuple[Any, ...], new: Any) -> N
     assert loaded.loss >= len(loaded.inputs)
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=300), place=st.integers(0, 500))
 def test_bytes_anywhere_are_read_or_refused(data: bytes, place: int) -> None:
     honest = encoded(linear())

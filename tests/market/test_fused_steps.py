@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
@@ -29,7 +29,6 @@ def vector(count: int) -> st.SearchStrategy[Vector]:
 
 
 @pytest.mark.parametrize(("name", "chosen"), CASES)
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), lr=st.floats(0.0, 10.0), cut=st.integers(0, 9), in_place=st.booleans())
 def test_fused_steps_have_the_bits_of_the_optimizers(
     name: str, chosen: dict[str, Any], data: st.DataObject, lr: float, cut: int, in_place: bool

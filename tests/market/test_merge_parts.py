@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import TensorsRefused
@@ -58,7 +58,6 @@ def joined(pieces: list[dict[str, Any]], like: dict[str, Any]) -> dict[str, byte
 
 
 @pytest.mark.parametrize("name", ["adamw", "nesterov", "sgd", "lamb", "lars", "muon"])
-@settings(max_examples=25, deadline=None)
 @given(layout=layouts(), most=st.integers(1, 60), clip=CLIPS, rounds=st.integers(1, 3), noise=NOISES)
 def test_steps_in_parts_are_the_step(
     name: str, layout: Layout, most: int, clip: float | None, rounds: int, noise: Noise | None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market import plugins
@@ -117,7 +117,6 @@ def test_where_the_codec_is_exact_the_published_parameters_are_the_exact_ones(st
         assert state.tensors["w"].tolist() == [-sum(column) for column in zip(*steps[: number + 1], strict=True)]
 
 
-@settings(max_examples=20)
 @given(st.sampled_from(SMALL), st.integers(0, 1000))
 def test_what_is_left_out_stays_bounded(downlink: str, seed: int) -> None:
     """With q the largest share that a code leaves out: |e'| <= q (|e| + |step|), so |e| <= q / (1 - q) max |step|."""

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -27,7 +27,6 @@ def bit(number: int, site: int, seed: bytes, stream: int = 0) -> Tensor:
     return (hashes(torch.empty(N), site, seed, stream) >> number & 1).bool()
 
 
-@settings(max_examples=30)
 @given(probability=st.floats(0.0, 0.95), site=st.integers(0, 2**31), seed=st.binary(min_size=32, max_size=32))
 def test_dropout_zeroes_its_share_and_keeps_the_mean(probability: float, site: int, seed: bytes) -> None:
     dropped = hash_dropout(torch.ones(200, 200), probability, site, seed)

@@ -28,7 +28,7 @@ def plays(draw: st.DrawFn) -> AggregationPlay:
 
 
 @given(plays())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=min(25, settings().max_examples))
 def test_the_sum_is_that_of_those_who_stayed(play: AggregationPlay) -> None:
     played = Played(play).to(STEPS)
     assert played.masked.keys() == {number for number in range(play.count) if play.present(number, 3)}
@@ -36,7 +36,7 @@ def test_the_sum_is_that_of_those_who_stayed(play: AggregationPlay) -> None:
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=min(20, settings().max_examples))
 def test_where_too_many_drop_out_nothing_is_unmasked(data: st.DataObject) -> None:
     count = data.draw(st.integers(6, 20))
     step = data.draw(st.integers(1, STEPS))
@@ -57,7 +57,6 @@ def test_a_sparse_graph_gives_the_same_sum() -> None:
     assert (played.sum() == played.plain()).all()
 
 
-@pytest.mark.timeout(1800)
 def test_a_thousand_holders_of_whom_a_third_drop_out_at_any_step() -> None:
     rng = np.random.default_rng(7)
     drops = {int(number): int(rng.integers(1, STEPS + 1)) for number in rng.permutation(1000)[:333]}

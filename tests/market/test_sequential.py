@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.gradient.probe import SHARE, probe
@@ -82,7 +82,6 @@ def test_the_honest_share_is_clopper_and_pearson_s() -> None:
     assert honest_share(58, 100) is None, "half of honest gradients failing may be chance"
 
 
-@settings(max_examples=15, deadline=None)
 @given(SHARES, st.integers(0, 2**32))
 def test_the_bound_holds_for_nineteen_of_twenty_calibrations(share: float, seed: int) -> None:
     passed = np.random.default_rng(seed).binomial(60, share, size=200)
@@ -124,7 +123,6 @@ def test_who_knows_nothing_of_the_rows_is_rarely_cleared(share: float) -> None:
     assert ends.count(ChangeVerdict.CONVICTED) > 970
 
 
-@settings(max_examples=30, deadline=None)
 @given(SHARES, st.integers(0, 2**32))
 def test_the_noisy_honest_are_not_convicted_and_the_blind_soon_are(share: float, seed: int) -> None:
     bound = honest_share(round(100 * share), 100) or LEAST

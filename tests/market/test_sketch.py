@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -41,7 +41,6 @@ def test_lengths_are_kept_on_average_over_seeds(size: int) -> None:
     assert 0.6 < min(ratios) <= max(ratios) < 1.4
 
 
-@settings(max_examples=40)
 @given(SEEDS, st.integers(1, 20_000))
 def test_it_is_a_function_of_values_seed_and_name_alone(seed: Hash, size: int) -> None:
     vector = normal(size)
@@ -50,7 +49,6 @@ def test_it_is_a_function_of_values_seed_and_name_alone(seed: Hash, size: int) -
     assert together["t"].tobytes() == alone["t"].tobytes()
 
 
-@settings(max_examples=40)
 @given(SEEDS, st.integers(-20, 20))
 def test_powers_of_two_come_through_exactly(seed: Hash, power: int) -> None:
     vector = normal(9000)

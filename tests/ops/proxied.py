@@ -5,7 +5,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
 SAMPLE = Path(__file__).parents[2] / "docker" / "nginx.conf"
-START_S = 60.0
 INSIDE = "/inside/blobs/"
 
 
@@ -79,7 +78,7 @@ def proxied(folder: Path, service: str, blobs: Path, changed: dict[str, str] | N
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([name, "-e", "stderr", "-c", str(file)], stdout=log, stderr=log)
     try:
-        _started(ports[0], process, folder / "log")
+        wait_until(lambda: _listens(ports[0], process, folder / "log"))
         url, tls = (f"{scheme}://127.0.0.1:{port}" for scheme, port in zip(("http", "https"), ports, strict=True))
         yield Proxy(url, tls, folder / "tls_certificate")
     finally:
@@ -92,17 +91,13 @@ def _user() -> str:
     return "user root;\n" if os.geteuid() == 0 else ""
 
 
-def _started(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + START_S
-    while True:
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < until, log.read_text()
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
+def _listens(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:
+    assert process.poll() is None, log.read_text()
+    try:
+        socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _certify(folder: Path) -> None:

@@ -5,15 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-START_S = 180.0
+from tests.patience import PATIENCE_S, wait_until
 
 
 class Served:
@@ -27,10 +26,10 @@ class Served:
 
     def http(self, token: str | None = None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S)
 
     def ready(self) -> httpx.Response:
-        return httpx.get(f"{self.url}/v1/ready", timeout=60)
+        return httpx.get(f"{self.url}/v1/ready", timeout=PATIENCE_S)
 
     def lines(self) -> list[dict[str, Any]]:
         """What it logged as JSON, but for a line it is still writing."""
@@ -43,7 +42,7 @@ class Served:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(120)
+        return self.process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -64,10 +63,10 @@ def served(data: Path, rpc: str | None, environment: Mapping[str, str] | None = 
         )
     made = Served(data, rpc, process, log)
     try:
-        until(lambda: process.poll() is not None or (data / "url").exists(), START_S)
+        wait_until(lambda: process.poll() is not None or (data / "url").exists(), log.read_text)
         assert process.poll() is None, log.read_text()[-3000:]
         made.url = (data / "url").read_text().strip()
-        until(lambda: _answers(made), START_S)
+        wait_until(lambda: _answers(made), log.read_text)
         yield made
     finally:
         if process.poll() is None:
@@ -80,10 +79,3 @@ def _answers(made: Served) -> bool:
         return made.ready().status_code == 200
     except httpx.TransportError:
         return False
-
-
-def until(condition: Callable[[], object], seconds: float = 120.0, pause_s: float = 0.02) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(pause_s)

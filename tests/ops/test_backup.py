@@ -20,7 +20,8 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.requester.backup import BackupRefused, backup, kept, lacks, restore
 from tests.lanes import FULL
-from tests.ops.served import Served, served, until
+from tests.ops.served import Served, served
+from tests.patience import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 JOB: dict[str, Any] = {
@@ -70,14 +71,13 @@ def rounds(service: Served, job: str) -> int:
     return len(service.http().get(f"/v1/jobs/{job}/rounds?limit=500").json()["items"])
 
 
-@pytest.mark.timeout(900)
 def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalChain, tmp_path: Path) -> None:
     with served(tmp_path / "data", own_anvil.url, SLOWLY) as service, worker(service, tmp_path / "first"):
         job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]
-        until(lambda: rounds(service, job) > 2, 240, 0.2)
+        wait_until(lambda: rounds(service, job) > 2)
         assert "kept in backup" in run("backup", tmp_path)
         copied = earned(tmp_path / "backup")
-        until(lambda: told(service, job)["costs"]["earned"] != str(copied), 240, 0.2)
+        wait_until(lambda: told(service, job)["costs"]["earned"] != str(copied))
         service.process.send_signal(signal.SIGKILL)
         service.process.wait()
     shutil.rmtree(tmp_path / "data")
@@ -86,9 +86,9 @@ def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalCh
     assert written("serve").strip() == "gradmarket serve --data restored"
     with served(tmp_path / "restored", own_anvil.url, SOON) as service, worker(service, tmp_path / "second"):
         assert int(told(service, job)["costs"]["earned"]) == copied
-        until(lambda: told(service, job)["state"] == "finished", 300, 0.2)
+        wait_until(lambda: told(service, job)["state"] == "finished")
         ledger = Ledger(own_anvil.connect(), deployment.read(tmp_path / "restored" / "deployment.json"))
-        until(lambda: not differences(service, ledger, job), 120, 0.2)
+        wait_until(lambda: not differences(service, ledger, job))
         assert rounds(service, job) == JOB["rounds"]
 
 
@@ -189,7 +189,6 @@ def test_a_damaged_copy_is_refused_before_anything_is_brought_back(data: Path, t
 
 
 @FULL
-@pytest.mark.timeout(900)
 def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
     """backup, restore and serve on the default chain: the money of a running job is there, and its deposit counts."""
     children = []
@@ -197,7 +196,7 @@ def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
         with served(tmp_path / "data", None, SLOWLY) as service:
             children.append(tmp_path / "data" / "chain")
             job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]
-            until(lambda: told(service, job)["state"] == "running", 240, 0.2)
+            wait_until(lambda: told(service, job)["state"] == "running")
             deposited = told(service, job)["costs"]["deposited"]
             assert "the local chain too" in run("backup", tmp_path)
         stop(children.pop())
@@ -205,7 +204,7 @@ def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
         run("restore", tmp_path)
         with served(tmp_path / "restored", None, SOON) as service, worker(service, tmp_path / "worker"):
             children.append(tmp_path / "restored" / "chain")
-            until(lambda: rounds(service, job) > 0, 240, 0.2)
+            wait_until(lambda: rounds(service, job) > 0)
             assert told(service, job)["costs"]["deposited"] == deposited
     finally:
         for chain in children:

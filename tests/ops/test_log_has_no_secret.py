@@ -9,8 +9,9 @@ from pathlib import Path
 
 from gradmarket.contracts import keystore
 from gradmarket.contracts.local import LocalChain
-from tests.ops.served import served, until
+from tests.ops.served import served
 from tests.ops.signed_in import sign_in
+from tests.patience import PATIENCE_S, wait_until
 
 JOB = {
     "name": "told",
@@ -42,8 +43,8 @@ def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path
         service.http(session).post("/v1/work/poll", json=POLL)
         service.http(session + "x").post("/v1/work/poll", json=POLL)
         service.http(session).post("/v1/jobs", json=JOB)
-        until(lambda: service.said("published", job=job))
-        with closing(sqlite3.connect(service.data / "gradmarket.sqlite", timeout=30)) as database:
+        wait_until(lambda: service.said("published", job=job))
+        with closing(sqlite3.connect(service.data / "gradmarket.sqlite", timeout=PATIENCE_S)) as database:
             database.execute("DROP TABLE tokens")  # errors of the database show what they were asked
         assert service.http(unused).post("/v1/work/poll", json=POLL).status_code == 503
         arguments = [_arguments(path) for path in Path("/proc").glob("[0-9]*/cmdline")]

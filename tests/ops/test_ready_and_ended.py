@@ -4,7 +4,6 @@ import os
 import resource
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ import httpx
 import pytest
 
 from gradmarket.contracts.local import LocalChain
-from tests.ops.served import Served, served, until
+from tests.ops.served import Served, served
 from tests.ops.signed_in import signed_in
+from tests.patience import wait_for_end, wait_until
 
 JOB: dict[str, Any] = {
     "name": "drained",
@@ -33,10 +33,14 @@ def service(own_anvil: LocalChain, tmp_path: Path) -> Iterator[Served]:
         yield made
 
 
-def told(service: Served) -> tuple[int, dict[str, str]]:
-    time.sleep(1.1)  # it tries at most once a second
-    answer = service.ready()
-    return answer.status_code, answer.json()
+def comes_to(service: Served, *broken: str) -> None:
+    """Waits until it names these parts and no other; it tries them at most once a second."""
+
+    def told() -> tuple[int, set[str]]:
+        answer = service.ready()
+        return answer.status_code, wrong(answer.json())
+
+    wait_until(lambda: told() == (503 if broken else 200, set(broken)), told)
 
 
 def measured(service: Served) -> set[str]:
@@ -48,30 +52,30 @@ def wrong(parts: dict[str, str]) -> set[str]:
 
 
 def test_each_part_that_breaks_is_named_and_forgiven_when_it_is_back(service: Served, own_anvil: LocalChain) -> None:
-    assert told(service) == (200, {"status": "ok", "database": "ok", "blobs": "ok", "chain": "ok"})
+    assert service.ready().json() == {"status": "ok", "database": "ok", "blobs": "ok", "chain": "ok"}
 
     blobs, aside = service.data / "blobs", service.data / "elsewhere"
     blobs.rename(aside)
-    assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"blobs"})
+    comes_to(service, "blobs")
     aside.rename(blobs)
-    assert told(service)[0] == 200
+    comes_to(service)
 
     resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as a full disk
-    assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"database", "blobs"})
+    comes_to(service, "database", "blobs")
     assert service.http(service.token).post("/v1/jobs", json=JOB).status_code == 503
     resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert told(service)[0] == 200
+    comes_to(service)
     assert service.http(service.token).post("/v1/jobs", json=JOB).status_code == 201
 
     os.kill(own_anvil.pid, 9)
-    assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"chain"})
+    comes_to(service, "chain")
     assert httpx.get(f"{service.url}/v1/health").status_code == 200
 
     for name in ("gradmarket.sqlite-wal", "gradmarket.sqlite-shm", "gradmarket.sqlite"):
         path = service.data / name
         with path.open("r+b") as file:
             file.write(b"\xff" * path.stat().st_size)
-    assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"database", "chain"})
+    comes_to(service, "database", "chain")
 
 
 def test_sigterm_answers_the_polls_ends_the_streams_and_lets_the_running_stage_finish(service: Served) -> None:
@@ -84,12 +88,11 @@ def test_sigterm_answers_the_polls_ends_the_streams_and_lets_the_running_stage_f
     first = requester.post("/v1/jobs", json=JOB).json()["id"]
     follow = threading.Thread(target=lambda: answers.append(service.http().get(f"/v1/jobs/{first}/events")))
     follow.start()
-    until(lambda: {"gradmarket_long_polls_open 1.0", "gradmarket_event_streams_open 1.0"} <= measured(service))
+    wait_until(lambda: {"gradmarket_long_polls_open 1.0", "gradmarket_event_streams_open 1.0"} <= measured(service))
     job = requester.post("/v1/jobs", json=JOB).json()["id"]
-    until(lambda: service.said("stage begins", stage="publish", job=job))
+    wait_until(lambda: service.said("stage begins", stage="publish", job=job))
     assert service.end() == 0, service.log.read_text()[-3000:]
-    poll.join(60)
-    follow.join(60)
+    wait_for_end(poll, follow)
     assert [answer.status_code for answer in answers] == [200, 200]
     assert len(service.said("stage ended", stage="publish", job=job)) == 1
     assert not service.said("stage failed")

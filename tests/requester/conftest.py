@@ -9,9 +9,15 @@ import pytest
 
 from gradmarket.contracts.ledger import Ledger
 from tests.databases import NewDatabase
+from tests.kit.unchained import unchained
 from tests.requester.market_fixture import MarketFixture, folder_for_floor
 
 NewFloor = Callable[..., MarketFixture]
+
+
+@pytest.fixture(scope="session")
+def ledger() -> Ledger:
+    return unchained()
 
 
 @pytest.fixture

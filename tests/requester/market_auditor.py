@@ -12,9 +12,10 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.exchange.auditor_claims import Claimed
 from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store.tables import Audit
+from tests.kit.behaviour import HONEST, Behaviour
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
 from tests.requester.market_windows import WindowWorker
-from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
+from tests.requester.market_workers import SimWorker, key_of
 
 
 class SimAuditor:

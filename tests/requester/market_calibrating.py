@@ -10,9 +10,9 @@ from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.requester.exchange.auditor_claims import Claimed
 from gradmarket.requester.store import calibrations
 from gradmarket.requester.store.tables import Calibration, Job
+from tests.kit.behaviour import Behaviour
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
-from tests.requester.market_workers import Behaviour
 
 NewFloor = Callable[..., MarketFixture]
 GPU, TPU = "gpu", "tpu"

@@ -45,9 +45,11 @@ from gradmarket.requester.store.session import Sessions, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
 from gradmarket.requester.store.work import reading
 from tests.databases import NewDatabase, in_memory
+from tests.kit.behaviour import HONEST, Behaviour
+from tests.kit.clock import Clock
 from tests.requester.lent_engines import LentDatabase
 from tests.requester.market_rest import Rest
-from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
+from tests.requester.market_workers import SimWorker, key_of
 
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (4,), "gradient"), LayoutEntry("m", (2,), "buffer")))
 COUNTER = "n"
@@ -55,14 +57,6 @@ PRICE = 10
 STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire, audit, rollback, unmask)
 CLASS = "cpu"
 DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}
-
-
-class Clock:
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @cache

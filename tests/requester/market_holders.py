@@ -24,7 +24,8 @@ from gradmarket.market.wire import digest_of, hash_of
 from gradmarket.market.wire_sums import StepTold
 from gradmarket.requester.exchange import secure_messages
 from gradmarket.requester.exchange.secure_messages import StepAsked
-from tests.requester.market_workers import Held, SimWorker, honest_answer
+from tests.kit.scripted import Held
+from tests.requester.market_workers import SimWorker, honest_answer
 
 if TYPE_CHECKING:
     from tests.requester.market_fixture import MarketFixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +11,14 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
 from gradmarket.market import signing
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.gradient import payload, payload_layout
-from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.model import tensors
-from gradmarket.market.rules import lifecycle, secrets
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.rules import secrets
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import (
-    NO_ROOT,
     Answer,
     CommitmentRequest,
     Lease,
@@ -33,19 +31,16 @@ from gradmarket.market.wire import (
     Reveal,
     SignedVerdict,
     SignedVoucher,
-    SketchRequest,
     UploadRequest,
     WaveOpened,
     digest_of,
-    hash_of,
 )
 from gradmarket.requester.exchange import outbox, payload_upload, poll, upload_grant
-from tests.requester.market_sketches import sketched
+from tests.kit.behaviour import Arrays, Behaviour
+from tests.kit.scripted import Held, Scripted
 
 if TYPE_CHECKING:
     from tests.requester.market_fixture import MarketFixture
-
-Arrays = dict[str, Vector]
 
 
 def key_of(name: str) -> PrivateKey:
@@ -62,74 +57,13 @@ def honest_answer(parameters: dict[str, np.ndarray], seed: bytes) -> Arrays:
     }
 
 
-def _same(answer: Arrays, _address: Address) -> Arrays:
-    return answer
-
-
-@dataclass(frozen=True)
-class Behaviour:
-    """`spoil` makes of the honest answer and the worker's address what it commits to."""
-
-    spoil: Callable[[Arrays, Address], Arrays] = _same
-    commits: bool = True
-    reveals: bool = True
-    uploads: bool = True
-    sketches: Callable[[bytes], bytes] = bytes
-    """Makes of its payload what its sketch is of."""
-
-
-def scaled(factor: float) -> Behaviour:
-    return Behaviour(lambda answer, _address: answer | {"w": (answer["w"] * np.float32(factor)).astype(np.float32)})
-
-
-def filled(name: str, value: float) -> Behaviour:
-    """Every worker that spoils like this gives the same answer: colluders."""
-    return Behaviour(lambda answer, _address: answer | {name: np.full_like(answer[name], value)})
-
-
-def _own_noise(answer: Arrays, address: Address) -> Arrays:
-    noise = np.random.default_rng(int(address, 16) % 2**63).standard_normal(4).astype(np.float32)
-    return answer | {"w": noise}
-
-
-HONEST = Behaviour()
-NOISE = Behaviour(_own_noise)
-"""Every such worker gives another answer."""
-SIGN_FLIP = scaled(-1.0)
-IDLE = Behaviour(commits=False)
-COMMIT_AND_STALL = Behaviour(reveals=False)
-WITHHOLDER = Behaviour(uploads=False)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A replica as its worker knows it."""
-
-    lease: Lease
-    state: ReplicaState = ReplicaState.LEASED
-    payload: bytes = b""
-    salt: Hash = NO_ROOT
-    wave: WaveOpened | None = None
-    wanted: bool = False
-    told: SignedVerdict | None = None
-
-    @property
-    def root(self) -> Digest:
-        return blob_digest(self.payload)
-
-
-class SimWorker:
+class SimWorker(Scripted):
     def __init__(self, market: MarketFixture, key: PrivateKey, behaviour: Behaviour, determinism_class: str) -> None:
-        self.market, self.key, self.behaviour = market, key, behaviour
-        self.determinism_class = determinism_class
-        self.address = signing.address_of(key)
-        self.held: dict[ReplicaId, Held] = {}
+        super().__init__(key, behaviour, determinism_class)
+        self.market = market
         self.acknowledged: dict[ReplicaId, ReplicaState] = {}
         """Told of, but never known: the answer that brought the lease was lost."""
         self.voucher: SignedVoucher | None = None
-        self.waiting = ""
-        self.capacity = 1
-        self.refusals: list[RefusedItem] = []
 
     # the steps of a turn, each of its own for tests that stop between them
 
@@ -163,7 +97,7 @@ class SimWorker:
         **others: Any,
     ) -> outbox.Poll:
         """A poll's request, over the wire's JSON."""
-        open_now = sum(not lifecycle.over(held.state) for held in self.held.values())
+        open_now = len(self.open())
         fields = {"capacity": max(0, self.capacity - open_now), "determinism_class": self.determinism_class} | others
         self.request = PollRequest(
             commitments=tuple(commitments),
@@ -187,66 +121,36 @@ class SimWorker:
             self._judged(verdict)
         for voucher in told.vouchers:
             self._paid(voucher)
-        self.waiting = told.waiting
         return told
 
     def tell(self) -> PollAnswer:
         """A poll's answer, over the wire's JSON, that never reaches the worker."""
-        told = outbox.last_answer(self.market.context, outbox.Poll(self.address, self.request))
+        (told,) = outbox.answers(self.market.context, [self._newest])
         return PollAnswer.model_validate_json(told.model_dump_json())
+
+    @property
+    def waiting(self) -> str:
+        """Why it has no lease, as a poll that waited in vain is told; each turn would ask much to say it."""
+        return outbox.last_answer(self.market.context, self._newest).waiting
+
+    @property
+    def _newest(self) -> outbox.Poll:
+        return outbox.Poll(self.address, self.request)
 
     def ask(self) -> None:
         self.say()
         self.market.drive()
         self.hear()
 
-    def newest(self) -> Held:
-        return list(self.held.values())[-1]
+    @property
+    def domain(self) -> Domain:
+        return self.market.context.domain
 
-    def commitments(self) -> list[CommitmentRequest]:
-        if not self.behaviour.commits:
-            return []
-        return [self.commitment(self.computed(held)) for held in self._in(ReplicaState.LEASED)]
+    def sketched_layout(self, held: Held) -> payload_layout.Layout | None:
+        return self.floor_layout if held.lease.job in self.market.sketched else None
 
-    def commitment(self, held: Held, **changes: Any) -> CommitmentRequest:
-        """Sealed and signed; `changes` are what a cheater says instead."""
-        offer = signing.digest(self.market.context.domain, held.lease.offer.struct())
-        fields = {
-            "replica": held.lease.replica,
-            "fence": held.lease.fence,
-            "sealed": secrets.seal(offer, self.address, held.salt, hash_of(held.root)),
-        } | changes
-        unsigned = CommitmentRequest(signature=bytes(65), **{k: v for k, v in fields.items() if k != "signature"})
-        digest = signing.digest(self.market.context.domain, unsigned.struct(offer, self.address))
-        signature = fields.get("signature", signing.sign(self.key, digest))
-        return unsigned.model_copy(update={"signature": signature})
-
-    def reveals(self) -> list[Reveal]:
-        if not self.behaviour.reveals:
-            return []
-        return [self.revelation(held) for held in self._in(ReplicaState.LEASED) if held.wave is not None]
-
-    def revelation(self, held: Held, **changes: Any) -> Reveal:
-        fields = {"replica": held.lease.replica, "fence": held.lease.fence, "salt": held.salt, "root": held.root}
-        return Reveal(**(fields | {"sketch": self.sketch(held)} | changes))
-
-    def sketch(self, held: Held, **changes: Any) -> SketchRequest | None:
-        """Where the job compares sketches; `changes` are what a cheater says instead."""
-        if held.lease.job not in self.market.sketched or held.wave is None:
-            return None
-        lied = self.behaviour.sketches(held.payload)
-        own = {"determinism_class": self.determinism_class} | changes
-        return sketched(
-            self.market.context.domain, self.key, self.floor_layout, lied, held.lease.offer, held.wave, **own
-        )
-
-    def give_up(self, held: Held, failed: bool = False) -> LeaseReturn:
-        return LeaseReturn(replica=held.lease.replica, fence=held.lease.fence, failed=failed, reason="declined")
-
-    def computed(self, held: Held) -> Held:
-        if held.payload:
-            return held
-        return self._put(held, payload=self.compute(held.lease.offer), salt=keccak(text=held.lease.replica))
+    def new_salt(self, held: Held) -> Hash:
+        return Hash(keccak(text=held.lease.replica))
 
     def compute(self, offer: OfferFields) -> bytes:
         blob = self.market.context.blobs.read(digest_of(offer.parameters))
@@ -296,18 +200,8 @@ class SimWorker:
 
     # what it is told
 
-    def _in(self, state: ReplicaState) -> list[Held]:
-        return [held for held in self.held.values() if held.state == state]
-
-    def _put(self, held: Held, **changes: Any) -> Held:
-        self.held[held.lease.replica] = replace(held, **changes)
-        return self.held[held.lease.replica]
-
     def _check(self, struct: signing.Struct, signature: bytes) -> None:
         signing.check(self.market.context.domain, struct, signature, signing.address_of(self.market.signer))
-
-    def _offer(self, held: Held) -> Hash:
-        return signing.digest(self.market.context.domain, held.lease.offer.struct())
 
     def _leased(self, lease: Lease) -> None:
         self._check(lease.offer.struct(), lease.signature)
@@ -320,7 +214,7 @@ class SimWorker:
             link = secrets.tagged("link", link)
         assert link == held.lease.offer.anchor
         assert self.address in {worker for worker, _ in wave.commitments}
-        offer = self._offer(held)
+        offer = self.offer(held)
         self._check(wave.struct(offer, secrets.digest_of(wave.commitments)), wave.signature)
         self._put(held, wave=wave)
 
@@ -333,7 +227,7 @@ class SimWorker:
             self.acknowledged[told.replica] = told.state
             return
         if told.signature is not None:
-            self._check(told.struct(self._offer(held), self.address), told.signature)
+            self._check(told.struct(self.offer(held), self.address), told.signature)
         self._put(held, state=told.state, told=told)
 
     def _paid(self, voucher: SignedVoucher) -> None:

@@ -15,10 +15,11 @@ from gradmarket.requester.api.payment_routes import stakes_of
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Account, Job, JobEvent, Reputation
+from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.market_workers import SimWorker, scaled
+from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 JUDGES = {"validators": ["0x" + "11" * 20], "bond": "1"}

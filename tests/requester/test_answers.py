@@ -12,9 +12,10 @@ from gradmarket.market.wire import Answer, digest_of
 from gradmarket.requester.exchange import payload_upload, poll
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Earned, Wave
+from tests.kit.behaviour import SIGN_FLIP
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import SIGN_FLIP, SimWorker, honest_answer, part_of, wants
+from tests.requester.market_workers import SimWorker, honest_answer, part_of, wants
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "tasks_per_round": 2}
 

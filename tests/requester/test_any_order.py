@@ -16,9 +16,10 @@ from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.market.wire import PollRequest
 from gradmarket.requester.exchange import outbox, poll
 from tests.databases import NewDatabase
+from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture, folder_for_floor
-from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour, SimWorker
+from tests.requester.market_workers import SimWorker
 
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}

@@ -15,9 +15,10 @@ from gradmarket.requester.store import earned_rows, newcomers, workers
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Account, Job, Worker
 from gradmarket.requester.store.work import Work
+from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP
 from tests.requester.books import check_books
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP, SimWorker
+from tests.requester.market_workers import SimWorker
 
 
 def leased(market: MarketFixture) -> set[str]:

@@ -17,10 +17,11 @@ from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
+from tests.kit.behaviour import NOISE, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.market_workers import NOISE, SimWorker, scaled
+from tests.requester.market_workers import SimWorker
 
 LIE = scaled(3.0)
 ANOTHER = "00000000000000bb"

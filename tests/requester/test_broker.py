@@ -12,6 +12,7 @@ from gradmarket.requester.broker import Prompt
 from gradmarket.requester.engine import STAGES
 from gradmarket.requester.queue import SWEEP, BrokerNotifier, celery_of
 from gradmarket.requester.settings import RequesterSettings
+from tests.patience import PATIENCE_S
 
 
 class Redis:
@@ -48,7 +49,7 @@ def test_a_place_is_free_again_though_its_acknowledgement_is_lost(redis: Redis) 
         channel = queue.channel
         channel.basic_qos(0, 1, False)
         queue.put("once")
-        message = queue.get(timeout=60)
+        message = queue.get(timeout=PATIENCE_S)
         assert not channel.qos.can_consume()
         redis.kill()
         with pytest.raises((NotThere, OSError)):
@@ -67,7 +68,7 @@ def test_a_ring_that_no_broker_hears_is_no_error_and_the_next_one_is_heard(redis
     redis.start()
     with app.connection_for_read() as connection, connection.SimpleQueue("gradmarket") as queue:
         courier(["assign"])
-        message = queue.get(timeout=60)
+        message = queue.get(timeout=PATIENCE_S)
         assert message.headers["task"] == SWEEP
         assert message.content_type == "application/json"
         assert message.payload[0][0] in {"assign", "plan"}

@@ -14,6 +14,7 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.exchange.auditor_claims import Claimed
 from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store.tables import TrustedRun
+from tests.kit.behaviour import HONEST, scaled
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_calibrating import (
     GPU,
@@ -30,7 +31,6 @@ from tests.requester.market_calibrating import (
     tolerant,
 )
 from tests.requester.market_fixture import CLASS, MarketFixture
-from tests.requester.market_workers import HONEST, scaled
 
 
 def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees(new_floor: NewFloor) -> None:

@@ -5,9 +5,9 @@ from eth_utils.crypto import keccak
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
+from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
-from tests.requester.market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, filled, scaled
 
 
 def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -12,9 +12,10 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.moves.audit_draws import UNPROVEN
 from gradmarket.requester.store.tables import Job, Worker
+from tests.kit.behaviour import IDLE, scaled
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.market_workers import IDLE, SimWorker, scaled
+from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}

@@ -16,9 +16,10 @@ from gradmarket.requester.chain import settlement_batches
 from gradmarket.requester.chain.chain_context import ChainPolicy
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Task
+from tests.kit.behaviour import HONEST, scaled
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.market_workers import HONEST, SimWorker, key_of, scaled
+from tests.requester.market_workers import SimWorker, key_of
 
 NewFloor = Callable[..., MarketFixture]
 AT_ONCE = ChainPolicy(settle_every_s=0.0, settle_gradients=1)

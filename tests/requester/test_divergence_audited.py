@@ -10,10 +10,10 @@ from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskStat
 from gradmarket.requester.moves.audit_draws import SUSPECT
 from gradmarket.requester.store import reputations
 from gradmarket.requester.store.tables import Job, Reputation
+from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import scaled
 from tests.requester.test_verdicts_replayed import found, shown
 
 NewFloor = Callable[..., MarketFixture]

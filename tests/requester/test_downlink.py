@@ -22,10 +22,11 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.moves import blob_cleanup, replay, snapshots
 from gradmarket.requester.moves.admission import admit
 from gradmarket.requester.store import jobs, published_updates
+from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import COUNTER, LAYOUT, MarketFixture, first_parameters
-from tests.requester.market_workers import SimWorker, honest_answer, scaled
+from tests.requester.market_workers import SimWorker, honest_answer
 
 NewFloor = Callable[..., MarketFixture]
 ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}

@@ -15,8 +15,9 @@ from gradmarket.requester.api.views.job_views import round_view
 from gradmarket.requester.moves import drift
 from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.tables import Job, Lean, Round, Task
+from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.requester.market_fixture import LAYOUT, MarketFixture
-from tests.requester.market_workers import HONEST, Arrays, Behaviour, honest_answer
+from tests.requester.market_workers import honest_answer
 from tests.requester.test_tallies import measured
 
 NewFloor = Callable[..., MarketFixture]

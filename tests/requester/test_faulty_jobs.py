@@ -11,9 +11,10 @@ from gradmarket.requester.api.views.job_views import job_view
 from gradmarket.requester.store import identities, jobs
 from gradmarket.requester.store.progress import Standing
 from gradmarket.requester.store.tables import Job
+from tests.kit.behaviour import HONEST, IDLE
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import HONEST, IDLE, SimWorker, key_of
+from tests.requester.market_workers import SimWorker, key_of
 
 BAD_LABEL = StepFault(
     kind=FaultKind.STEP_FAILED,

@@ -10,10 +10,8 @@ from gradmarket.requester.store import blob_needs, schema, visibility
 from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job, JobBlob
 from gradmarket.requester.store.work import begin, reading
-from tests.databases import BOTH, NewDatabase
+from tests.databases import NewDatabase
 from tests.requester.test_operators_upgrade import Old
-
-pytestmark = BOTH
 
 JOBS = 2_000
 NOBODY = Address("0x" + "0" * 40)

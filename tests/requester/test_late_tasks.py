@@ -12,10 +12,11 @@ from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, 
 from gradmarket.requester.moves import replay, snapshots
 from gradmarket.requester.store import disclosure
 from gradmarket.requester.store.tables import Job, Task
+from tests.kit.behaviour import IDLE, NOISE, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import IDLE, NOISE, SimWorker, scaled
+from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}

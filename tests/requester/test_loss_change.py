@@ -21,11 +21,12 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.store.tables import Reputation, Score
+from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_scorer import Scorer
-from tests.requester.market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, SimWorker
+from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 

@@ -12,9 +12,10 @@ from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Wave
+from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
+from tests.requester.market_workers import SimWorker, wants
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
@@ -265,20 +266,6 @@ def test_a_payload_that_came_again_after_the_merge_is_not_kept(uploading: Market
     assert not uploading.context.blobs.has(blob)
     worker.upload(worker.newest())
     assert not uploading.context.blobs.has(blob)
-
-
-def test_a_payload_unlike_its_commitment_is_a_conflict_and_the_honest_one_is_then_taken(
-    uploading: MarketFixture,
-) -> None:
-    worker = asked(uploading)
-    other = bytes(len(worker.newest().payload))
-    with pytest.raises(Conflict, match="committed was"):
-        worker.upload(worker.newest(), other)
-    assert uploading.task().state == TaskState.UPLOADING
-    assert uploading.replica(worker).state == ReplicaState.AGREE
-    assert uploading.earned() == {}
-    worker.upload(worker.newest())
-    assert uploading.task().state == TaskState.ACCEPTED
 
 
 def test_only_the_worker_that_is_asked_may_upload(uploading: MarketFixture) -> None:

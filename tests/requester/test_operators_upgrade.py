@@ -8,7 +8,6 @@ from sqlalchemy import Connection, MetaData, Table, insert, select
 
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
-from tests.databases import BOTH
 
 NewDatabase = Callable[[Path], str]
 BEFORE = "0002"
@@ -36,7 +35,6 @@ def _blank(column: Any) -> Any:
     return {str: "", bytes: b"", bool: False, dict: {}}.get(kind, 0)
 
 
-@BOTH
 def test_bars_go_to_who_lied_and_records_stay_with_their_keys(new_database: NewDatabase, tmp_path: Path) -> None:
     database = connect(new_database(tmp_path))
     schema.downgrade(database, BEFORE)

@@ -22,10 +22,11 @@ from gradmarket.requester.stages import aggregate
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.disclosure import of_job
 from gradmarket.requester.store.tables import Task
+from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import COUNTER, LAYOUT, PRICE, MarketFixture, first_parameters
-from tests.requester.market_workers import SimWorker, honest_answer, scaled
+from tests.requester.market_workers import SimWorker, honest_answer
 
 NewFloor = Callable[..., MarketFixture]
 ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}

@@ -18,10 +18,9 @@ from gradmarket.requester.stages import aggregate, parts, rollback
 from gradmarket.requester.store import merge_part_rows
 from gradmarket.requester.store.locks import alone
 from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
-from tests.databases import BOTH
+from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
-from tests.requester.market_workers import scaled
 from tests.requester.test_snapshots import order_audit
 
 NewFloor = Callable[..., MarketFixture]
@@ -81,7 +80,6 @@ def named(market: MarketFixture) -> set[Any]:
     return rounds | {row.digest for row in market.all(JobBlob)} | {task.payload for task in market.tasks()}
 
 
-@BOTH
 @pytest.mark.parametrize("optimizer", [ADAMW, LAMB, NESTEROV], ids=lambda chosen: str(chosen["name"]))
 def test_parts_give_the_digests_of_one_process_and_leave_nothing(
     new_floor: NewFloor, optimizer: dict[str, Any]
@@ -297,7 +295,6 @@ def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
     assert all(row.state in (RoundState.CLOSED, RoundState.REWOUND) for row in market.all(Round))
 
 
-@BOTH
 def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor) -> None:
     """Twice as many would be joined to parameters of twice the length, and the round would never close."""
     alone = played(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))

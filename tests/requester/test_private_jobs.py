@@ -21,9 +21,10 @@ from gradmarket.requester.moves import named_blobs, replay
 from gradmarket.requester.stages import rollback
 from gradmarket.requester.store import holders, newcomers, progress, visibility
 from gradmarket.requester.store.tables import Audit, Job, Round, Task, UnneededBlob
+from tests.kit.behaviour import HONEST, IDLE, WITHHOLDER, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters
-from tests.requester.market_workers import HONEST, IDLE, WITHHOLDER, Behaviour, SimWorker, filled, key_of, scaled, wants
+from tests.requester.market_workers import SimWorker, key_of, wants
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 2}}
 

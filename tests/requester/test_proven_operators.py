@@ -8,9 +8,10 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
 from gradmarket.requester.store import identities, operators, reputations, scores
 from gradmarket.requester.store.tables import Reputation, Score, Worker
+from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.market_workers import SimWorker, scaled
+from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 AUDITED = {"audit": {"probability": 1.0}}

@@ -1,7 +1,6 @@
 """Two processes on one PostgreSQL: whatever they do at the same moment, the rows are as if they had taken turns."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.strikes import StrikeChange
 from gradmarket.requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
+from tests.patience import PATIENCE_S, dawdle, wait_for, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, answered
@@ -41,7 +41,7 @@ def at_once(*acts: Callable[[], T]) -> list[T]:
     start = threading.Barrier(len(acts))
 
     def run(act: Callable[[], T]) -> T:
-        start.wait(60)
+        start.wait(PATIENCE_S)
         return act()
 
     with ThreadPoolExecutor(len(acts)) as pool:
@@ -291,7 +291,7 @@ def test_two_that_wait_for_each_other_both_come_through(new_floor) -> None:  # t
                 locked(work, Worker, one.address).fence += 1
                 work.flush()
                 if not clashes:
-                    met.wait(60)
+                    met.wait(PATIENCE_S)
                 locked(work, Worker, another.address).fence += 1
         except OperationalError as error:
             clashes.append(error)
@@ -338,15 +338,17 @@ def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_floor)
     over = threading.Event()
 
     def work(mine: Sequence[SimWorker]) -> None:
-        while not over.wait(0.001):
+        while not over.is_set():
+            dawdle(0.001)
             for worker in mine:
                 worker.turn()
 
     def pass_time() -> None:
-        end = time.monotonic() + 120
-        while market.state() == JobState.RUNNING and time.monotonic() < end:
+        def move() -> None:
             market.clock.now += 0.02
-            over.wait(0.02)
+            dawdle(0.02)
+
+        wait_until(lambda: market.state() != JobState.RUNNING, meanwhile=move)
         over.set()
 
     with StageEngine(market.context, market.stages), StageEngine(market.another(), market.stages):
@@ -360,15 +362,19 @@ def test_a_ring_is_heard_in_another_process(new_floor) -> None:  # type: ignore[
     market = new_floor()
     here, there = market.context, market.another()
     with there.notifier.listen(["topic"]) as notified, there.notifier.listen(["another"]) as other:
-        assert notified.wait(60), "whoever begins to listen looks at the rows once"
-        notified.clear()
+        for topic in (notified, other):
+            wait_for(topic)  # whoever begins to listen looks at the rows once
+            topic.clear()
         with here.begin() as work:
             tell(work, market.job, "test", 0.0)
             from_here = [f"{'x' * 60}{number}" for number in range(500)]
             here.notifier.promise(work.connection, [*from_here, "topic"])
-            assert not notified.wait(0.1), "not before the commit"
-        assert notified.wait(60)
-        other.clear()
+            with market.another().begin() as beside:
+                beside.notify("another")
+            wait_for(other)
+            assert not notified.is_set(), "not before the commit"
+            other.clear()
+        wait_for(notified)
         assert not other.is_set()
 
 
@@ -376,14 +382,14 @@ def test_who_lost_its_connection_hears_again_and_looks_at_once(new_floor, postgr
     market = new_floor()
     there = market.another()
     with there.notifier.listen(["topic"]) as notified:
-        assert notified.wait(60)
+        wait_for(notified)
         notified.clear()
         postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN gradmarket'")
-        assert notified.wait(60)
+        wait_for(notified)
         notified.clear()
         with market.context.begin() as work:
             market.context.notifier.promise(work.connection, ["topic"])
-        assert notified.wait(60)
+        wait_for(notified)
 
 
 def test_a_stage_waits_for_nobody_who_only_reads(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -416,10 +422,10 @@ def test_earnings_are_numbered_as_they_are_committed(new_floor) -> None:  # type
             earned_rows.earn(work, account, task, replica, row.digest, row.at)
             work.flush()
             told.set()
-            assert row is late or over.wait(60)
+            assert row is late or over.wait(PATIENCE_S)
 
     def earn_beside() -> None:
-        assert told.wait(60)
+        wait_for(told)
         earn(late)
         over.set()
 

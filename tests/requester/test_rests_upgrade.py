@@ -4,13 +4,12 @@ from pathlib import Path
 
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
-from tests.databases import BOTH, NewDatabase
+from tests.databases import NewDatabase
 from tests.requester.test_operators_upgrade import Old
 
 BEFORE = "0008"
 
 
-@BOTH
 def test_stalls_go_to_the_job_in_which_they_were(new_database: NewDatabase, tmp_path: Path) -> None:
     database = connect(new_database(tmp_path))
     schema.downgrade(database, BEFORE)

@@ -19,8 +19,9 @@ from gradmarket.market.wire import PayloadPart, PollRequest
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder, SealedAnswer
 from gradmarket.worker.protocol.outgoing import Payload
+from tests.patience import PATIENCE_S, wait_for, wait_until
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.upload_door import PIECE, Door, accepted, opened, until
+from tests.requester.upload_door import PIECE, Door, accepted, opened
 
 NEVER = 10**9
 WORKER = """
@@ -91,7 +92,7 @@ class Relay:
         market.sendall(head + body)
         if not less:
             return True
-        until(lambda: self.door.received() == there)
+        wait_until(lambda: self.door.received() == there)
         self.held.set()
         if self.hangs:
             client.recv(NEVER, socket.MSG_WAITALL)  # until the worker is gone
@@ -199,10 +200,10 @@ def test_a_worker_that_is_killed_in_the_middle_goes_on_after_its_start(door: Doo
     relay.less = [(5, 3 * PIECE)]
     command = [sys.executable, "-c", WORKER, relay.url, str(tmp_path), door.headers()["Authorization"], str(PIECE)]
     with subprocess.Popen(command) as worker:
-        assert relay.held.wait(120)
+        wait_for(relay.held)
         worker.kill()
-    until(lambda: not door.busy())
-    subprocess.run(command, check=True, timeout=120)
+    wait_until(lambda: not door.busy())
+    subprocess.run(command, check=True, timeout=PATIENCE_S)
     relay.close()
     assert relay.starts == [0, 3 * PIECE]
     assert door.market.replica(door.asked).state == ReplicaState.PAYABLE

@@ -1,7 +1,6 @@
 """An upload that breaks off goes on where it ended, for its own worker alone, over real connections."""
 
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -21,8 +20,9 @@ from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.exchange import direct_upload
 from gradmarket.requester.exchange.upload_grant import UploadClaim
 from gradmarket.requester.exchange.upload_pace import UploadPace
+from tests.patience import PATIENCE_S, wait_until
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.upload_door import PIECE, Door, accepted, opened, until
+from tests.requester.upload_door import PIECE, Door, accepted, opened
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_it_may_break_again_and_again(door: Door) -> None:
     for there in range(0, 3 * PIECE, PIECE):
         assert door.received() == there
         with door.sending(there, sent_bytes(len(door.payload), there + PIECE)):
-            until(lambda there=there: door.received() == there + PIECE)
-        until(lambda: not door.busy())
+            wait_until(lambda there=there: door.received() == there + PIECE)
+        wait_until(lambda: not door.busy())
     accepted(door, door.send(3 * PIECE))
 
 
@@ -86,13 +86,13 @@ def test_a_spoiled_piece_is_refused_at_once_and_those_before_it_are_kept(door: D
     second = len(body) - sent_bytes(len(door.payload), PIECE)
     body[second + DIGEST] ^= 1
     head = f"POST /v1/work/answers HTTP/1.1\r\nHost: x\r\nAuthorization: {door.headers()['Authorization']}\r\n"
-    with socket.create_connection((place.host, place.port or 80), timeout=20) as connection:
+    with socket.create_connection((place.host, place.port or 80), timeout=PATIENCE_S) as connection:
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
         connection.sendall(body[: second + 2 * (DIGEST + PIECE)])  # one piece more: it is checked while that comes
         heard = connection.recv(4096)
     assert heard.startswith(b"HTTP/1.1 400"), heard
     assert b"from 8 on" in heard
-    until(lambda: not door.busy())
+    wait_until(lambda: not door.busy())
     assert door.received() == PIECE
     assert door.market.task().state == TaskState.UPLOADING
     accepted(door, door.send(PIECE))
@@ -166,7 +166,7 @@ def test_a_piece_after_the_verdict_is_nothing(door: Door) -> None:
 def test_a_later_request_goes_on_though_the_one_before_still_seems_to_come(door: Door) -> None:
     """Its connection may be dead without a word, as behind a router that has another address now."""
     with door.sending(0, sent_bytes(len(door.payload), 2 * PIECE)) as connection:
-        until(lambda: door.received() == 2 * PIECE)
+        wait_until(lambda: door.received() == 2 * PIECE)
         accepted(door, door.send(2 * PIECE))
         assert connection.recv(4096).startswith(b"HTTP/1.1 409")
 
@@ -175,23 +175,23 @@ def test_a_payload_that_one_request_names_twice_is_not_taken_twice(door: Door) -
     lease = door.asked.newest().lease
     part = PayloadPart(replica=lease.replica, fence=lease.fence)
     body = framed(PollRequest(payloads=(part, part), wait_s=0)) + 2 * door.payload
-    answer = httpx.post(f"{door.url}/v1/work/answers", content=body, headers=door.headers(), timeout=60)
+    answer = httpx.post(f"{door.url}/v1/work/answers", content=body, headers=door.headers(), timeout=PATIENCE_S)
     assert answer.status_code == 422, answer.text
     accepted(door, door.send(0))
 
 
 def test_a_replica_brings_its_payload_by_one_request_at_a_time_in_pieces_or_not(door: Door) -> None:
     with door.sending(None, 1) as first:
-        until(lambda: door.coming() == 1)
+        wait_until(lambda: door.coming() == 1)
         with door.sending(None, 1):
             assert first.recv(4096).startswith(b"HTTP/1.1 409")
-            until(lambda: door.coming() == 1)
+            wait_until(lambda: door.coming() == 1)
             accepted(door, door.send(0))
 
 
 def test_a_later_request_that_cannot_go_on_ends_none(door: Door) -> None:
     with door.sending(0, sent_bytes(len(door.payload), 2 * PIECE)) as connection:
-        until(lambda: door.received() == 2 * PIECE)
+        wait_until(lambda: door.received() == 2 * PIECE)
         assert door.send(3 * PIECE).status_code == 409
         connection.sendall(door.body(0)[-sent_bytes(len(door.payload), 2 * PIECE) :])
         assert connection.recv(4096).startswith(b"HTTP/1.1 200")
@@ -241,39 +241,6 @@ def test_addresses_in_a_store_are_for_who_is_asked(door: Door, tmp_path: Path) -
 # the deadline
 
 
-def slow(door: Door, pieces: int, seconds: float) -> None:
-    """So many pieces come, each after so many seconds of the market's clock."""
-    with door.sending(0, sent_bytes(len(door.payload), 0)) as connection:
-        body = door.body(0)
-        at = len(body) - sent_bytes(len(door.payload), 0)
-        for number in range(pieces):
-            door.market.clock.now += seconds
-            connection.sendall(body[at : at + DIGEST + PIECE])
-            at += DIGEST + PIECE
-            until(lambda number=number: door.received() >= (number + 1) * PIECE)
-            time.sleep(0.05)
-            door.market.drive()
-
-
-def test_a_slow_honest_upload_is_waited_for(door: Door) -> None:
-    """Its deadline is 10 s; a piece needs 7."""
-    slow(door, 3, 7.0)
-    until(lambda: not door.busy())
-    assert door.market.task().state == TaskState.UPLOADING
-    accepted(door, door.send(3 * PIECE))
-
-
-def test_who_stops_in_the_middle_is_struck_when_the_time_that_it_was_given_is_over(door: Door) -> None:
-    slow(door, 2, 7.0)
-    until(lambda: not door.busy())
-    given = door.market.task().due_at - door.market.clock()
-    assert 0 < given < 10 * 10
-    door.market.clock.now += given + 1
-    door.market.drive()
-    assert door.market.replica(door.asked).state == ReplicaState.WITHHELD
-    assert refusals(door.send(2 * PIECE)) == ["too_late"]
-
-
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes for which the service has looked, when they came, whether the deadline is put off."""
@@ -287,9 +254,43 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return told
 
 
+def slow(door: Door, looked: list[int], pieces: int, seconds: float) -> None:
+    """So many pieces come, each after so many seconds of the market's clock."""
+    with door.sending(0, sent_bytes(len(door.payload), 0)) as connection:
+        body = door.body(0)
+        at = len(body) - sent_bytes(len(door.payload), 0)
+        for number in range(pieces):
+            door.market.clock.now += seconds
+            connection.sendall(body[at : at + DIGEST + PIECE])
+            at += DIGEST + PIECE
+            wait_until(lambda number=number: door.received() == sum(looked) == (number + 1) * PIECE)
+            door.market.drive()
+
+
+def test_a_slow_honest_upload_is_waited_for(door: Door, looked: list[int]) -> None:
+    """Its deadline is 10 s; a piece needs 7."""
+    slow(door, looked, 3, 7.0)
+    wait_until(lambda: not door.busy())
+    assert door.market.task().state == TaskState.UPLOADING
+    accepted(door, door.send(3 * PIECE))
+
+
+def test_who_stops_in_the_middle_is_struck_when_the_time_that_it_was_given_is_over(
+    door: Door, looked: list[int]
+) -> None:
+    slow(door, looked, 2, 7.0)
+    wait_until(lambda: not door.busy())
+    given = door.market.task().due_at - door.market.clock()
+    assert 0 < given < 10 * 10
+    door.market.clock.now += given + 1
+    door.market.drive()
+    assert door.market.replica(door.asked).state == ReplicaState.WITHHELD
+    assert refusals(door.send(2 * PIECE)) == ["too_late"]
+
+
 def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door, looked: list[int]) -> None:
     with door.sending(0, sent_bytes(len(door.payload), PIECE)) as connection:
-        until(lambda: door.received() == sum(looked) == PIECE)
+        wait_until(lambda: door.received() == sum(looked) == PIECE)
         door.market.clock.now += 11
         door.market.drive()
         assert door.market.replica(door.asked).state == ReplicaState.WITHHELD
@@ -302,7 +303,7 @@ def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door
 def test_who_is_so_slow_that_it_could_never_end_gets_no_longer(door: Door, looked: list[int]) -> None:
     before = door.market.task().due_at
     with door.sending(0, sent_bytes(len(door.payload), PIECE)):
-        until(lambda: door.received() == sum(looked) == PIECE)
+        wait_until(lambda: door.received() == sum(looked) == PIECE)
         assert door.market.task().due_at == before
     door.market.clock.now += 11
     door.market.drive()

@@ -3,9 +3,11 @@
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.task_views import evidence
+from gradmarket.requester.store import strikes
+from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
-from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
+from tests.requester.market_workers import SimWorker
 
 LAST_LINK = Hash(bytes(32))
 """The link that draws audits, of an offer that was taken in vain."""
@@ -46,6 +48,9 @@ def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type:
     assert market.state() == JobState.FINISHED
     assert market.replica(staller).state == ReplicaState.WITHHELD
     assert (market.strikes(staller), market.strikes(honest[0])) == (1, 0)
+    with market.reading() as reader:
+        (row,) = strikes.of(reader, staller.address)
+    assert row.withheld == row.weight == 1.0
     assert market.earned() == {worker.address: PRICE for worker in honest}
     check_books(market)
 

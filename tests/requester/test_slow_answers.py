@@ -13,10 +13,11 @@ from gradmarket.market.terms import ReplicaState, Units
 from gradmarket.market.wire import Answer, PayloadPart, PollRequest
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Worker
+from tests.patience import PATIENCE_S, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.upload_door import PIECE, served, until
+from tests.requester.upload_door import PIECE, served
 
 NewFloor = Callable[..., MarketFixture]
 PARTS = "gradmarket.requester.api.payload_parts"
@@ -51,7 +52,7 @@ def sending(market: MarketFixture, body: bytes, less: int) -> Iterator[socket.so
     with served(market) as url:
         place = httpx.URL(url)
         head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Connection: close"]
-        with socket.create_connection((place.host, place.port or 80), timeout=60) as connection:
+        with socket.create_connection((place.host, place.port or 80), timeout=PATIENCE_S) as connection:
             connection.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode())
             connection.sendall(body[: len(body) - less])
             yield connection
@@ -72,7 +73,7 @@ def test_who_sends_slowly_is_promised_pay_while_it_does(
     (worker,) = alone.workers
     body = body_of(worker)
     with sending(alone, body, less=1) as connection:
-        until(lambda: there(alone) == 3 * PIECE and alone.replica(worker).state == meanwhile)
+        wait_until(lambda: there(alone) == 3 * PIECE and alone.replica(worker).state == meanwhile)
         connection.sendall(body[-1:])
         assert b" 200 " in connection.recv(1 << 16).split(b"\r\n")[0]
     assert alone.replica(worker).state == ReplicaState.PAYABLE
@@ -86,7 +87,7 @@ def test_what_it_works_for_is_known_while_it_sends(alone: MarketFixture, monkeyp
     (worker,) = alone.workers
     body = body_of(worker, jobs=(alone.job,), min_price=Units(3), min_prices={alone.job: Units(4)})
     with sending(alone, body, less=1) as connection:
-        until(lambda: alone.replica(worker).state == ReplicaState.AGREE)
+        wait_until(lambda: alone.replica(worker).state == ReplicaState.AGREE)
         with alone.reading() as reader:
             row = reader.get_one(Worker, worker.address)
             assert (row.jobs, row.least_price, row.least_prices) == ([alone.job], 3, {alone.job: 4})
@@ -98,7 +99,7 @@ def test_who_never_sends_the_rest_is_not_paid(alone: MarketFixture, monkeypatch:
     monkeypatch.setattr(f"{PARTS}.SLOW_S", 0.0)
     (worker,) = alone.workers
     with sending(alone, body_of(worker), less=1):
-        until(lambda: alone.replica(worker).state == ReplicaState.AGREE)
+        wait_until(lambda: alone.replica(worker).state == ReplicaState.AGREE)
     alone.lapse(1000)
     assert alone.replica(worker).state == ReplicaState.WITHHELD
     assert alone.earned() == {}

@@ -15,9 +15,9 @@ from gradmarket.requester.moves.ending import end
 from gradmarket.requester.stages import aggregate, rollback
 from gradmarket.requester.store import unneeded
 from gradmarket.requester.store.tables import Job, JobBlob, Task, UnneededBlob
+from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
-from tests.requester.market_workers import scaled
 
 NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}

@@ -1,7 +1,6 @@
 """The database: migrations and models agree, a row is moved once, and nobody hears of what was not committed."""
 
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
@@ -25,6 +24,7 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Earned, Job, SecureSum, Task
 from gradmarket.requester.store.work import begin, reading
 from tests.databases import BOTH, NewDatabase, Postgres
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = BOTH
 
@@ -156,7 +156,7 @@ def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[
 
 def _past_the_first_connection(context: Context, notified: Event) -> None:
     """A notifier that connects to its database wakes everybody once."""
-    assert not isinstance(context.notifier, DatabaseNotifier) or notified.wait(60)
+    assert not isinstance(context.notifier, DatabaseNotifier) or notified.wait(PATIENCE_S)
     notified.clear()
 
 
@@ -195,7 +195,7 @@ def test_a_ring_between_looking_and_waiting_is_not_lost(new_floor) -> None:  # t
         notified.clear()
         with context.begin() as work:
             work.notify("topic")
-        assert notified.wait(0)
+        assert notified.is_set()
 
 
 def test_a_stage_that_fails_on_one_row_is_logged_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -232,12 +232,13 @@ def test_the_engine_runs_a_job_in_its_threads(new_floor) -> None:  # type: ignor
         market.worker()
     with StageEngine(market.context, market.stages):
         market.driven = True
-        end = time.monotonic() + 120
-        while market.state() != JobState.FINISHED and time.monotonic() < end:
+
+        def live() -> None:
             for worker in market.workers:
                 worker.turn()
             market.clock.now += 0.05
-            threading.Event().wait(0.005)
+
+        wait_until(lambda: market.state() == JobState.FINISHED, meanwhile=live)
     assert market.state() == JobState.FINISHED
     assert {replica.state for replica in market.replicas()} <= {ReplicaState.PAYABLE, ReplicaState.TOO_LATE}
 

@@ -8,8 +8,9 @@ from gradmarket.requester.exchange import poll
 from gradmarket.requester.store import identities, strikes
 from gradmarket.requester.store.strikes import StrikeChange
 from gradmarket.requester.store.tables import Job, Replica, Worker
+from tests.kit.behaviour import IDLE
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.market_workers import COMMIT_AND_STALL, IDLE, SimWorker
+from tests.requester.market_workers import SimWorker
 
 SUSPENDED_ADDRESSES = select(Worker.address).where(strikes.SUSPENDED)
 
@@ -140,12 +141,3 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
     assert suspended()[market.job], "withheld in three jobs: it is no job's fault"
     market.lapse(2 * HALF_LIFE_S)
     assert not any(suspended().values())
-
-
-def test_commit_and_stall_is_a_withheld_answer(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
-    staller, *_honest = market.worker(COMMIT_AND_STALL), market.worker(), market.worker()
-    market.play()
-    with market.reading() as reader:
-        (row,) = strikes.of(reader, staller.address)
-    assert row.withheld == row.weight == 1.0

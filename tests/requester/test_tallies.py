@@ -18,8 +18,8 @@ from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Wave
 from gradmarket.requester.tallies import tallies
+from tests.kit.behaviour import IDLE, NOISE
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import IDLE, NOISE
 
 Measured = dict[tuple[str, str], float]
 

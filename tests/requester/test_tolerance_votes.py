@@ -16,10 +16,11 @@ from gradmarket.market.rules.sketch_packing import BYTES
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import Reveal
 from gradmarket.requester.store.tables import Earned, Reputation
+from tests.kit.behaviour import NOISE, WITHHOLDER, Arrays, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
-from tests.requester.market_workers import NOISE, WITHHOLDER, Arrays, Behaviour, SimWorker, filled, scaled
+from tests.requester.market_workers import SimWorker
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
 NewFloor = Callable[..., MarketFixture]

@@ -18,10 +18,10 @@ from gradmarket.requester.moves.audit_draws import DRAWN, SUSPECT
 from gradmarket.requester.stages.rollback import IN_FLIGHT
 from gradmarket.requester.store.tables import Reputation
 from gradmarket.requester.store.tables import Task as TaskRow
+from tests.kit.behaviour import Arrays as Answered
+from tests.kit.behaviour import Behaviour, scaled
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, MarketFixture, first_parameters
-from tests.requester.market_workers import Arrays as Answered
-from tests.requester.market_workers import Behaviour, scaled
 
 ROUNDS, TASKS = 5, 3
 HUGE = 1e6

@@ -13,9 +13,9 @@ from gradmarket.market.terms import JobState, TaskState
 from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store.tables import Job, Task
+from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, SIGN_FLIP, WITHHOLDER, Behaviour
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, SIGN_FLIP, WITHHOLDER, Behaviour
 
 NewFloor = Callable[..., MarketFixture]
 Shown = dict[str, Any]

@@ -16,9 +16,9 @@ from gradmarket.requester.moves import drift
 from gradmarket.requester.store import earned_rows, holders, jobs, workers
 from gradmarket.requester.store.tables import Task
 from gradmarket.sdk.model import published
+from tests.kit.behaviour import HONEST, SIGN_FLIP, Behaviour, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.market_workers import HONEST, SIGN_FLIP, Behaviour, scaled
 from tests.requester.test_private_jobs import holder, listed
 
 FLOOR, CEILING = 4, 1004

@@ -3,10 +3,8 @@
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
 
 import httpx
 import uvicorn
@@ -19,6 +17,7 @@ from gradmarket.requester.app import create_app
 from gradmarket.requester.blobs._unfinished import BUSY
 from gradmarket.requester.edge.serving import config, listener
 from gradmarket.requester.store import identities
+from tests.patience import PATIENCE_S, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -72,7 +71,10 @@ class Door:
 
     def send(self, start: int, payload: bytes | None = None, worker: SimWorker | None = None) -> httpx.Response:
         return httpx.post(
-            f"{self.url}/v1/work/answers", content=self.body(start, payload), headers=self.headers(worker), timeout=60
+            f"{self.url}/v1/work/answers",
+            content=self.body(start, payload),
+            headers=self.headers(worker),
+            timeout=PATIENCE_S,
         )
 
     @contextmanager
@@ -80,7 +82,7 @@ class Door:
         """A connection on which all but the last `less` bytes of the body are sent; it breaks at the end."""
         body, place = self.body(start, payload), httpx.URL(self.url)
         head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: {self.headers()['Authorization']}"]
-        with socket.create_connection((place.host, place.port or 80), timeout=60) as connection:
+        with socket.create_connection((place.host, place.port or 80), timeout=PATIENCE_S) as connection:
             connection.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode())
             connection.sendall(body[: len(body) - less])
             yield connection
@@ -90,8 +92,8 @@ class Door:
         """Sends so much, and waits until the service has its whole pieces and has noticed that no more comes."""
         pieces = (sent_bytes(len(self.payload), start) - less) // (PIECE + DIGEST)
         with self.sending(start, less):
-            until(lambda: self.received() == start + pieces * PIECE)
-        until(lambda: not self.busy())
+            wait_until(lambda: self.received() == start + pieces * PIECE)
+        wait_until(lambda: not self.busy())
 
     def busy(self) -> bool:
         """Whether a request is still bringing it."""
@@ -115,13 +117,6 @@ class _Looked(Exception):
     """Nothing is written, and all is kept."""
 
 
-def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 @contextmanager
 def opened(market: MarketFixture) -> Iterator[Door]:
     """The market's three workers have computed; they commit and reveal, and one is asked."""
@@ -140,7 +135,7 @@ def served(market: MarketFixture) -> Iterator[str]:
         server = uvicorn.Server(config(create_app(market.context, nullcontext), market.settings))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
-        until(lambda: server.started)
+        wait_until(lambda: server.started)
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:

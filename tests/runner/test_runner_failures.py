@@ -6,8 +6,8 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,25 +18,30 @@ from gradmarket.market.model.figures import Published
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings, process
 from tests.handmade import VECTORS, Raw, encoded, linear, node, tensor, value
-from tests.processes import is_running
+from tests.patience import PATIENCE_S, wait_until
+from tests.processes import is_running, processor_ticks
 
 Arrays = dict[str, np.ndarray]
 SEED = bytes(32)
+AT_WORK = 10
+"""Ticks of the kernel's clock: more than a child takes that hears of a task."""
 STRANGE = Path(__file__).with_name("strange_child.py")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()
 
 
 def child_of(runner: Runner) -> int:
     assert runner.pid is not None
     return runner.pid
+
+
+def wait_until_at_work(pid: int) -> None:
+    """Waits until it computes: its clock goes on."""
+    before = processor_ticks(pid)
+    wait_until(lambda: processor_ticks(pid) > before + AT_WORK)
+
+
+def kill_at_work(pid: int) -> None:
+    wait_until_at_work(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 def endless() -> Raw:
@@ -52,21 +57,28 @@ def endless() -> Raw:
     }
 
 
+def compute_endlessly(runner: Runner) -> None:
+    runner.load(encoded(endless()))
+    runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+
+
 ENDLESS_STATE = {"w": np.zeros((2048, 2048), np.float32)}
 ONE_ROW = {"x": np.zeros((1, 1), np.float32)}
 ONE = GradientStep(rows=1)
 
 
 def test_a_child_that_is_late_or_killed_is_followed_by_another(mlp: Published, digits: Arrays) -> None:
-    with Runner(RunnerSettings(seconds=8.0, memory_bytes=2**36)) as runner:
-        runner.load(encoded(endless()))
+    patient = RunnerSettings(seconds=PATIENCE_S, memory_bytes=2**36)
+    with Runner(replace(patient, seconds=3.0)) as runner:
+        runner.start()
         first = child_of(runner)
         with pytest.raises(RunnerTimeout):
-            runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+            compute_endlessly(runner)
         assert not is_running(first)
+        runner.settings = patient
         runner.start()
         second = child_of(runner)
-        threading.Timer(0.5, os.kill, (second, signal.SIGKILL)).start()
+        threading.Thread(target=kill_at_work, args=(second,)).start()
         with pytest.raises(RunnerCrashed, match="SIGKILL"):
             runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
         information = runner.load(mlp.document)
@@ -79,7 +91,7 @@ def test_a_child_that_is_killed_while_it_waits(mlp: Published, digits: Arrays) -
     with Runner() as runner:
         runner.load(mlp.document)
         os.kill(child_of(runner), signal.SIGKILL)
-        assert wait_until(lambda: not is_running(child_of(runner)))
+        wait_until(lambda: not is_running(child_of(runner)))
         with pytest.raises(RunnerCrashed):
             runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
         assert runner.pid is None
@@ -119,7 +131,7 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Runner]:
 
     def strange(behaviour: str) -> Runner:
         monkeypatch.setattr(process, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
-        taken = Runner(RunnerSettings(seconds=60.0))
+        taken = Runner(RunnerSettings(seconds=PATIENCE_S))
         taken.turn("", publishes=True)
         return taken
 
@@ -177,9 +189,9 @@ def test_a_killed_parent_leaves_nothing(call: str) -> None:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert is_running(child)
-        time.sleep(0.3)
+        wait_until_at_work(child)
         parent.kill()
-    assert wait_until(lambda: not is_running(child))
+    wait_until(lambda: not is_running(child))
 
 
 def test_errors_are_of_the_market() -> None:

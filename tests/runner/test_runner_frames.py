@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gradmarket.runner import frames
 from gradmarket.runner.arena import ALIGNMENT, Arena, decoded, encoded, end_of, planned
+from tests.patience import PATIENCE_S
 
 Pipe = tuple[int, int]
 
@@ -30,9 +31,9 @@ def pipe() -> Iterator[Pipe]:
 @pytest.mark.parametrize("message", [{}, {"a": [1, None, "é"]}, {"long": "x" * 500_000}])
 def test_a_message_arrives_whole(pipe: Pipe, message: dict[str, object]) -> None:
     os.set_blocking(pipe[1], False)
-    sender = threading.Thread(target=frames.send, args=(pipe[1], message, time.monotonic() + 60))
+    sender = threading.Thread(target=frames.send, args=(pipe[1], message, time.monotonic() + PATIENCE_S))
     sender.start()
-    assert frames.receive(pipe[0], time.monotonic() + 60) == message
+    assert frames.receive(pipe[0], time.monotonic() + PATIENCE_S) == message
     sender.join()
 
 

@@ -1,7 +1,6 @@
 """The auditor beside a served market: it computes the bits that the worker did, from what is published alone."""
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from gradmarket.demo.service import Service
 from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.requester.ready_data.digits import table
+from tests.patience import dawdle
 from tests.town import ALONE
-
-PATIENCE_S = 250.0
 
 
 def rows() -> TensorDataset:
@@ -52,11 +50,10 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
         price="0.01 GRAD", replication=ALONE, audit={"probability": 1.0},
     )  # fmt: skip
     found: list[Done | MarketError] = []
-    until = time.monotonic() + PATIENCE_S
 
     def pause(idle: bool) -> bool:
-        time.sleep(0.2 if idle else 0.0)
-        return job.state == "finished" or time.monotonic() > until
+        dawdle(0.2 if idle else 0.0)
+        return job.state == "finished"
 
     with Erring(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:
         watch(made, pause, found.append)
@@ -82,11 +79,10 @@ def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
         perceptron, nn.CrossEntropyLoss(), digits, optimizer={"name": "sgd", "lr": 0.1}, rows=32, rounds=3,
         price="0.01 GRAD", replication={"name": "audited", "audit": 1.0}, verifier={"name": "loss_change"}, seed=0,
     )  # fmt: skip
-    until = time.monotonic() + PATIENCE_S
 
     def pause(idle: bool) -> bool:
-        time.sleep(0.2 if idle else 0.0)
-        return job.state == "finished" or time.monotonic() > until
+        dawdle(0.2 if idle else 0.0)
+        return job.state == "finished"
 
     found: list[Done | MarketError] = []
     with Requester(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:

@@ -24,10 +24,10 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
 from gradmarket.requester.store.work import begin
 from tests.lanes import FULL
+from tests.patience import wait_until
 
 pytestmark = FULL
 
-PATIENCE_S = 250.0
 TASKS = 2
 """The other runs are taken for known: each costs two workers and two auditors a step."""
 
@@ -57,8 +57,7 @@ def another_worker(served: Service, tmp_path: Path) -> Iterator[None]:
 
 def known(served: Service, job: TrainingJob, classes: tuple[str, str]) -> None:
     """As earlier runs leave it that agreed to the bit: all that is seen to deviate is seen here."""
-    while job.state != "running":  # before it is published it has no family
-        time.sleep(0.1)
+    wait_until(lambda: job.state == "running", "its family, which it has once it is published")
     names = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
     engine = connect(RequesterSettings(data=served.data).database_url)
     with begin(sessions_of(engine)) as work:
@@ -71,15 +70,15 @@ def known(served: Service, job: TrainingJob, classes: tuple[str, str]) -> None:
 def work(job: TrainingJob, *auditors: Auditor) -> list[list[bool]]:
     """What each did until the job is over and nobody has anything to do: whether it was to calibrate."""
     done: list[list[bool]] = [[] for _ in auditors]
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+
+    def idle() -> bool:
         ended = job.state == "finished"
         found = [auditor.turn() for auditor in auditors]
         for list_, each in zip(done, found, strict=True):
             list_ += [] if each is None else [each.calibrates]
-        if ended and not any(found):
-            break
-        time.sleep(0.0 if any(found) else 0.2)
+        return ended and not any(found)
+
+    wait_until(idle)
     return done
 
 

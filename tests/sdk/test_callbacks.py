@@ -18,7 +18,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.views.job_views import JobView
 from gradmarket.sdk.curve import curve
 from tests.lanes import FULL
-from tests.ops.served import until
+from tests.patience import wait_until
 from tests.sdk.test_train import QUIET, blobs, network
 from tests.town import ALONE
 
@@ -103,7 +103,7 @@ def test_weights_and_biases_keeps_an_offline_run(
     monkeypatch.setenv("WANDB_SILENT", "true")
     job.watch(QUIET, [WeightsAndBiases(project="digits", mode="offline", dir=tmp_path)])
     wanted = {name.encode() for name in ("held_out/accuracy", "optimizer", job.id, "finished")}
-    until(lambda: wanted <= {name for name in wanted if name in recorded(tmp_path)})
+    wait_until(lambda: wanted <= {name for name in wanted if name in recorded(tmp_path)})
 
 
 def recorded(folder: Path) -> bytes:

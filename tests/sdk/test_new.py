@@ -24,6 +24,7 @@ from gradmarket.demo.service import Service
 from gradmarket.market.rules import row_spending
 from gradmarket.sdk import market_handle
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S
 
 NOWHERE = "fix: make it first, or name another place\n"
 
@@ -130,7 +131,7 @@ def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..
         script = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | market, preexec_fn=heeds)
         connection, _ = silent.accept()
         script.send_signal(signal.SIGINT)
-        _, said = script.communicate(timeout=240)
+        _, said = script.communicate(timeout=PATIENCE_S)
         connection.close()
     assert said == "stopped: a job that was posted goes on, and `gradmarket job list` shows it\n"
 

@@ -3,7 +3,6 @@
 import runpy
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from gradmarket import Market
 from gradmarket.demo.service import Service
 from gradmarket.worker import wallet
 from tests.lanes import FULL
+from tests.patience import wait_until
 
 pytestmark = FULL
 
@@ -59,7 +59,6 @@ def paid(served: Service, job: str) -> dict[str, int]:
     return {one["address"]: one["accepted"] for one in told if int(one["earned"])}
 
 
-@pytest.mark.timeout(900)  # ten processes start on a machine that may be busy
 def test_five_holders_train_and_are_killed_in_the_middle(
     example: dict[str, Any], served: Service, market: Market, tmp_path: Path
 ) -> None:
@@ -70,9 +69,7 @@ def test_five_holders_train_and_are_killed_in_the_middle(
     holders.start()
     try:
         secrets = tmp_path / "holder-0" / "held"
-        until = time.monotonic() + 400
-        while not list(secrets.rglob("secure/*.json")) and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until(lambda: list(secrets.rglob("secure/*.json")))
         holders.kill()
         assert list(secrets.rglob("secure/*.json")), "killed while a round was summed"
         holders.start()

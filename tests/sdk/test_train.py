@@ -7,7 +7,6 @@ import re
 import runpy
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
+from tests.patience import wait_until
 from tests.town import ALONE
 
 ROOT = Path(__file__).parents[2]
@@ -170,11 +170,11 @@ def put(served: Service, data: bytes) -> str:
 
 
 def ended(client: httpx.Client, job: str) -> dict[str, Any]:
-    until = time.monotonic() + 240
-    while (now := client.get(f"/v1/jobs/{job}").json())["state"] not in ("finished", "failed", "cancelled"):
-        assert time.monotonic() < until, now
-        time.sleep(0.1)
-    return dict(now)
+    def over() -> dict[str, Any] | None:
+        now: dict[str, Any] = client.get(f"/v1/jobs/{job}").json()
+        return now if now["state"] in ("finished", "failed", "cancelled") else None
+
+    return wait_until(over) or {}
 
 
 def partition(kind: str, seed: int) -> tuple[bytes, Partition]:

@@ -24,10 +24,10 @@ from gradmarket.requester.store.tables import Job as JobRow
 from gradmarket.requester.store.tables import Worker
 from gradmarket.requester.store.work import begin, reading
 from tests.lanes import FULL
+from tests.patience import wait_until
 
 pytestmark = FULL
 
-PATIENCE_S = 250.0
 NAMES = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
 
 
@@ -57,22 +57,20 @@ def posted(market: Market) -> TrainingJob:
 
 
 def until_it_is(job: TrainingJob, state: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while job.state != state and time.monotonic() < until:
-        time.sleep(0.2)
-    assert job.state == state
+    wait_until(lambda: job.state == state, lambda: job.state)
 
 
 def calibrate(served: Service, job: TrainingJob) -> set[str]:
     """As trusted runs of the two workers' classes leave it that were 10^-7 apart; the classes."""
-    engine, until = connect(RequesterSettings(data=served.data).database_url), time.monotonic() + PATIENCE_S
-    classes: set[str] = set()
-    while len(classes) < 2 and time.monotonic() < until:
-        time.sleep(0.2)
+    engine = connect(RequesterSettings(data=served.data).database_url)
+
+    def two() -> set[str] | None:
         with reading(sessions_of(engine)) as reader:
-            classes = set(
-                reader.session.scalars(select(Worker.determinism_class).where(Worker.determinism_class != ""))
-            )
+            known = reader.session.scalars(select(Worker.determinism_class).where(Worker.determinism_class != ""))
+            found = set(known)
+        return found if len(found) == 2 else None
+
+    classes = wait_until(two) or set()
     with begin(sessions_of(engine)) as work:
         family, now = calibrations.family_of(work.get_one(JobRow, job.id)), time.time()
         row = calibrations.held(work, family, pair(*classes), now)
@@ -81,7 +79,6 @@ def calibrate(served: Service, job: TrainingJob) -> set[str]:
     return classes
 
 
-@pytest.mark.timeout(900)
 def test_real_workers_of_two_classes_share_a_task_and_prove_it(
     market: Market, served: Service, wide_worker: Path
 ) -> None:

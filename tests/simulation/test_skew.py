@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -16,7 +16,6 @@ from gradmarket.simulation.skew import SkewPlay, SkewScenario
 SMALL = {"partitions": 10, "rows": 16, "task_rows": 4, "tasks_per_round": 10, "min_tasks": 8, "epochs": 6}
 
 
-@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10**6),
     staleness=st.integers(0, 4),

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -41,6 +40,7 @@ from gradmarket.market.wire import (
 from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from tests.onchain import OpenedJob
+from tests.patience import pause, wait_for_end, wait_until
 
 PRICE = Units(7)
 FALSE_ROOT = Digest("blake3:" + "11" * 32)
@@ -376,9 +376,10 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
         if fake_market.failing or fake_market.elsewhere:
             raise HTTPException(500 if fake_market.failing else 401, "not here")
         fake_market.hear(worker, said)
-        end = time.monotonic() + min(said.wait_s, fake_market.longest_wait)
-        while (told := fake_market.answer(worker, said)) == PollAnswer() and time.monotonic() < end:
-            await asyncio.sleep(0.02)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(said.wait_s, fake_market.longest_wait)
+        while (told := fake_market.answer(worker, said)) == PollAnswer() and loop.time() < end:
+            await pause()
         return told
 
     @app.post("/v1/work/answers")
@@ -455,8 +456,7 @@ class Server:
 
     def __enter__(self) -> "Server":
         self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
+        wait_until(lambda: self._server.started)
         self.port = int(self._server.servers[0].sockets[0].getsockname()[1])
         return self
 
@@ -469,7 +469,7 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._thread.join(10)
+        wait_for_end(self._thread)
 
 
 def other(value: Any, **changes: Any) -> Any:

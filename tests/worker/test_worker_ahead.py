@@ -1,15 +1,15 @@
 """What is loaded ahead of time: once, by another thread, and never an error before somebody asks."""
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.compute.prefetch import Prefetch
+from tests.patience import wait_for, wait_until
 
 
 class Loads:
@@ -24,20 +24,13 @@ class Loads:
     def __call__(self, name: str) -> Callable[[], str]:
         def load() -> str:
             self.by.setdefault(name, []).append(threading.current_thread().name)
-            self.gate.wait(60)
+            wait_for(self.gate)
             if name in self.broken:
                 self.broken.discard(name)
                 raise DownloadFailed(name)
             return name.upper()
 
         return load
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 def test_what_was_expected_is_there_and_loaded_once() -> None:
@@ -90,7 +83,6 @@ def test_what_failed_ahead_of_time_is_tried_again_when_it_is_asked_for() -> None
     assert ahead.take("b", loads("b")) == "B"
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef")), max_size=30), st.integers(1, 4))
 def test_whatever_is_expected_what_is_taken_is_right(moves: list[tuple[bool, str]], kept: int) -> None:
     ahead, loads = Prefetch[str](kept), Loads()

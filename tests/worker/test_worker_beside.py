@@ -1,7 +1,6 @@
 """A worker that computes in a thread: what else it holds goes on meanwhile, and the rules are the same."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.signals import LeaveSoon
+from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket
 
 MakeDesk = Callable[..., WorkerContext]
@@ -32,7 +32,7 @@ class Gate:
 
     def work(self, *task: object) -> tuple[bytes, float]:
         self.begun += 1
-        assert self.passes.acquire(timeout=60)
+        assert self.passes.acquire(timeout=PATIENCE_S)
         return self._work(*task)  # type: ignore[arg-type]
 
 
@@ -42,10 +42,7 @@ def loop_of(context: WorkerContext, leases: int = 2) -> Loop:
 
 
 def until(loop: Loop, done: Callable[[], object], turn: Callable[[], object] | None = None) -> None:
-    end = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < end, "it never came"
-        (turn or loop.turn)()
+    wait_until(done, meanwhile=turn or loop.turn)
 
 
 def states(fake_market: FakeMarket) -> list[ReplicaState]:

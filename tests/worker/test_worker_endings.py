@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from io import StringIO
@@ -19,6 +18,7 @@ from gradmarket.worker import run as session
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
+from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 
 
@@ -34,12 +34,9 @@ class RunningWorker:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._said.getvalue().splitlines() if line.endswith("}")]
 
-    def until(self, reached: Callable[[], object], seconds: float = 120.0) -> None:
-        end = time.monotonic() + seconds
-        while not reached():
-            assert time.monotonic() < end, self._said.getvalue()
-            assert self._thread.is_alive(), self._said.getvalue()
-            time.sleep(0.02)
+    def until(self, reached: Callable[[], object]) -> None:
+        wait_until(lambda: reached() or not self._thread.is_alive(), self._said.getvalue)
+        assert self._thread.is_alive(), self._said.getvalue()
 
     def unreachable(self) -> bool:
         return any(event["event"] == "unreachable" for event in self.events())
@@ -47,7 +44,7 @@ class RunningWorker:
     def leaves(self) -> dict[str, Any]:
         """As the first signal asks it to; returns its summary."""
         self._signals.leave()
-        self._thread.join(120)
+        wait_for_end(self._thread)
         assert self.events()[-1]["event"] == "summary", self._said.getvalue()
         return self.events()[-1]
 

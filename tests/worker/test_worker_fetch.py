@@ -3,8 +3,7 @@
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +22,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
 DATA = bytes(range(256)) * 400
@@ -36,13 +36,14 @@ def named(data: bytes) -> Digest:
 class Site(BaseHTTPRequestHandler):
     """`pages`: path -> bytes, or another address to go to. `cut`: bytes after which an answer breaks off, once.
 
-    `sessions`: bytes after which it says nothing for a while, once; `delays`: seconds before an answer, once.
+    `sessions`: bytes after which it says nothing until the test is over, once; `held`: when it answers, once.
     """
 
     pages: ClassVar[dict[str, bytes | str]] = {}
     cut: ClassVar[list[int]] = []
     sessions: ClassVar[list[int]] = []
-    delays: ClassVar[list[float]] = []
+    held: ClassVar[list[Callable[[], bool]]] = []
+    over: ClassVar[threading.Event]
     statuses: ClassVar[list[int]] = []
     headers_sent: ClassVar[dict[str, str]] = {}
     seen: ClassVar[list[tuple[str, str | None]]] = []
@@ -51,8 +52,8 @@ class Site(BaseHTTPRequestHandler):
         wanted = self.headers.get("range")
         type(self).seen.append((self.path, wanted))
         page = self.pages.get(self.path)
-        if self.delays:
-            time.sleep(self.delays.pop())
+        if self.held:
+            wait_until(self.held.pop())
         if self.statuses:
             self.send_error(self.statuses.pop())
         elif isinstance(page, str):
@@ -79,7 +80,7 @@ class Site(BaseHTTPRequestHandler):
         if self.sessions:
             self.wfile.write(page[start : self.sessions.pop()])
             self.wfile.flush()
-            time.sleep(60)
+            self.over.wait()
             return
         self.wfile.write(page[start:end])
 
@@ -90,10 +91,11 @@ class Site(BaseHTTPRequestHandler):
 @pytest.fixture
 def origin() -> Iterator[str]:
     Site.pages, Site.cut, Site.statuses, Site.headers_sent, Site.seen = {}, [], [], {}, []
-    Site.sessions, Site.delays = [], []
+    Site.sessions, Site.held, Site.over = [], [], threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
+    Site.over.set()
     server.shutdown()
     server.server_close()
 
@@ -343,15 +345,21 @@ def test_bytes_that_changed_on_disk_are_thrown_away(tmp_path: Path) -> None:
 
 def test_several_threads_that_want_the_same_download_it_once(fetcher: Fetcher) -> None:
     digest = serve()
-    Site.delays.append(0.2)
+    wanted = list[Digest]()
+    Site.held.append(lambda: len(wanted) == 4)
+
+    def want(digest: Digest) -> bytes:
+        wanted.append(digest)
+        return fetcher.blob(digest)
+
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(fetcher.blob, [digest] * 4))
+        answers = list(threads.map(want, [digest] * 4))
     assert answers == [DATA] * 4
     assert len(Site.seen) == 1
 
 
 SERVER = """
-import sys, time
+import sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 data, cut = bytes(range(256)) * 400, int(sys.argv[2])
@@ -366,7 +374,8 @@ class Site(BaseHTTPRequestHandler):
         self.wfile.write(data[start : start + cut])
         self.wfile.flush()
         print(start, flush=True)
-        time.sleep(60 if cut < len(data) - start else 0)
+        if cut < len(data) - start:
+            threading.Event().wait()
 
     def log_message(self, *_):
         pass
@@ -388,7 +397,7 @@ def test_a_server_that_is_killed_half_way_is_gone_on_with_when_another_stands_th
         first.wait()
         second = subprocess.Popen([*command, "1000000"], stdout=subprocess.PIPE, text=True)
         try:
-            assert fetched.result(120) == DATA
+            assert fetched.result(PATIENCE_S) == DATA
             assert second.stdout is not None
             assert int(second.stdout.readline()) > 0
         finally:
@@ -412,10 +421,7 @@ def test_a_worker_that_is_killed_half_way_goes_on_where_it_was(origin: str, tmp_
     Site.sessions.append(60_000)
     cache = Cache(tmp_path, 10**6)
     with subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path), origin, digest]) as killed:
-        until = time.monotonic() + 120
-        while not cache.part(digest).exists() or cache.part(digest).stat().st_size < 32_000:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until(lambda: cache.part(digest).exists() and cache.part(digest).stat().st_size >= 32_000)
         killed.kill()
     with closing(Fetcher(Cache(tmp_path, 10**6), origin, limit=200_000)) as fetcher:
         assert fetcher.blob(digest) == DATA

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire import WaveOpened
 from tests.onchain import NewKey
+from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server
 
 COMMAND = "from gradmarket.cli import app; app()"
@@ -31,17 +31,14 @@ class Process:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
 
-    def summary(self, seconds: float = 120.0) -> dict[str, Any]:
-        self.popen.wait(seconds)
+    def summary(self) -> dict[str, Any]:
+        self.popen.wait(PATIENCE_S)
         assert self.events()[-1]["event"] == "summary", self.log.read_text()
         return self.events()[-1]
 
-    def until(self, reached: Callable[[], object], seconds: float = 120.0) -> None:
-        end = time.monotonic() + seconds
-        while not reached():
-            assert time.monotonic() < end, self.log.read_text()
-            assert self.popen.poll() is None, self.log.read_text()
-            time.sleep(0.02)
+    def until(self, reached: Callable[[], object]) -> None:
+        wait_until(lambda: reached() or self.popen.poll() is not None, self.log.read_text)
+        assert self.popen.poll() is None, self.log.read_text()
 
 
 Start = Callable[..., Process]
@@ -125,7 +122,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
     monkeypatch.setattr(fake_market, "uploaded", uploaded)
     for _ in range(2):
         processes.append(start())
-        assert processes[-1].popen.wait(120) == -signal.SIGKILL
+        assert processes[-1].popen.wait(PATIENCE_S) == -signal.SIGKILL
     processes.append(start())
     processes[-1].until(lambda: fake_market.earned == 21)
     processes[-1].popen.send_signal(signal.SIGTERM)
@@ -166,5 +163,5 @@ def test_two_workers_do_not_share_a_folder(fake_market: FakeMarket, start: Start
     first = start()
     first.until(lambda: len(first.events()) > 1)
     second = start()
-    assert second.popen.wait(120) == 2
+    assert second.popen.wait(PATIENCE_S) == 2
     assert "another worker uses" in second.log.read_text()

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,6 +39,7 @@ from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
 
 
@@ -114,11 +114,9 @@ def working(tmp_path: Path, anvil: LocalChain, shared_child: None) -> Working:
         settings = WorkerSettings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=leave_s, **given)  # type: ignore[arg-type]
         worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
         worker.start()
-        end = time.monotonic() + 120
-        while worker.is_alive() and not enough(_lines(said)) and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_until(lambda: not worker.is_alive() or enough(_lines(said)), said.getvalue)
         signals.leave()
-        worker.join(120)
+        wait_for_end(worker)
         return _lines(said)
 
     return work

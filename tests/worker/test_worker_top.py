@@ -5,8 +5,7 @@ import json
 import re
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -39,6 +38,7 @@ from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 from tests.chromium import chromium, needs_chromium
 from tests.offers import offer
+from tests.patience import PATIENCE_S, wait_for_end, wait_until
 from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
 
 REJECTED, SILENT = 2, 3
@@ -77,18 +77,11 @@ def working(
     settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0, page=0)  # type: ignore[arg-type]
     worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
     worker.start()
-    until(lambda: shown(folder, server)["rejected"] == 1 and shown(folder, server)["in_hand"])
+    wait_until(lambda: shown(folder, server)["rejected"] == 1 and shown(folder, server)["in_hand"])
     (told,) = [json.loads(line) for line in said.getvalue().splitlines() if '"event": "page"' in line]
     yield Working(folder, told["url"])
     signals.leave()
-    worker.join(60)
-
-
-def until(reached: Callable[[], object]) -> None:
-    end = time.monotonic() + 120
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    wait_for_end(worker)
 
 
 def shown(folder: Path, server: Server) -> dict[str, Any]:
@@ -111,9 +104,9 @@ def test_before_the_first_pay_the_market_that_it_joined_is_asked(
         assert told.get("accepted", 0) == 0
         return [one["market"] for one in told["markets"]]
 
-    until(lambda: asked() == [server.url])
+    wait_until(lambda: asked() == [server.url])
     signals.leave()
-    worker.join(60)
+    wait_for_end(worker)
 
 
 @pytest.mark.parametrize("left", [b"", bytes(40), b'{"https://a.example": 1'], ids=["empty", "zeros", "half"])
@@ -195,7 +188,7 @@ def test_it_listens_on_this_machine_alone_and_says_a_taken_port(
     for address in addresses - {"127.0.0.1"}:
         if not address.startswith("127."):
             with pytest.raises(OSError, match="refused"):
-                socket.create_connection((address, port), timeout=5)
+                socket.create_connection((address, port), timeout=PATIENCE_S)
     arguments = ["--data", str(other_folder), "--market", server.url, "--page", str(port)]
     done = CliRunner().invoke(app, ["worker", "run", *arguments])
     assert done.exit_code == 2
