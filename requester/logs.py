@@ -13,6 +13,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gradmarket.market.printable import printable_lines
+from gradmarket.requester.part_troubles import ToldOnce, told_once
 
 HIDDEN: Final = "[hidden]"
 _SECRET_NAMES: Final = re.compile(
@@ -46,7 +47,7 @@ def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -
     ]
     stream = cast(TextIO, Unfailing(to or sys.stderr))
     structlog.configure(
-        processors=[*shared, *rendered],
+        processors=[told_once, *shared, *rendered],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(stream),  # one write a line: other threads write too
     )
@@ -54,6 +55,7 @@ def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -
     handler.setFormatter(
         ProcessorFormatter(foreign_pre_chain=shared, processors=[ProcessorFormatter.remove_processors_meta, *rendered])
     )
+    handler.addFilter(ToldOnce())
     logging.basicConfig(handlers=[handler], level=max(least, logging.INFO), force=True)
 
 

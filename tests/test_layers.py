@@ -30,6 +30,7 @@ REQUESTER: Final = {
     **dict.fromkeys(
         (
             "folder_lock",
+            "part_troubles",
             "dataset",
             "model_runner",
             "ready_data",

@@ -7,18 +7,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.market.views.service_views import Health, Readiness
 from gradmarket.requester.api.hot_route import OpenHotRoute
 from gradmarket.requester.context import Context
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import LeaderLease
+from gradmarket.requester.moves import probing
 
 router = APIRouter(tags=["service"])
 
 FRESH_S = 1.0
-TRIED = "ready"
 
 
 class Probe:
@@ -40,7 +37,11 @@ class Probe:
 
     def _try(self) -> Mapping[str, str]:
         context = self._context
-        return {"database": _database(context), "blobs": _blobs(context), "chain": context.chain_trouble()}
+        return {
+            "database": probing.database(context),
+            "blobs": probing.blobs(context),
+            "chain": context.chain_trouble(),
+        }
 
 
 async def _probe(request: Request) -> Probe:
@@ -69,30 +70,3 @@ def ready(probe: Annotated[Probe, Depends(_probe)]) -> JSONResponse:
     sound = not any(troubles.values())
     parts = {name: trouble or "ok" for name, trouble in troubles.items()}
     return JSONResponse({"status": "ok" if sound else "not ready", **parts}, 200 if sound else 503)
-
-
-def _database(context: Context) -> str:
-    """Writes a row, since a read-only database is of no use; returns what is wrong, or an empty text."""
-    try:
-        _write(context)
-    except SQLAlchemyError as error:
-        return f"{type(error).__name__}: {getattr(error, 'orig', None) or error}"
-    return ""
-
-
-@patiently
-def _write(context: Context) -> None:
-    with context.begin() as work:
-        row = work.get(LeaderLease, TRIED)
-        if row is None:
-            work.add(LeaderLease(name=TRIED, holder="", until=context.clock()))
-        else:
-            row.until = context.clock()
-
-
-def _blobs(context: Context) -> str:
-    try:
-        context.blobs.put(TRIED.encode())
-    except OSError as error:
-        return f"{type(error).__name__}: {error.strerror}"
-    return ""

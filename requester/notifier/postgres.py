@@ -114,7 +114,7 @@ class _Ears:
                 with psycopg.connect(self._address, autocommit=True, client_encoding="utf8") as connection:
                     self._listen(connection)
             except psycopg.Error as error:
-                log.warning("the notifier lost its connection", error=str(error))
+                log.warning("the notifier lost its connection", part="database", error=str(error))
                 self._closed(RECONNECT_S)
 
     def _listen(self, connection: psycopg.Connection) -> None:

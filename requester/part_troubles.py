@@ -1,0 +1,118 @@
+"""What this process knows of its parts: the database and the disk or store of blobs. One line when one goes or is back.
+
+Whatever fails meanwhile is the same trouble: a stopped database fails every stage, every sweep and every request.
+"""
+
+import errno
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+from sqlalchemy.exc import InterfaceError, OperationalError
+from structlog.typing import EventDict, WrappedLogger
+
+DATABASE: Final = "database"
+BLOBS: Final = "blobs"
+STORAGE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+SQLITE_OUT: Final = frozenset({5, 8, 10, 11, 13, 14, 26})
+"""busy, read-only, I/O error, corrupt, full, cannot open, not a database (sqlite.org/rescode.html)."""
+POSTGRES_OUT: Final = frozenset({"08", "53", "57", "58"})
+"""Classes: connection, resources (a full disk), operator's intervention, system (PostgreSQL's appendix A)."""
+PROBED_S: Final = 1.0
+LONGEST: Final = 300
+
+
+class PartTroubles:
+    """The parts that fail just now, by the time at which they began to."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._probed = 0.0
+        self._lock = threading.Lock()
+
+    def begins(self, part: str) -> bool:
+        """Notes that the part fails; returns whether that is new."""
+        with self._lock:
+            new = part not in self._since
+            self._since.setdefault(part, self._clock())
+            return new
+
+    def over(self, part: str) -> float | None:
+        """Notes that the part works; returns for how many seconds it failed, or None if it did not."""
+        with self._lock:
+            since = self._since.pop(part, None)
+        return None if since is None else self._clock() - since
+
+    def to_probe(self) -> tuple[str, ...]:
+        """Returns the parts to try out, at most once in PROBED_S seconds."""
+        with self._lock:
+            due = bool(self._since) and self._clock() - self._probed >= PROBED_S
+            if due:
+                self._probed = self._clock()
+            return tuple(self._since) if due else ()
+
+
+TROUBLES: Final = PartTroubles()
+"""Of this process."""
+log = structlog.get_logger("gradmarket.parts")
+
+
+def part_of(error: object) -> str | None:
+    """Returns the part whose failure the error is."""
+    if isinstance(error, OperationalError | InterfaceError) and _is_outage(error.orig):
+        return DATABASE
+    return BLOBS if isinstance(error, OSError) and error.errno in STORAGE else None
+
+
+def _is_outage(error: BaseException | None) -> bool:
+    """Whether a driver's error is the database's state; SQLite has the same class for a statement that is wrong."""
+    code = getattr(error, "sqlite_errorcode", None)
+    state = getattr(error, "sqlstate", None) or "08"
+    return state[:2] in POSTGRES_OUT if code is None else code & 0xFF in SQLITE_OUT
+
+
+def told_once(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """A structlog processor: of a part that fails the first line alone is written, and without a traceback."""
+    error = _error(line.get("exc_info"))
+    part = part_of(error) or line.get("part")
+    if part is None:
+        return line
+    if not TROUBLES.begins(part):
+        raise structlog.DropEvent
+    told = {name: value for name, value in line.items() if name != "exc_info"}
+    return {**told, "part": part, "error": line.get("error") or _one_line(error), "next": "one line when it is back"}
+
+
+class ToldOnce(logging.Filter):
+    """The same for lines that libraries write."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        part = part_of(_error(record.exc_info))
+        if part is None:
+            return True
+        record.exc_info = None
+        return TROUBLES.begins(part)
+
+
+def probe(parts: Mapping[str, Callable[[], str]]) -> None:
+    """Tries the parts that failed; says of each that works again how long it was away. `parts` return what is wrong."""
+    for part in TROUBLES.to_probe():
+        if not parts[part]() and (seconds := TROUBLES.over(part)) is not None:
+            log.warning("it is back", of=part, after_s=round(seconds, 1))
+
+
+def _error(exc_info: object) -> object:
+    """Returns the exception that a line is about; structlog's `True` means the one that is being handled."""
+    if exc_info is True:
+        return sys.exc_info()[1]
+    return exc_info[1] if isinstance(exc_info, tuple) else exc_info
+
+
+def _one_line(error: object) -> str:
+    said = str(getattr(error, "orig", None) or error)
+    return f"{type(error).__name__}: {' '.join(said.split())}"[:LONGEST]
