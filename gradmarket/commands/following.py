@@ -80,23 +80,34 @@ def sentence(error: MarketError) -> str:
 
 
 @contextmanager
-def recording(market: RequesterClient, job_id: str, callbacks: Sequence[Callback]) -> Iterator[Told]:
+def recording(
+    market: RequesterClient, job_id: str, callbacks: Sequence[Callback], warn: Callable[[str], None]
+) -> Iterator[Told]:
     """Yields what tells the callbacks of an event; around it they hear of the job's start and end.
 
-    Where the service is away at the end, `ended` gets the job as it was at the start.
+    One that fails is warned of once, and told of what follows: a tracker that is down ends no watching. Where the
+    service is away at the end, `ended` gets the job as it was at the start.
     """
-    job = market.job(job_id)
-    for callback in callbacks:
-        callback.started(job)
+    job, failed = market.job(job_id), set[int]()
+
+    def each(tell: Callable[[Callback], None]) -> None:
+        for callback in callbacks:
+            try:
+                tell(callback)
+            except Exception as error:  # noqa: BLE001  # whatever a tracker's library raises
+                if id(callback) not in failed:
+                    warn(f"{type(callback).__name__} does not record this job: {type(error).__name__}: {error}")
+                failed.add(id(callback))
+
+    each(lambda callback: callback.started(job))
 
     def told(event: ServerSentEvent) -> None:
-        for callback in callbacks if event.kind == CLOSED else ():
-            callback.round_closed(int(event.body["round"]), figures_of(event))
+        if event.kind == CLOSED:
+            each(lambda callback: callback.round_closed(int(event.body["round"]), figures_of(event)))
 
     try:
         yield told
     finally:
         with suppress(ServiceUnreachable, ServiceProblem):
             job = market.job(job_id)
-        for callback in callbacks:
-            callback.ended(job)
+        each(lambda callback: callback.ended(job))

@@ -75,8 +75,9 @@ class TrainingJob:
     def watch(self, console: Console | None = None, callbacks: Sequence[Callback] = ()) -> JobView:
         """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished.
 
-        Each of `callbacks` (see gradmarket.callbacks) is told of every round. Where the service is away for a while, it
-        is tried again; an interrupt (Ctrl-C) ends the watching, not the job.
+        Each of `callbacks` (see gradmarket.callbacks) is told of every round; one that fails is warned of once, and the
+        watching goes on. Where the service is away for a while, it is tried again; an interrupt (Ctrl-C) ends the
+        watching, not the job.
         """
         console = console or ShownConsole()
         token = TokenUnit.of(self._client.chain())
@@ -85,7 +86,10 @@ class TrainingJob:
             if tries == 1:
                 console.print(sentence(error), markup=False, highlight=False)
 
-        with bar(console, token) as show, recording(self._client, self.id, callbacks) as told:
+        def warn(text: str) -> None:
+            console.print(printable(text, " "), markup=False, highlight=False)
+
+        with bar(console, token) as show, recording(self._client, self.id, callbacks, warn) as told:
             ended = follow(self._client, self.id, show, away, told)
         if ended.state is not JobState.FINISHED:
             raise JobEnded(printable(f"{ended.state}: {ended.reason}", " "))

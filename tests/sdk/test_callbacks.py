@@ -1,11 +1,13 @@
 """What records a job's rounds elsewhere: each recorder with its own library, over one job that really ran."""
 
 from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow.tracking import MlflowClient
+from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
@@ -68,11 +70,24 @@ def test_each_round_is_told_once_in_order_with_what_the_api_says_of_it(job: Trai
     assert set(expected[0][1]) == FIGURES
 
 
-def test_a_callback_that_fails_is_not_silenced_and_still_ends(job: TrainingJob) -> None:
-    heard = Remembered(fails_at=1)
-    with pytest.raises(OSError, match="disk is full"):
-        job.watch(QUIET, [heard])
-    assert [told[0] for told in heard.told] == ["started", 0, "ended"]
+def test_a_callback_that_fails_is_warned_of_once_and_ends_no_watching(job: TrainingJob) -> None:
+    """A tracker that is down must not keep a script from `load_into`, nor the other trackers from their rounds."""
+    failing, deaf, heard, said = Remembered(fails_at=1), Deaf(), Remembered(), StringIO()
+    ended = job.watch(Console(file=said, width=1000), [deaf, failing, heard])
+    assert ended.state == "finished"
+    assert [told[0] for told in failing.told] == ["started", 0, 2, "ended"]
+    assert [told[0] for told in heard.told] == ["started", 0, 1, 2, "ended"]
+    assert said.getvalue().count("Remembered does not record this job: OSError: the disk is full") == 1
+    assert said.getvalue().count("Deaf does not record this job: ConnectionError: the tracker is down") == 1
+
+
+class Deaf(Remembered):
+    """A tracker that is down from the start."""
+
+    def started(self, *_told: object) -> None:
+        raise ConnectionError("the tracker is down")
+
+    round_closed = ended = started
 
 
 def test_tensorboard_reads_every_round(job: TrainingJob, tmp_path: Path) -> None:

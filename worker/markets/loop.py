@@ -14,13 +14,15 @@ from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
 from gradmarket.worker.markets.background import WaitingPoll, first_of, in_thread, told
 from gradmarket.worker.markets.leasing import FIRST_REST_S, Leasing
 from gradmarket.worker.markets.sending import Sending
 from gradmarket.worker.markets.verdict_log import VerdictLog
 from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
 
 AT_ONCE: Final = 128
@@ -30,6 +32,8 @@ BUSY_WAIT_S: Final = 20.0
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
 """Seconds between polls that returned at once and brought nothing new."""
+ANSWERED: Final = frozenset({ReplicaState.AGREE, ReplicaState.REJECTED, *PAID})
+"""States that a replica has only where its worker revealed an answer."""
 SHORT_STEP_S: Final = 1.0
 """Seconds for which a step is computed before a poll waits beside it: most tell and bring nothing."""
 
@@ -57,6 +61,7 @@ class Loop:
         self._sending = Sending(context, replica_files, self._leasing, clock)
         self._heard: dict[ReplicaId, ReplicaState] = {}
         self._remarked: set[ReplicaId] = set()
+        self._twin = False
         self._breath = FIRST_BREATH_S
         self._patience = BUSY_WAIT_S
 
@@ -221,6 +226,8 @@ class Loop:
         evidence.
         """
         self._context.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
+        if code == "conflict":
+            self._say_twin(replica)
         held = self._replica_files.held[replica]
         if not held.promised and (held.state is ReplicaState.LEASED or code == "not_found"):
             self._replica_files.forget(replica)
@@ -233,6 +240,7 @@ class Loop:
         for message in answer.verdicts[:AT_ONCE]:
             changed.append(self._verdict_log.verdict(message))
             if message.replica not in self._replica_files.held:
+                self._remark_on_twin(message)
                 self._heard[message.replica] = message.state
         changed += [self._verdict_log.voucher(message) for message in answer.vouchers[:AT_ONCE]]
         changed += [self._sending.asked(request) for request in answer.uploads[:AT_ONCE]]
@@ -240,6 +248,22 @@ class Loop:
         if answer.waiting:
             self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
         return any(changed)
+
+    def _remark_on_twin(self, message: SignedVerdict) -> None:
+        """Logs that a replica was answered which this folder neither holds nor has a record of."""
+        known = message.replica in self._heard or message.state not in ANSWERED
+        if not known and records.newest(self._context.settings.data, self._context.domain, message.replica) is None:
+            self._say_twin(message.replica)
+
+    def _say_twin(self, replica: ReplicaId) -> None:
+        if not self._twin:
+            self._twin = True
+            text = (
+                f"{replica} was answered with this wallet, and not from {self._context.settings.data}: is a copy of "
+                "the folder at work, or was it restored? Two of one wallet spoil each other's answers. Stop one of "
+                "them, and start it with a folder of its own (--data)."
+            )
+            self._context.journal.say("twin", text, replica=replica)
 
 
 def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:

@@ -1,0 +1,43 @@
+"""A copied folder at work beside the first: both have one wallet, and each hears of what the other answered."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from tests.worker.fake_market import FakeMarket
+from tests.worker.test_worker_loop import MakeDesk, all_heard, journal, work
+
+
+def copied(context: WorkerContext, folder: Path) -> tuple[Loop, StringIO]:
+    settings, said = context.settings.model_copy(update={"data": folder}), StringIO()
+    twin = replace(context, settings=settings, journal=Journal(stream=said))
+    return Loop(twin, InFlightFolder(folder / "held")), said
+
+
+def test_what_another_folder_answered_with_this_wallet_is_told_once(
+    fake_market: FakeMarket, make_desk: MakeDesk, tmp_path: Path
+) -> None:
+    context = make_desk(fake_market)
+    first = work(context, lambda: all_heard(fake_market))
+    second, said = copied(context, tmp_path / "copy")
+    for loop in (first, second, second):
+        for row in fake_market.rows.values():
+            row.heard = False
+        loop.turn(wait_s=0.0)
+    assert said.getvalue().count("was answered with this wallet") == 1
+    assert str(tmp_path / "copy") in said.getvalue()
+    assert "was answered with this wallet" not in journal(context)
+
+
+def test_a_commitment_that_was_made_otherwise_is_a_twin_s(
+    fake_market: FakeMarket, make_desk: MakeDesk, tmp_path: Path
+) -> None:
+    context = make_desk(fake_market)
+    first = work(context, lambda: bool(fake_market.rows))
+    held = next(iter(first._replica_files.held.values()))
+    first._refused(held.replica, "conflict", "another commitment was made for this replica")
+    assert journal(context).count("was answered with this wallet") == 1
