@@ -75,7 +75,7 @@ def open_chain(settings: RequesterSettings) -> Chain:
 
 @contextmanager
 def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
-    """Yields a context for one process, closed at the end of the block; `relay` as in notifier.DatabaseNotifier."""
+    """Yields a context for one process, closed at the end of the block; `relay` as in notifier.postgres."""
     settings.data.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(started(settings.tracing))

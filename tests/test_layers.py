@@ -1,6 +1,8 @@
 """The arrows between rooms, read from the source. An exception is listed here by name, or it is an error."""
 
 import ast
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
@@ -39,6 +41,7 @@ REQUESTER: Final = {
             "meters",
             "event_logging",
             "tallies",
+            "span_file",
             "tracing",
         ),
         0,
@@ -112,13 +115,35 @@ NO_TORCH: Final = (
     "gradmarket.cli",
     "gradmarket.demo.command",
 )
+HEAVY: Final = {
+    "siwe", "abnf", "torch", "sklearn", "boto3", "celery", "kombu", "redis", "numba", "pyarrow", "psycopg", "alembic",
+    "opentelemetry.sdk", "sqlalchemy", "fastapi", "web3", "aiohttp", "eth_account", "numpy", "httpx", "uvicorn",
+}  # fmt: skip
+CLIENT: Final = {"numpy", "httpx"}
+SERVER: Final = CLIENT | {"web3", "aiohttp", "eth_account", "uvicorn"}
+START_NEEDS: Final = {
+    "gradmarket": set(),
+    "gradmarket.cli": set(),
+    "gradmarket.commands.job_commands": CLIENT,
+    "gradmarket.worker.cli.worker_commands": SERVER,
+    "gradmarket.requester.cli": SERVER | {"alembic", "sqlalchemy", "fastapi"},
+}
+"""What a start imports -> which of the HEAVY it needs; the others come when something is done with them."""
 CHILD: Final = "gradmarket.runner.child"
 PUBLISHER: Final = "gradmarket.runner.publishing"
 TRACING: Final = "gradmarket.market.model.document.publish"
 
 LATE_IMPORTS: Final[set[tuple[str, str]]] = set()
 """(module, function) at a command line's edge that import something heavy when called."""
-BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket", "gradmarket.requester.cli"}
+BY_NAME: Final = {
+    "gradmarket",
+    "gradmarket.cli",
+    "gradmarket.market.gradient.compiled",
+    "gradmarket.market.plugins",
+    "gradmarket.requester.cli",
+    "gradmarket.requester.notifier",
+    "gradmarket.requester.tracing",
+}
 """Modules that import by a name out of a fixed list."""
 
 PURE_OTHERS: Final = {
@@ -277,6 +302,13 @@ def test_no_import_cycles(modules: dict[str, Module]) -> None:
 @pytest.mark.parametrize("entry", NO_TORCH)
 def test_torch_stays_out_of_the_main_processes(entry: str, modules: dict[str, Module]) -> None:
     assert [name for name in reachable(modules, entry) if uses_torch(modules[name])] == []
+
+
+@pytest.mark.parametrize("entry", START_NEEDS)
+def test_a_start_imports_nothing_that_it_does_not_need(entry: str) -> None:
+    program = f"import sys, {entry}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert HEAVY & set(done.stdout.split()) == START_NEEDS[entry]
 
 
 def test_torch_is_in_the_runners_child(modules: dict[str, Module]) -> None:

@@ -2,16 +2,49 @@
 
 A compiled loop releases the interpreter while it runs. Numba keeps machine code by the file that a loop stands in, and
 would go on with the old code of another file that it calls: a loop calls loops of its own file alone. The child that
-computes a stranger's model imports none of this.
+computes a stranger's model imports none of this, and numba is imported by the first call: most commands make none.
 """
 
-from typing import Any
+from collections import defaultdict
+from functools import update_wrapper
+from importlib import import_module
+from typing import Any, Final
 
-from numba import njit
+_loops: Final[defaultdict[str, list["_Loop"]]] = defaultdict(list)
+"""All loops by their module."""
+
+
+class _Loop:
+    """A loop that is compiled with the others of its file when the first of them is called."""
+
+    def __init__(self, loop: Any) -> None:
+        update_wrapper(self, loop)
+        self.loop = loop
+        self.machine_code: Any = None
+        _loops[loop.__module__].append(self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.machine_code is None:
+            _compile_file(self.loop.__module__)
+        return self.machine_code(*arguments)
 
 
 def compiled(loop: Any) -> Any:
     """Returns the loop as machine code, kept on disk where the package or a cache folder can be written."""
+    return _Loop(loop)
+
+
+def _compile_file(module: str) -> None:
+    """Puts machine code in each loop's place, where its neighbours look for it; two threads at once do it twice."""
+    codes = [(each, _machine_code(each.loop)) for each in _loops[module]]
+    for each, code in codes:
+        each.loop.__globals__[each.loop.__name__] = code
+    for each, code in codes:
+        each.machine_code = code
+
+
+def _machine_code(loop: Any) -> Any:
+    njit = import_module("numba").njit
     try:
         return njit(cache=True, nogil=True, error_model="numpy")(loop)
     except RuntimeError:  # numba's answer where it finds no folder for its cache

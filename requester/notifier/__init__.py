@@ -1,12 +1,21 @@
 """Notifiers wake stages and long polls: within one process in memory, across processes by PostgreSQL's NOTIFY."""
 
+from importlib import import_module
+from typing import Final
+
 from sqlalchemy.engine import make_url
 
-from gradmarket.requester.notifier.local import Notifier, ended_topic, job_topic, rung_within, sum_topic, worker_topic
-from gradmarket.requester.notifier.postgres import DatabaseNotifier, Relay
+from gradmarket.requester.notifier.local import (
+    Notifier,
+    Relay,
+    ended_topic,
+    job_topic,
+    rung_within,
+    sum_topic,
+    worker_topic,
+)
 
 __all__ = [
-    "DatabaseNotifier",
     "Notifier",
     "Relay",
     "ended_topic",
@@ -18,7 +27,13 @@ __all__ = [
 ]
 
 
+POSTGRES: Final = "gradmarket.requester.notifier.postgres"
+"""Imported where the database is PostgreSQL: it needs psycopg."""
+
+
 def notifier_of(url: str, relay: Relay | None = None) -> Notifier:
-    """Returns the notifier for processes that share the database at `url`; for `relay` see DatabaseNotifier."""
-    shared = make_url(url).get_backend_name() == "postgresql"
-    return DatabaseNotifier(url, relay) if shared else Notifier()
+    """Returns the notifier for processes that share the database at `url`; for `relay` see its module."""
+    if make_url(url).get_backend_name() != "postgresql":
+        return Notifier()
+    notifier: Notifier = import_module(POSTGRES).DatabaseNotifier(url, relay)
+    return notifier

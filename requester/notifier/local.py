@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
+Relay = Callable[[Iterable[str]], None]
+"""Called with the topics that this process notified, after the commit."""
+
 
 class Notifier:
     """Within one process: `notify(topics)` wakes whoever listens to them, threads and coroutines alike."""

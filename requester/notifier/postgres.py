@@ -16,15 +16,12 @@ import structlog
 from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 
-from gradmarket.requester.notifier.local import Notifier
+from gradmarket.requester.notifier.local import Notifier, Relay
 
 CHANNEL: Final = "gradmarket"
 MOST_BYTES: Final = 7_900
 """PostgreSQL accepts payloads shorter than 8000 bytes."""
 RECONNECT_S: Final = 0.5
-
-Relay = Callable[[Iterable[str]], None]
-"""Called with the topics that this process notified, after the commit."""
 
 log = structlog.get_logger("gradmarket.notifier")
 

@@ -1,10 +1,9 @@
 """Engines and sessions of the database; transactions are opened in store.work."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import psycopg
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DisconnectionError
@@ -31,7 +30,7 @@ def connect(url: str) -> Engine:
         engine = create_engine(driven, connect_args=UTF8, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW)
         event.listen(engine, "connect", _plan_once)
         event.listen(engine, "checkin", _rest)
-        event.listen(engine, "checkout", _rise)
+        event.listen(engine, "checkout", _rising(engine.dialect.loaded_dbapi.Error))
         return engine
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False})
     event.listen(engine, "connect", _configure)
@@ -48,15 +47,22 @@ def _rest(_connection: Any, record: Any) -> None:
     record.info["rested_since"] = time.monotonic()
 
 
-def _rise(connection: Any, record: Any, _fairy: Any) -> None:
-    """Pings a connection that was idle for RESTED_S; others are not pinged, since a ping takes as long as a query."""
-    if time.monotonic() - record.info.get("rested_since", time.monotonic()) < RESTED_S:
-        return
-    try:
-        connection.execute("SELECT 1")
-        connection.rollback()
-    except psycopg.Error as error:
-        raise DisconnectionError(str(error)) from error
+def _rising(kind: type[Exception]) -> Callable[[Any, Any, Any], None]:
+    """Returns what pings a connection that was idle for RESTED_S; `kind` is the driver's error.
+
+    Others are not pinged, since a ping takes as long as a query.
+    """
+
+    def rise(connection: Any, record: Any, _fairy: Any) -> None:
+        if time.monotonic() - record.info.get("rested_since", time.monotonic()) < RESTED_S:
+            return
+        try:
+            connection.execute("SELECT 1")
+            connection.rollback()
+        except kind as error:
+            raise DisconnectionError(str(error)) from error
+
+    return rise
 
 
 def is_shared(bind: Any) -> bool:

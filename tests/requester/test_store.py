@@ -16,7 +16,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester import engine
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import StageEngine
-from gradmarket.requester.notifier import DatabaseNotifier
+from gradmarket.requester.notifier.postgres import DatabaseNotifier
 from gradmarket.requester.stages import close, judge
 from gradmarket.requester.store import earned_rows, identities, schema, secure_sums
 from gradmarket.requester.store.locks import locked
