@@ -12,6 +12,7 @@ KIND ?=
 SEED ?=
 SMALLEST ?=
 MUTANTS ?= 200
+LANE ?=
 DURATIONS ?=
 export ORDER ?=
 
@@ -24,7 +25,7 @@ CHAIN := contracts/node_modules/.package-lock.json
 UNIT := tests/data tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 PARALLEL := -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile --no-loadscope-reorder --disable-warnings
 
-.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants test-containers bench bench-peers docs rounds screenshots figures lock sbom clean
+.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers bench bench-peers docs rounds screenshots figures lock sbom clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -40,6 +41,7 @@ help:
 	echo "make fuzz              hostile input in every format, and calls of every operator: CASES=number, KIND=one, SEED=a failing case's to play it again"
 	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
+	echo "make mutants-sample     50 faults put into requester, worker and market, and how many make test notices: LANE=test or all, ONLY=folder, JSON=path"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path, SMALLEST=1 for seconds each and figures that say nothing"
 	echo "make bench-peers        Flower and hivemind, each in an environment of its own, for make bench ONLY=round"
@@ -139,6 +141,9 @@ attacks: develop
 
 mutants: develop
 	@$(BIN)/python -m mutation.score --mutants $(MUTANTS)
+
+mutants-sample: develop
+	@$(BIN)/python -m mutation.python_sample $(if $(LANE),--lane $(LANE)) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 test-containers: $(DEVELOP)
 	@$(BIN)/pytest --disable-warnings -rs tests/containers

@@ -1,15 +1,18 @@
 """Makes mutants of Python sources: each is one small fault, the replacement of one piece of code.
 
 It flips comparisons, arithmetic, logic and branches, changes numbers by one and truths, and takes away a `not`, a call
-or a `raise`. Nothing is changed in annotations, decorators, docstrings and other texts, in what is logged or said, or in
-how long something waits (constants that are named `…_S`): no test may depend on these.
+or a `raise`. Nothing is changed in annotations, decorators, docstrings and other texts, in what is logged or said, or
+in how long something waits (constants that are named `…_S`): no test may depend on these.
 """
 
 import ast
-import random
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from blake3 import blake3
 
 _COMPARISONS: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -19,7 +22,7 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], type[ast.operator]]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
 }  # fmt: skip
 _LOGIC: Final[Mapping[type[ast.boolop], type[ast.boolop]]] = {ast.And: ast.Or, ast.Or: ast.And}
-_TELLING: Final = ("log.", "logger.", "typer.", "print", "warnings.", "super().__init__")
+_TELLING: Final = ("log.", "logger.", "typer.", "print", "echo", "warnings.", "super().__init__")
 _SAYING: Final = (".say", ".debug", ".info", ".warning", ".set_attribute")
 
 
@@ -44,17 +47,22 @@ class PythonMutant:
 
 
 def sample(sources: Mapping[str, str], count: int, seed: int) -> list[PythonMutant]:
-    """Returns `count` mutants, as many of each file as it has lines, on average; the same for the same seed."""
-    chance = random.Random(seed)
-    left = {path: list(mutants_of(path, sources[path])) for path in sorted(sources)}
-    paths = [path for path in left if left[path]]
-    weights = [sources[path].count("\n") for path in paths]
-    chosen: list[PythonMutant] = []
-    while len(chosen) < count:
-        (path,) = chance.choices(paths, weights)
-        if left[path]:
-            chosen.append(left[path].pop(chance.randrange(len(left[path]))))
-    return chosen
+    """Returns `count` mutants, as many of each file as it has lines, on average.
+
+    A fault is drawn by a hash of what it changes, weighted (Efraimidis and Spirakis 2006): most of a sample stays the
+    same while other code changes.
+    """
+    keys: list[tuple[float, PythonMutant]] = []
+    for path, source in sources.items():
+        mutants = list(mutants_of(path, source))
+        seen = Counter[tuple[str, str, str]]()
+        for mutant in mutants:
+            change = (mutant.function, mutant.before, mutant.after)
+            seen[change] += 1
+            text = repr((seed, path, change, seen[change]))
+            chance = (int.from_bytes(blake3(text.encode()).digest(8), "big") + 1) / (1 << 64)
+            keys.append((math.log(chance) * len(mutants) / source.count("\n"), mutant))
+    return [mutant for _, mutant in sorted(keys, key=lambda pair: -pair[0])[:count]]
 
 
 def mutants_of(path: str, source: str) -> Iterator[PythonMutant]:

@@ -1,0 +1,239 @@
+"""How well the tests notice faults in requester, worker and market: `make mutants-sample LANE=test JSON=path`.
+
+Each of a seeded sample of small faults (python_mutants.py) is put into a copy of the tree, and the lane's tests run on
+it until one fails: first the files that import the changed module from near by or name the changed function, the cheap
+ones before those that start processes, then all others of the lane. A test that fails without the fault too is left
+out. A fault that the copy's `patience` did not suffice for is neither caught nor survived. JSON that is there already
+is gone on with: what is caught in it is not tried again.
+"""
+
+import argparse
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from mutation.python_mutants import PythonMutant, sample
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+ROOMS: Final = ("requester", "worker", "market")
+INSTALLED: Final = (*ROOMS, "compute", "contracts", "migrations", "runner")
+SKIPPED: Final = (".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".peers")
+LANES: Final = {"test": "not full", "all": ""}
+COSTS: Final = {
+    "market": 0, "data": 0, "models": 0, "simulation": 1, "requester": 2, "chain": 2, "api": 3, "worker": 3, "blobs": 3,
+    "contracts": 3, "runner": 4, "fuzz": 4, "ops": 5, "sdk": 6, "attacks": 7, "e2e": 8,
+}  # fmt: skip
+"""How dear a folder's tests are, roughly; what lies in `tests` itself is of cost 1."""
+NEAR: Final = 16
+"""Files of the first call."""
+FAR: Final = 9
+CAUGHT: Final = ("FAILED ", "ERROR ")
+_OWN: Final = re.compile(r"(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+(?:\[.*?\])?)?)")
+
+
+@dataclass
+class Verdict:
+    """What became of a fault: "caught", "survived", or "undecided" where patience ended."""
+
+    mutant: str
+    file: str
+    line: int
+    fate: str = "undecided"
+    by: str = ""
+    tried: int = 0
+    """Test files that ran."""
+    seconds: float = 0.0
+
+
+@dataclass
+class Copy:
+    """A copy of the tree, whose modules are the ones that its tests import, and their child processes too."""
+
+    folder: Path
+    lane: str
+    broken: list[str] = field(default_factory=list)
+    """Tests that fail without any fault."""
+
+    @classmethod
+    def at(cls, folder: Path, lane: str) -> "Copy":
+        shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*SKIPPED), dirs_exist_ok=True, symlinks=True)
+        for name in (".venv", "contracts/node_modules"):
+            (folder / name).symlink_to(ROOT / name)
+        for room in INSTALLED:
+            (folder / "gradmarket" / room).symlink_to(folder / room)
+        return cls(folder, lane)
+
+    def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str]:
+        """Returns pytest's exit code, and the test that failed; None where the seconds do not suffice."""
+        command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-rfE", "--disable-warnings", "--tb=no"]
+        command += ["-p", "no:cacheprovider", *(["-m", self.lane] if self.lane else [])]
+        command += [word for name in self.broken for word in ("--deselect", name)]
+        environment = os.environ | {"PYTHONPATH": str(self.folder)}
+        process = subprocess.Popen(
+            [*command, *tests], cwd=self.folder, env=environment, start_new_session=True, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return None, ""
+        found = _OWN.search(said)
+        return process.returncode, found[1] if found else said.strip().splitlines()[-1][:200] if said.strip() else ""
+
+    def judge(self, mutant: PythonMutant, order: Sequence[str], patience_s: float) -> Verdict:
+        verdict = Verdict(str(mutant), mutant.path, mutant.line)
+        began = time.monotonic()
+        path = self.folder / mutant.path
+        source, times = path.read_text(encoding="utf-8"), path.stat()
+        for batch in (order[:NEAR], order[NEAR:]):
+            while batch and verdict.fate == "undecided":
+                left = patience_s - (time.monotonic() - began)
+                path.write_text(mutant.apply(source), encoding="utf-8")
+                try:
+                    code, by = self.run(batch, left) if left > 0 else (None, "")
+                finally:
+                    path.write_text(source, encoding="utf-8")
+                    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+                if code is None:
+                    verdict.seconds = round(time.monotonic() - began, 1)
+                    return verdict
+                if code in (0, 5):
+                    verdict.tried += len(batch)
+                    break
+                if self.run([by], patience_s)[0] in (0, 5):
+                    verdict.fate, verdict.by = "caught", by
+                else:
+                    self.broken.append(by)
+        verdict.fate = "survived" if verdict.fate == "undecided" else verdict.fate
+        verdict.seconds = round(time.monotonic() - began, 1)
+        return verdict
+
+
+def sources() -> dict[str, str]:
+    files = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+
+
+@dataclass(frozen=True)
+class TestMap:
+    """How many imports each test file is away from each of our modules."""
+
+    texts: Mapping[str, str]
+    distances: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def read(cls) -> "TestMap":
+        imports = {name: _imports(path) for name, path in _modules().items()}
+        tests = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+        distances = {test: _distances(test.removesuffix(".py").replace("/", "."), imports) for test in tests}
+        return cls({test: path.read_text(encoding="utf-8") for test, path in tests.items()}, distances)
+
+    def order(self, mutant: PythonMutant) -> list[str]:
+        """Returns all test files, the likeliest for their price first."""
+        module = "gradmarket." + mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return sorted(self.texts, key=lambda test: (self._rank(test, module, mutant), test))
+
+    def _rank(self, test: str, module: str, mutant: PythonMutant) -> float:
+        folder = test.split("/")[1] if test.count("/") > 1 else ""
+        away = self.distances[test].get(module, FAR)
+        named = bool(mutant.function) and re.search(rf"\b{re.escape(mutant.function)}\b", self.texts[test]) is not None
+        stem = module.rpartition(".")[2]
+        alike = stem.removesuffix("_routes").rstrip("s") in Path(test).stem
+        return COSTS.get(folder, 1) + 2 * away - 3 * named - 4 * alike
+
+
+def _modules() -> dict[str, Path]:
+    """Returns the tests' modules and ours, by the name that they are imported by."""
+    found = {}
+    for room in (*INSTALLED, "gradmarket", "tests", "fuzz"):
+        for path in (ROOT / room).rglob("*.py"):
+            if "node_modules" not in path.parts:
+                name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+                found[f"gradmarket.{name}" if room in INSTALLED else name] = path
+    return found
+
+
+def _imports(path: Path) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
+
+
+def _distances(start: str, imports: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Returns the least number of imports from `start` to each module."""
+    found = {start: 0}
+    ring = [start]
+    while ring:
+        ring = [name for at in ring for name in _fresh(at, imports, found)]
+    return found
+
+
+def _fresh(at: str, imports: Mapping[str, Sequence[str]], found: dict[str, int]) -> Iterator[str]:
+    for name in imports.get(at, ()):
+        if name in imports and name not in found:
+            found[name] = found[at] + 1
+            yield name
+
+
+def report(verdicts: Sequence[Verdict], lane: str, seed: int) -> dict[str, Any]:
+    """Returns the share of faults that the lane caught among those that it decided."""
+    caught = sum(verdict.fate == "caught" for verdict in verdicts)
+    decided = sum(verdict.fate != "undecided" for verdict in verdicts)
+    return {
+        "name": f"python.mutation_sample.{lane}",
+        "value": round(caught / decided, 4) if decided else 0.0,
+        "unit": "share",
+        "seed": seed,
+        "mutants": len(verdicts),
+        "caught": caught,
+        "survived": decided - caught,
+        "undecided": len(verdicts) - decided,
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lane", choices=LANES, default="test")
+    parser.add_argument("--mutants", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=25)
+    parser.add_argument("--patience", type=float, default=1800.0, help="seconds for each fault")
+    parser.add_argument("--only", default="", help="faults of files whose path begins so")
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    known = json.loads(chosen.json.read_text())["verdicts"] if chosen.json and chosen.json.exists() else []
+    done = {verdict["mutant"]: Verdict(**verdict) for verdict in known}
+    mutants = sample(sources(), chosen.mutants, chosen.seed)
+    tests = TestMap.read()
+    with TemporaryDirectory() as folder:
+        copy = Copy.at(Path(folder) / "tree", LANES[chosen.lane])
+        for mutant in mutants:
+            before = done.get(str(mutant))
+            if (before is None or before.fate != "caught") and mutant.path.startswith(chosen.only):
+                verdict = done[str(mutant)] = copy.judge(mutant, tests.order(mutant), chosen.patience)
+                print(f"{verdict.fate} in {verdict.seconds:.0f} s: {mutant} {verdict.by}", flush=True)
+            told = report([done[str(each)] for each in mutants if str(each) in done], chosen.lane, chosen.seed)
+            if chosen.json:
+                chosen.json.write_text(json.dumps(told, indent=1) + "\n")
+    print({name: value for name, value in told.items() if name != "verdicts"})
+
+
+if __name__ == "__main__":
+    main()
