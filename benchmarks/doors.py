@@ -35,7 +35,7 @@ REPLICAS: Final = sized(120, 3)
 IDLE_S: Final = sized(5.0, 0.1)
 SETTLED_S: Final = sized(3.0, 0.0)
 BARE: Final = (
-    *("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"),
+    *("/openapi.json", "/docs", "/redoc"),
     *("/", "/page/market", "/jobs/{job_id}", "/page/jobs/{job_id}", "/jobs/{job_id}/tasks/{task_id}"),
     *("/workers/{address}", "/submit", "/operator", "/page/operator"),
     *("/errors", "/page/jobs/{job_id}/coverage"),

@@ -25,6 +25,7 @@ from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
 from gradmarket.contracts.errors import ChainUnreachable, LocalChainFailed
+from gradmarket.contracts.private_files import private_folder
 from gradmarket.contracts.processes import gone, holds, listening_port
 from gradmarket.contracts.rpc import connect, request
 from gradmarket.contracts.toolchain import find
@@ -82,7 +83,7 @@ class LocalChain:
         command = _command(port, block_time, chain_id, history)
         if directory is None:
             return _start_leashed(command)
-        directory.mkdir(parents=True, exist_ok=True)
+        private_folder(directory)
         with (directory / _LOCK).open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

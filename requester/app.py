@@ -88,6 +88,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         title="gradmarket",
         summary="A marketplace for gradients: strangers' GPUs train your model and are paid per accepted gradient.",
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere
+        redoc_url=None,
         responses=problems.EVERYWHERE,
     )
     _keep_state(app, context)

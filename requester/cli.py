@@ -1,6 +1,7 @@
 """`gradmarket serve`: the service, by default in one process; with stages=celery, its API alone."""
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -42,7 +43,8 @@ def serve(
     settings = settings_from(RequesterSettings, options)
     logs.configure(json, settings.log)
     alone = settings.database_url.startswith("sqlite")
-    with serving(settings.data, alone), listener(settings.host, settings.port) as socket:
+    os.umask(settings.hidden)
+    with serving(settings.data, alone, settings.hidden), listener(settings.host, settings.port) as socket:
         url = settings.url or own_url(settings.host, socket.getsockname()[1])
         relay = import_module(CELERY).relay_of(settings) if settings.stages == "celery" else None
         with wired(settings, url, relay) as context:

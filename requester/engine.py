@@ -22,6 +22,7 @@ from gradmarket.requester.stages import (
     publish,
     rollback,
     settle,
+    sweep,
     unmask,
 )
 from gradmarket.requester.stages.stage import Stage
@@ -30,7 +31,7 @@ from gradmarket.requester.tracing import span
 
 STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
-    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, unmask, settle)
+    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, unmask, settle, sweep)
 }
 
 log = structlog.get_logger("gradmarket.engine")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from gradmarket.contracts.private_files import OTHERS, private_folder
 from gradmarket.market.errors import Conflict, Refused
 
 LOCK: Final = "serve.lock"
@@ -14,15 +15,17 @@ LOCK: Final = "serve.lock"
 
 
 @contextmanager
-def serving(folder: Path, alone: bool) -> Iterator[None]:
+def serving(folder: Path, alone: bool, hidden: int = OTHERS) -> Iterator[None]:
     """Locks the folder for this process, which makes it if needed; it ends with the process, however that ends.
+
+    What `hidden` names of a file's mode others may not do there.
 
     Not `alone`, it is shared with others that are not either. Raises Conflict if the folder is taken, Refused if
     nothing can be written there.
     """
     path = folder / LOCK
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder, hidden)
         file = path.open("a+")
     except OSError as error:
         remedy = "name another one with --data or GRADMARKET_DATA"

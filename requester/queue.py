@@ -7,6 +7,7 @@
 only requests sweeps. A lost message costs one sweep, one that comes twice changes nothing, and an old one is dropped.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
@@ -196,4 +197,5 @@ def _settings(json: bool) -> RequesterSettings:
     if settings.stages != "celery":
         raise typer.BadParameter("the service runs the stages itself: set GRADMARKET_STAGES=celery for all of it")
     logs.configure(json, settings.log)
+    os.umask(settings.hidden)
     return settings

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
+from gradmarket.contracts.private_files import GROUP, OTHERS
 from gradmarket.market.signing import NamedAddress
 from gradmarket.network.environment import is_loopback
 
@@ -117,6 +118,8 @@ class RequesterSettings(BaseSettings):
     """Addresses or networks without a limit of their own; their tokens and wallets keep theirs. Loopback is none of
     them where GRADMARKET_URL leads elsewhere and neither this nor a trusted proxy is named: what comes from there then
     comes through a proxy. What any of them passes on for others, with a proxy's header, is limited as one address."""
+    upload_quota: int = Field(default=100 * 2**30, ge=2**20)
+    """Bytes that a token of the role submit may upload in all; an admin's, as the service's own is, any number."""
     max_strikes: int = Field(default=5, ge=1)
     """Strikes of one operator in one job before it gets no work there; they halve in two hours (rules.strikes)."""
     max_attempts: int = Field(default=8, ge=1)
@@ -125,7 +128,8 @@ class RequesterSettings(BaseSettings):
     """Addresses or networks whose X-Forwarded-For is believed."""
     proxy_blobs: str | None = Field(default=None, pattern="^/(?:.*/)?$")
     """The path under which a trusted proxy serves the folder of blobs by itself, when the service sends it there
-    (X-Accel-Redirect), such as `/inside/blobs/`; the service sends the bytes where none is given."""
+    (X-Accel-Redirect), such as `/inside/blobs/`; the service sends the bytes where none is given. The data folder's
+    group may read along then."""
     session_s: int = Field(default=86_400, ge=60)
     """How long a worker's sign-in holds."""
     sweep_s: float = Field(default=1.0, gt=0)
@@ -175,6 +179,11 @@ class RequesterSettings(BaseSettings):
         if self.proxy_blobs and not (self.trusted_proxies and self.blobs == "disk"):
             raise ValueError("a proxy that serves blobs must be one of GRADMARKET_TRUSTED_PROXIES, and blobs on disk")
         return self
+
+    @property
+    def hidden(self) -> int:
+        """Returns which permissions no file in the data folder has: the group's too, unless a proxy serves from it."""
+        return GROUP if self.proxy_blobs else OTHERS
 
     @property
     def exempt(self) -> frozenset[IPvAnyNetwork]:

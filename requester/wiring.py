@@ -15,6 +15,7 @@ from gradmarket.contracts import deployment, local, local_copy
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.private_files import private_folder
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
@@ -76,7 +77,7 @@ def open_chain(settings: RequesterSettings) -> Chain:
 @contextmanager
 def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
     """Yields a context for one process, closed at the end of the block; `relay` as in notifier.postgres."""
-    settings.data.mkdir(parents=True, exist_ok=True)
+    private_folder(settings.data, settings.hidden)
     with ExitStack() as stack:
         stack.enter_context(started(settings.tracing))
         engine = connect_database(settings.database_url)

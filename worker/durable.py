@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from gradmarket.contracts.private_files import private_folder
 from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.arrays import Bytes
 
@@ -20,7 +21,7 @@ def write(path: Path, data: Bytes, synced: bool = True) -> None:
     Only the owner may read it. Without `synced`, this holds for a crash of the process only; syncing takes some
     milliseconds.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -56,7 +57,7 @@ def _sync_folder(folder: Path) -> None:
 
 def lock(folder: Path) -> BinaryIO:
     """Locks the folder for one worker while the file stays open; raises Conflict if another worker holds the lock."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     file = (folder / LOCK).open("wb")
     for pause in PAUSES_S:
         try:

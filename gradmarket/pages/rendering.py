@@ -12,6 +12,8 @@ from gradmarket.market.printable import printable_lines
 
 HERE: Final = Path(__file__).parent
 ASSETS: Final = HERE / "assets"
+NOSNIFF: Final = [("X-Content-Type-Options", "nosniff")]
+"""A server's headers of every answer: no browser takes a stranger's bytes for a page or a script."""
 
 
 def policy(connect: str = "") -> str:
@@ -57,7 +59,6 @@ def answer(text: str, connect: str = "", status: int = 200) -> Response:
     headers = {
         "Content-Security-Policy": policy(connect),
         "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-cache",
     }
     return Response(text, status, headers, "text/html")

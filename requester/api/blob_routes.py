@@ -1,13 +1,14 @@
 """Routes for blobs by their digest, whole or by range. Blobs are immutable, so any cache may keep them."""
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.terms import Address, Digest
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.terms import Address, Digest, Role
 from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from gradmarket.requester.api.callers import through_proxy
 from gradmarket.requester.api.problems import Responses, answers
@@ -16,7 +17,9 @@ from gradmarket.requester.api.streams import streamed
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.store import visibility
+from gradmarket.requester.moves.blob_cleanup import Spend
+from gradmarket.requester.store import upload_sums, visibility
+from gradmarket.requester.store.work import Work
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 
@@ -126,21 +129,31 @@ async def put(
 ) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
-        await streamed(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
+        length = await streamed(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
+        spend = partial(_spend, context.settings.upload_quota, who, length)
         try:
-            await run_in_threadpool(_keep, context, incoming, Digest(digest), who.subject if unserved else None)
+            await run_in_threadpool(_keep, context, incoming, Digest(digest), who.subject if unserved else None, spend)
         except Conflict as error:
             raise HTTPException(422, error.detail) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
 
 
-def _keep(context: Context, incoming: Incoming, digest: Digest, only: str | None) -> None:
+def _spend(most: int, who: Identity, length: int, work: Work) -> None:
+    """Raises 413 where a submit token uploads more in all than it may."""
+    try:
+        if who.role == Role.SUBMIT:
+            upload_sums.spend(work, who.subject, length, most)
+    except Refused as error:
+        raise HTTPException(413, f"{error.detail}: {error.remedy}") from error
+
+
+def _keep(context: Context, incoming: Incoming, digest: Digest, only: str | None, spend: Spend) -> None:
     """`only`: the token whose jobs alone may measure on it. Raises Conflict where the bytes have another digest, before
     anything is written down."""
     if incoming.digest != digest:
         raise Conflict(f"the bytes are {incoming.digest}, not {digest}")
     if only is None:
-        blob_cleanup.uploaded(context, [digest])
+        blob_cleanup.uploaded(context, [digest], spend)
     else:
-        blob_cleanup.unserved(context, digest, only)
+        blob_cleanup.unserved(context, digest, only, spend)
     context.blobs.keep(incoming, digest)

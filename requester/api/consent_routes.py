@@ -27,12 +27,15 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 @router.post(
     "/workers/{address}/withdrawal",
     operation_id="withdraw_consent",
-    responses={**ANYONE, **answers(404)},
+    responses={**ANYONE, **answers(404, 409)},
     summary="A payout key takes its consents for a worker back",
 )
 @patiently
 def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalRequest) -> OperatorStatus:
-    """A consent may be withdrawn before it is used. It costs a stranger as much as a sign-in does (edge.rate_limit)."""
+    """A consent may be withdrawn before it is used; of a worker that never signs in that is kept for 30 days.
+
+    It costs a stranger as much as a sign-in does (edge.rate_limit).
+    """
     worker, payout = signing.checksum(address), said.payout
     with context.reading() as reader:
         _usable(reader, worker, payout, said.nonce)

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire import KEPT_ALIVE
+from gradmarket.pages.rendering import NOSNIFF
 from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, protocol
 from gradmarket.requester.settings import RequesterSettings
 
@@ -64,6 +65,7 @@ def config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:
         SlowClients(app, connections, settings.silence_s),
         http=protocol(connections),
         ws="none",
+        headers=NOSNIFF,
         log_config=None,
         access_log=False,
         proxy_headers=False,

@@ -25,6 +25,11 @@ AT_ONCE: Final = 16
 """Blobs dropped in one transaction: a commit takes longer than to drop a file."""
 KEPT_NEWEST = 3
 """How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
+Spend = Callable[[Work], object]
+
+
+def free(_work: Work) -> None:
+    """Costs whoever uploads nothing."""
 
 
 def kept_newest(spec: JobSpec) -> int:
@@ -51,21 +56,27 @@ def _name(digest: Digest) -> str:
     return f"blob {digest}"
 
 
-def uploaded(context: Context, digests: Iterable[Digest]) -> None:
-    """Has blobs stay that jobs may name; the caller stores them after this, or once more."""
+def uploaded(context: Context, digests: Iterable[Digest], spend: Spend = free) -> None:
+    """Has blobs stay that jobs may name; the caller stores them after this, or once more.
+
+    `spend` is called where one of them was not uploaded before; what it raises, keeps them out.
+    """
     wanted = sorted(set(digests))
     with context.begin() as work:
         work.one_at_a_time(*map(_name, wanted))
-        blob_needs.uploaded(work, wanted, context.clock())
+        if blob_needs.uploaded(work, wanted, context.clock()):
+            spend(work)
 
 
-def unserved(context: Context, digest: Digest, token: str) -> None:
+def unserved(context: Context, digest: Digest, token: str, spend: Spend = free) -> None:
     """Has a blob stay for this token's jobs to measure on; the caller stores it after this. Nobody reads it by a route.
 
-    What is stored already was served to its readers, and is still: so nobody hides what others use.
+    What is stored already was served to its readers, and is still: so nobody hides what others use. `spend`: as above.
     """
     with context.begin() as work:
         work.one_at_a_time(_name(digest))
+        if not blob_needs.unserved_of(work, digest, token):
+            spend(work)
         if context.blobs.has(digest) and not blob_needs.is_unserved(work, digest):
             blob_needs.uploaded(work, [digest], context.clock())
         blob_needs.unserved(work, digest, token, context.clock())

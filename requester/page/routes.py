@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from gradmarket.market.errors import NotFound
@@ -43,6 +44,17 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 EVENT_STREAM: Final = "text/event-stream"
 AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
+
+
+@router.get("/docs")
+def docs() -> Response:
+    """The API's description, by scripts of our own origin."""
+    return answer(render("docs.html"))
+
+
+@router.get("/redoc")
+def redoc() -> Response:
+    return RedirectResponse("/docs", 308)
 
 
 @router.get("/")

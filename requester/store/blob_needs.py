@@ -28,11 +28,15 @@ STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memor
 PUBLISHED: Final = "publication.%"
 
 
-def uploaded(work: Work, digests: Iterable[Digest], now: float) -> None:
-    """Has these blobs stay. The caller has locked them (moves.blob_cleanup), and whoever asks has their bytes."""
+def uploaded(work: Work, digests: Iterable[Digest], now: float) -> bool:
+    """Has these blobs stay; returns whether any did not before.
+
+    The caller has locked them (moves.blob_cleanup), and whoever asks has their bytes.
+    """
     wanted = set(digests)
-    known = work.session.scalars(select(UploadedBlob.digest).where(UploadedBlob.digest.in_(wanted)))
-    work.add(*(UploadedBlob(digest=digest, at=now) for digest in wanted.difference(known)))
+    new = wanted.difference(work.session.scalars(select(UploadedBlob.digest).where(UploadedBlob.digest.in_(wanted))))
+    work.add(*(UploadedBlob(digest=digest, at=now) for digest in new))
+    return bool(new)
 
 
 def unserved(work: Work, digest: Digest, token: str, now: float) -> None:

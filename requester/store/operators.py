@@ -1,19 +1,23 @@
 """Who a worker's operator is: payout keys' consents, and their withdrawals. The rule is market.rules.operators."""
 
-from gradmarket.market.errors import SignatureRefused
+from typing import Final
+
+from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.terms import Address
-from gradmarket.requester.store import reputations
+from gradmarket.requester.store import leftovers, reputations
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import ConsentRow, Worker
 from gradmarket.requester.store.work import RowReader, Work
+
+LATER: Final = "send it again once the worker has signed in, or tomorrow"
 
 
 def use(work: Work, worker: Worker, nonce: int) -> None:
     """Records that the worker uses a consent of its payout key. Raises SignatureRefused where it was withdrawn."""
     row = work.get(ConsentRow, (worker.address, worker.payout))
     if row is None:
-        work.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0))
+        work.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0, at=worker.seen_at))
     elif nonce <= row.withdrawn:
         remedy = f"sign in without one, or with one whose nonce is over {row.withdrawn}"
         raise SignatureRefused(f"{worker.payout} took this consent back: {remedy}")
@@ -28,15 +32,18 @@ def usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> b
 def withdraw(work: Work, address: Address, payout: Address, nonce: int, now: float) -> Address:
     """Withdraws the payout key's consents up to `nonce`; a worker under that key becomes its own operator.
 
-    Returns the worker's operator after it.
+    Returns the worker's operator after it. Raises Conflict for a worker that never signed in where as many are kept of
+    such workers as there may be (leftovers).
     """
     work.one_at_a_time(f"worker {address}")
-    row = work.get(ConsentRow, (address, payout))
+    row, known = work.get(ConsentRow, (address, payout)), work.get(Worker, address) is not None
     if row is None:
-        work.add(ConsentRow(worker=address, payout=payout, withdrawn=nonce))
+        if not known and leftovers.withdrawals(work, now) >= leftovers.MOST_WITHDRAWN:
+            raise Conflict(f"{address} never signed in, and no more is written down of such workers now", LATER)
+        work.add(ConsentRow(worker=address, payout=payout, withdrawn=nonce, at=now))
     else:
-        row.withdrawn = max(row.withdrawn, nonce)
-    if work.get(Worker, address) is None:
+        row.withdrawn, row.at = max(row.withdrawn, nonce), now
+    if not known:
         return address
     worker = locked(work, Worker, address)
     if worker.operator == payout:

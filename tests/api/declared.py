@@ -1,4 +1,7 @@
-"""Every answer that a test gets is held against the OpenAPI document: its status, and the type of its body."""
+"""Every answer that a test gets is held against the OpenAPI document: its status, and the type of its body.
+
+And each says that no browser may guess another type.
+"""
 
 import re
 from typing import Any
@@ -17,6 +20,7 @@ class Declared:
         ]
 
     def __call__(self, response: httpx.Response) -> None:
+        assert response.headers.get_list("x-content-type-options") == ["nosniff"]
         for method, path, name, responses in self._operations:
             if method == response.request.method and path.fullmatch(response.request.url.path):
                 self._check(response, f"{method} {name}", responses)

@@ -122,7 +122,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PUT", "/v1/work/holdings/{job_id}"): {"json": {"rows": 10}},
     ("POST", "/v1/work/answers"): {"content": framed(PollRequest(wait_s=0))},
 }
-DESCRIBED = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
+DESCRIBED = {"/openapi.json", "/docs", "/redoc"}
 BESIDES = DESCRIBED | {"/assets"} | {path for _, path in PAGES}
 """What describes the routes, and the web page."""
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from blake3 import blake3
 from sqlalchemy import select
@@ -54,6 +55,31 @@ def test_who_submits_steers_jobs_of_its_own_alone(service: Service) -> None:
     assert theirs.post(f"/v1/jobs/{job}/fund", json={"amount": "1000000000"}).status_code == 403
     assert ours.post(f"/v1/jobs/{job}/cancel").status_code == 200
     assert service.requester.post(f"/v1/jobs/{job}/cancel").status_code == 200
+
+
+def test_a_submit_token_uploads_so_much_in_all_and_an_admin_s_any_number(
+    anvil: Any, deployment: Any, tmp_path: Path
+) -> None:
+    deployments.write(deployment, tmp_path / "deployment.json")
+    quota = 2**20
+    with (
+        serving(RequesterSettings(data=tmp_path, rpc=anvil.url, upload_quota=quota)) as service,
+        service.client(made(service, "bob", "submit")) as bob,
+    ):
+
+        def put(by: httpx.Client, letter: bytes, length: int, **query: Any) -> httpx.Response:
+            data = letter * length
+            return by.put(f"/v1/blobs/blake3:{blake3(data).hexdigest()}", params=query, content=data)
+
+        half = quota // 2
+        assert put(bob, b"a", half).status_code == 201
+        assert put(bob, b"a", half).status_code == 201, "what is there already costs nothing"
+        assert put(bob, b"b", half, unserved=True).status_code == 201
+        refused = put(bob, b"c", 1)
+        assert refused.status_code == 413
+        assert "bob has uploaded 1,048,576 bytes and may upload 1,048,576" in refused.json()["detail"]
+        assert bob.head(f"/v1/blobs/blake3:{blake3(b'c').hexdigest()}").status_code == 404
+        assert put(service.requester, b"d", 2 * quota).status_code == 201
 
 
 def test_a_revoked_token_is_nobody_at_once(service: Service) -> None:

@@ -1,10 +1,12 @@
 """The worker's commands. Every option may also be set in the environment as GRADMARKET_WORKER_…."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gradmarket.contracts.private_files import OTHERS
 from gradmarket.worker.cli.options import (
     DataOption,
     JsonOption,
@@ -94,6 +96,7 @@ def run_command(
     jobs = [*(job or ()), *([for_] if for_ else ())] or None
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=jobs, page=page)
+    os.umask(OTHERS)
     try:
         done = run(unlocked(settings), journal=Journal(as_json, timed=True))
     except LeaveNow as left:

@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.errors import Conflict
-from gradmarket.pages.rendering import ASSETS, Templates, answer
+from gradmarket.pages.rendering import ASSETS, NOSNIFF, Templates, answer
 from gradmarket.worker.owner.elsewhere import Outlook
 from gradmarket.worker.owner.own_facts import OwnFacts
 from gradmarket.worker.owner.sentences import tables, warnings
@@ -89,6 +89,7 @@ def served(outlook: Outlook, port: int) -> Iterator[str]:
             uvicorn.Config(
                 OwnPage(outlook).app(),
                 lifespan="off",
+                headers=NOSNIFF,
                 log_config=None,
                 access_log=False,
                 limit_concurrency=AT_ONCE,

@@ -11,6 +11,7 @@ from gradmarket.requester.store.tables.access_tables import (
     LeaderLease,
     Nonce,
     Trouble,
+    UploadSum,
 )
 from gradmarket.requester.store.tables.base import Base, BigKey
 from gradmarket.requester.store.tables.job_tables import (
@@ -72,6 +73,7 @@ __all__ = [
     "TrustedRun",
     "UnneededBlob",
     "UnservedBlob",
+    "UploadSum",
     "UploadedBlob",
     "Wave",
     "WindowState",

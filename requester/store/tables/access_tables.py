@@ -29,6 +29,19 @@ class ConsentRow(Base):
     payout: Mapped[str] = mapped_column(primary_key=True)
     withdrawn: Mapped[int] = mapped_column(default=0)
     """Consents with a nonce up to this one are withdrawn; 0: none."""
+    at: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    """When it was written last (store.leftovers)."""
+
+    __table_args__ = (Index("consents_by_age", "at"),)
+
+
+class UploadSum(Base):
+    """The bytes that a submit token has uploaded in all, by its name."""
+
+    __tablename__ = "upload_sums"
+
+    token: Mapped[str] = mapped_column(primary_key=True)
+    bytes: Mapped[int]
 
 
 class ApiToken(Base):

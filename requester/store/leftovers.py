@@ -1,0 +1,92 @@
+"""Rows that strangers leave behind and nobody needs: ended sessions, workers that only asked, what was told to repeats.
+
+Anybody may sign in, so each such row has an end. What a worker did, earned or is barred for stays.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from sqlalchemy import CursorResult, String, delete, exists, false, func, or_, select, update
+from sqlalchemy import cast as as_type
+
+from gradmarket.requester.store.tables import (
+    Account,
+    ApiToken,
+    ConsentRow,
+    Holder,
+    Idempotency,
+    LeaderLease,
+    Replica,
+    Reputation,
+    Worker,
+)
+from gradmarket.requester.store.work import RowReader, Work
+
+NAME: Final = "leftovers"
+EVERY_S: Final = 600.0
+QUIET_S: Final = 3600.0
+"""Seconds after which what a worker asked for last is forgotten: its next poll says it again."""
+REPEATED_S: Final = 7 * 86_400.0
+"""Seconds for which a POST may be repeated with its Idempotency-Key."""
+WITHDRAWN_S: Final = 30 * 86_400.0
+MOST_WITHDRAWN: Final = 100_000
+"""How long withdrawals of consents for workers that never signed in are kept, and how many at most."""
+AT_ONCE: Final = 500
+"""Rows of a kind that one transaction takes."""
+
+
+def due(reader: RowReader, now: float) -> bool:
+    """Whether the last sweep is over for EVERY_S, or left rows behind."""
+    row = reader.get(LeaderLease, NAME)
+    return row is None or row.until < now
+
+
+def sweep(work: Work, now: float, session_s: float) -> None:
+    """Deletes at most AT_ONCE rows of each kind; the next sweep is due at once where that were not all."""
+    ended = select(ApiToken.hash).where(ApiToken.until < now)
+    repeated = select(Idempotency.subject, Idempotency.key).where(Idempotency.at < now - REPEATED_S)
+    withdrawn = select(ConsentRow.worker, ConsentRow.payout).where(ConsentRow.at < now - WITHDRAWN_S, ~_KNOWN)
+    strangers = select(Worker.address).where(Worker.seen_at < now - max(session_s, QUIET_S), ~_HISTORY)
+    counts = [
+        _rows(work, delete(table).where(_among(keys, work.session.execute(found.limit(AT_ONCE)).all())))
+        for table, keys, found in (
+            (ApiToken, (ApiToken.hash,), ended),
+            (Idempotency, (Idempotency.subject, Idempotency.key), repeated),
+            (ConsentRow, (ConsentRow.worker, ConsentRow.payout), withdrawn),
+            (Worker, (Worker.address,), strangers),
+        )
+    ]
+    quiet = select(Worker.address).where(Worker.seen_at < now - QUIET_S, _SAYS_MUCH).limit(AT_ONCE)
+    emptied = update(Worker).where(Worker.address.in_(work.session.scalars(quiet).all()))
+    counts.append(_rows(work, emptied.values(jobs=[], least_prices={})))
+    again = now if max(counts) >= AT_ONCE else now + EVERY_S
+    work.session.merge(LeaderLease(name=NAME, holder="", until=again))
+
+
+def withdrawals(reader: RowReader, now: float) -> int:
+    """Counts withdrawals of the last WITHDRAWN_S, up to MOST_WITHDRAWN."""
+    some = select(ConsentRow.worker).where(ConsentRow.at >= now - WITHDRAWN_S).limit(MOST_WITHDRAWN).subquery()
+    return reader.session.scalar(select(func.count()).select_from(some)) or 0
+
+
+_KNOWN: Final = exists().where(Worker.address == ConsentRow.worker)
+_HISTORY: Final = or_(
+    *(exists().where(column == Worker.address) for column in (Replica.worker, Account.worker, Holder.worker)),
+    exists().where(Reputation.operator == Worker.address),
+    Worker.accepted_at.is_not(None),
+)
+"""Conditions: it is in a list, held a lease, had money set aside, or was judged."""
+_SAYS_MUCH: Final = or_(as_type(Worker.least_prices, String) != "{}", as_type(Worker.jobs, String) != "[]")
+
+
+def _among(keys: Sequence[Any], found: Sequence[Any]) -> Any:
+    """Condition: the row's key is one of those found."""
+    if len(keys) == 1:
+        return keys[0].in_([row[0] for row in found])
+    return or_(false(), *(keys[0] == one and keys[1] == other for one, other in found))
+
+
+def _rows(work: Work, statement: Any) -> int:
+    return cast(
+        CursorResult[Any], work.session.execute(statement.execution_options(synchronize_session=False))
+    ).rowcount

@@ -1,0 +1,149 @@
+"""Rows that anybody can have written have an end; what a worker did, earned or is barred for stays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.terms import Address, Role
+from gradmarket.requester.store import identities, leftovers, operators, schema, tokens
+from gradmarket.requester.store.session import Sessions, connect, sessions_of
+from gradmarket.requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
+from gradmarket.requester.store.work import begin, reading
+from tests.databases import BOTH, NewDatabase
+
+pytestmark = BOTH
+NOW, DAY = 1_800_000_000.0, 86_400.0
+PAYOUT = Address("0x" + "ee" * 20)
+
+
+@pytest.fixture
+def sessions(new_database: NewDatabase, tmp_path: Path) -> Iterator[Sessions]:
+    engine = connect(new_database(tmp_path))
+    schema.upgrade(engine)
+    yield sessions_of(engine)
+    engine.dispose()
+
+
+def wallet(number: int) -> Address:
+    return Address(f"0x{number:040x}")
+
+
+def signs_in(sessions: Sessions, number: int, now: float = NOW) -> None:
+    with begin(sessions) as work:
+        worker = identities.sign_in(work, wallet(number), wallet(number), None, now)
+        worker.jobs, worker.least_prices = ["a" * 16] * 64, {f"{job:016x}": 1 for job in range(64)}
+        identities.issue(work, "worker", wallet(number), now + DAY, now)
+
+
+def swept(sessions: Sessions, now: float) -> float:
+    """When the next sweep is due."""
+    with begin(sessions) as work:
+        leftovers.sweep(work, now, DAY)
+    with reading(sessions) as reader:
+        return reader.get_one(LeaderLease, leftovers.NAME).until
+
+
+def count(sessions: Sessions, table: type) -> int:
+    with reading(sessions) as reader:
+        return reader.session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def test_who_only_signed_in_is_forgotten_when_its_session_is_over(sessions: Sessions) -> None:
+    for number in range(3):
+        signs_in(sessions, number)
+    swept(sessions, NOW + DAY - 1)
+    assert (count(sessions, Worker), count(sessions, ApiToken)) == (3, 3)
+    assert swept(sessions, NOW + DAY + 1) == NOW + DAY + 1 + leftovers.EVERY_S
+    assert (count(sessions, Worker), count(sessions, ApiToken)) == (0, 0)
+
+
+def test_what_a_quiet_worker_asked_for_is_forgotten_before_itself(sessions: Sessions) -> None:
+    signs_in(sessions, 1)
+    swept(sessions, NOW + leftovers.QUIET_S - 1)
+    with reading(sessions) as reader:
+        assert len(reader.get_one(Worker, wallet(1)).jobs) == 64
+    swept(sessions, NOW + leftovers.QUIET_S + 1)
+    with reading(sessions) as reader:
+        row = reader.get_one(Worker, wallet(1))
+    assert (row.jobs, row.least_prices) == ([], {})
+
+
+def test_who_was_paid_or_judged_stays(sessions: Sessions) -> None:
+    for number in (1, 2):
+        signs_in(sessions, number)
+    with begin(sessions) as work:
+        work.get_one(Worker, wallet(1)).accepted_at = NOW
+        work.add(Reputation(operator=wallet(2), determinism_class="cpu", evidence=0.0, at=NOW, failed_at=NOW))
+    swept(sessions, NOW + 100 * DAY)
+    assert count(sessions, Worker) == 2
+
+
+def test_tokens_without_an_end_and_young_sessions_stay(sessions: Sessions) -> None:
+    with begin(sessions) as work:
+        tokens.create(work, "for ever", Role.READ, None, NOW)
+        tokens.create(work, "for a day", Role.READ, NOW + DAY, NOW)
+    swept(sessions, NOW + 2 * DAY)
+    assert count(sessions, ApiToken) == 1
+
+
+def test_more_rows_than_one_transaction_takes_are_due_again_at_once(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "AT_ONCE", 2)
+    for number in range(5):
+        signs_in(sessions, number)
+    later, sweeps = NOW + 2 * DAY, 1
+    while swept(sessions, later) == later:
+        sweeps += 1
+    assert (sweeps, count(sessions, Worker), count(sessions, ApiToken)) == (3, 0, 0)
+
+
+def test_it_is_due_once_in_a_while(sessions: Sessions) -> None:
+    def due(now: float) -> bool:
+        with reading(sessions) as reader:
+            return leftovers.due(reader, now)
+
+    assert due(NOW)
+    swept(sessions, NOW)
+    assert not due(NOW + leftovers.EVERY_S - 1)
+    assert due(NOW + leftovers.EVERY_S + 1)
+
+
+def test_an_answer_to_repeats_is_kept_for_a_week(sessions: Sessions) -> None:
+    with begin(sessions) as work:
+        work.add(Idempotency(subject="a", key="b", request=b"", status=201, body={}, location=None, at=NOW))
+    swept(sessions, NOW + leftovers.REPEATED_S - 1)
+    assert count(sessions, Idempotency) == 1
+    swept(sessions, NOW + leftovers.REPEATED_S + 1)
+    assert count(sessions, Idempotency) == 0
+
+
+def withdraws(sessions: Sessions, number: int, now: float = NOW) -> None:
+    with begin(sessions) as work:
+        operators.withdraw(work, wallet(number), PAYOUT, 5, now)
+
+
+def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "MOST_WITHDRAWN", 2)
+    signs_in(sessions, 1)
+    for number in (1, 2):
+        withdraws(sessions, number)
+    with pytest.raises(Conflict, match="never signed in"):
+        withdraws(sessions, 3)
+    withdraws(sessions, 2, NOW + 1)
+    signs_in(sessions, 4)
+    withdraws(sessions, 4)
+    signs_in(sessions, 1, NOW + leftovers.WITHDRAWN_S)
+    swept(sessions, NOW + leftovers.WITHDRAWN_S + 1)
+    with reading(sessions) as reader:
+        left = {row.worker for row in reader.session.scalars(select(ConsentRow))}
+    assert left == {wallet(1), wallet(2), wallet(4)}, "2's was written anew a second later"
+    swept(sessions, NOW + leftovers.WITHDRAWN_S + 2)
+    with reading(sessions) as reader:
+        left = {row.worker for row in reader.session.scalars(select(ConsentRow))}
+    assert left == {wallet(1)}
