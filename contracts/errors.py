@@ -5,6 +5,7 @@ MarketError
     ├── ChainUnreachable    no answer; whether anything happened is unknown
     │   └── NodeBusy        it answers that it cannot answer now (429, 502)
     ├── NodeRefused         the node refused (no money for gas, fee too low)
+    │   └── GasTooDear      gas costs more than the owner pays
     ├── ContractRefused     the contract reverted; has the name of its error
     ├── ForeignChain        not the expected deployment; names what differs
     └── LocalChainFailed    the local Anvil failed
@@ -29,6 +30,10 @@ class NodeBusy(ChainUnreachable):
 
 class NodeRefused(ChainError):
     """The chain's node refused."""
+
+
+class GasTooDear(NodeRefused):
+    """Gas costs more than the ceiling that the owner set; nothing is sent until it is cheaper."""
 
 
 class ContractRefused(ChainError):

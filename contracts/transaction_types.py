@@ -9,10 +9,14 @@ from gradmarket.market.terms import Address
 
 @dataclass(frozen=True, slots=True)
 class Fees:
-    """Wei per gas: `most` is the maximum paid, `tip` the part of it for the block's builder."""
+    """Wei per gas: `most` is the maximum paid, `tip` the part of it for the block's builder.
+
+    `legacy`: for a chain without a base fee, where both are the price.
+    """
 
     most: int
     tip: int
+    legacy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,10 @@
 The outcome is a value: mined, reverted or unknown. Unknown is no failure: the transaction may be mined later, so
 nothing may be paid again because of it.
 
-Fees are EIP-1559's. The first tip is odd, and a replacement doubles both fees: so all earlier transactions of a nonce,
-any of which may be mined, can be derived from the newest one.
+Fees are EIP-1559's, or one price where the chain has no base fee. What they are is in `gas_price`.
 """
 
 import time
-from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from eth_account import Account
@@ -22,6 +20,7 @@ from web3.types import TxParams, TxReceipt
 
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
+from gradmarket.contracts.gas_price import GasPrice, offered
 from gradmarket.contracts.rpc import node_errors
 from gradmarket.contracts.transaction_types import Fees, Mined, Outcome, Receipt, Reverted, Signed, Unknown
 from gradmarket.market.signing import address_of
@@ -95,35 +94,36 @@ def estimate(web3: Web3, sender: Address, call: Call) -> int:
         return min(MAX_GAS, int(web3.eth.estimate_gas(_parameters(sender, call)) * GAS_MARGIN))
 
 
-def fees(web3: Web3) -> Fees:
-    """Returns fees that cover a doubling of the base fee; the tip is odd."""
+def gas_price(web3: Web3) -> GasPrice:
+    """Returns what gas costs now: by EIP-1559, or `eth_gasPrice` of a chain without a base fee."""
     with node_errors():
-        base = web3.eth.get_block("latest")["baseFeePerGas"]
-        tip = web3.eth.max_priority_fee | 1
-    return Fees(2 * base + tip, tip)
+        base = web3.eth.get_block("latest").get("baseFeePerGas")
+        if base is None:
+            return GasPrice(None, max(1, int(web3.eth.gas_price)))
+        return GasPrice(int(base), max(1, int(web3.eth.max_priority_fee)))
+
+
+def fees(web3: Web3, ceiling: int | None = None) -> Fees:
+    """Returns what to offer now, in wei per gas. Raises GasTooDear where that is more than the ceiling."""
+    return offered(gas_price(web3), ceiling)
 
 
 def sign(key: PrivateKey, chain: int, nonce: int, call: Call, gas: int, price: Fees) -> Signed:
-    """Signs an EIP-1559 transaction (type 2) without value."""
-    fields: dict[str, Any] = {"type": 2, "chainId": chain, "nonce": nonce, "gas": gas, "value": 0}
-    fields |= {"maxFeePerGas": price.most, "maxPriorityFeePerGas": price.tip, "data": call.data}
+    """Signs a transaction without value: of type 2 (EIP-1559), or a legacy one (EIP-155) where the fees are such."""
+    fields: dict[str, Any] = {"chainId": chain, "nonce": nonce, "gas": gas, "value": 0, "data": call.data}
+    if price.legacy:
+        fields |= {"gasPrice": price.most}
+    else:
+        fields |= {"type": 2, "maxFeePerGas": price.most, "maxPriorityFeePerGas": price.tip}
     fields |= {"to": to_checksum_address(call.to)} if call.to else {}
-    return _signed(key, fields)
+    signed = Account.sign_transaction(fields, key)
+    return Signed(bytes(signed.raw_transaction), signed.hash.to_0x_hex())
 
 
-def replacement(key: PrivateKey, raw: bytes) -> Signed:
-    """Signs the same transaction with twice the fees."""
-    fields = _fields(raw)
-    return _signed(key, fields | {name: 2 * fields[name] for name in ("maxFeePerGas", "maxPriorityFeePerGas")})
-
-
-def attempts(key: PrivateKey, raw: bytes) -> Iterator[Signed]:
-    """Yields this transaction and every one that it replaced, the newest first."""
-    fields = _fields(raw)
-    yield _signed(key, fields)
-    while fields["maxPriorityFeePerGas"] % 2 == 0:
-        fields |= {name: fields[name] // 2 for name in ("maxFeePerGas", "maxPriorityFeePerGas")}
-        yield _signed(key, fields)
+def offer_in(raw: bytes) -> tuple[int, Fees]:
+    """Returns the gas limit and the fees of a signed transaction of type 2."""
+    fields = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
+    return fields["gas"], Fees(fields["maxFeePerGas"], fields["maxPriorityFeePerGas"])
 
 
 def send(web3: Web3, raw: bytes) -> None:
@@ -200,14 +200,3 @@ def _parameters(sender: Address, call: Call) -> TxParams:
     if call.to is not None:
         parameters["to"] = to_checksum_address(call.to)
     return parameters
-
-
-def _fields(raw: bytes) -> dict[str, Any]:
-    """A signed transaction's fields, without its signature."""
-    fields = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
-    return {name: value for name, value in fields.items() if name not in ("v", "r", "s", "accessList")}
-
-
-def _signed(key: PrivateKey, fields: dict[str, Any]) -> Signed:
-    signed = Account.sign_transaction(fields, key)
-    return Signed(bytes(signed.raw_transaction), signed.hash.to_0x_hex())

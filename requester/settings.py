@@ -69,6 +69,9 @@ class RequesterSettings(BaseSettings):
     """Or when there are so many of them."""
     confirmations: int = Field(default=1, ge=1)
     """Blocks until what happened on-chain is believed."""
+    max_fee: float | None = Field(default=None, gt=0)
+    """Gwei that the service pays for a unit of gas at most, tip included. While gas is dearer it sends nothing, and its
+    jobs say so; it pays whatever gas costs where none is given."""
     reserve_ahead: int = Field(default=20, ge=1, le=10_000)
     """The most gradients reserved ahead for a worker: four for each that it earned in the job."""
     claim_window_s: int = Field(default=7 * 86_400, ge=1)

@@ -14,6 +14,7 @@ from web3 import Web3
 from gradmarket.contracts import deployment, local, local_copy
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.gas_price import GWEI, WAITS
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.private_files import private_folder
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
@@ -114,7 +115,7 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
             ledger=chain.ledger,
             chain_worker=chain_worker,
             on_sign_in=_gas_giver(chain),
-            chain_trouble=lambda: chain_worker.trouble or _trouble(chain),
+            chain_trouble=lambda: _fault(chain_worker.trouble) or _trouble(chain),
         )
 
 
@@ -149,6 +150,7 @@ def _chain(
             confirmations=settings.confirmations,
             reserve_ahead=settings.reserve_ahead,
             claim_window_s=settings.claim_window_s,
+            max_fee=None if settings.max_fee is None else int(settings.max_fee * GWEI),
         ),
         endpoint=public_url,
         owner=settings.owner,
@@ -191,6 +193,11 @@ def _gas_giver(chain: Chain) -> Callable[[Address], None]:
             local.fund_gas(chain.web3, address, GAS_GIFT_WEI)
 
     return give
+
+
+def _fault(trouble: str) -> str:
+    """Returns the chain's trouble; none where only gas is too dear: what is computed goes on."""
+    return "" if trouble.startswith(WAITS) else trouble
 
 
 def _trouble(chain: Chain) -> str:

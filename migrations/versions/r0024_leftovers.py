@@ -1,4 +1,4 @@
-"""the age of consents' withdrawals, and what each token has uploaded"""
+"""the age of consents' withdrawals, what each token has uploaded, and what transactions offer for gas"""
 
 import time
 
@@ -21,9 +21,13 @@ def upgrade() -> None:
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("token"),
     )
+    op.add_column("transactions", sa.Column("offer", sa.JSON(), server_default="{}", nullable=False))
+    op.add_column("transactions", sa.Column("replaced", sa.JSON(), server_default="[]", nullable=False))
 
 
 def downgrade() -> None:
+    op.drop_column("transactions", "replaced")
+    op.drop_column("transactions", "offer")
     op.drop_table("upload_sums")
     op.drop_index("consents_by_age", "consents")
     op.drop_column("consents", "at")

@@ -62,6 +62,8 @@ class ChainPolicy:
     """How long a job without a deadline of its own may reserve and deposit."""
     resend_after_s: float = 15.0
     replace_after_s: float = 90.0
+    max_fee: int | None = None
+    """Wei per gas that are paid at most; None: whatever it costs."""
     lost_after_s: float = 120.0
     """How long a used nonce without a receipt may be the fault of a lagging node; then the transaction is lost."""
     duty_s: float = 30.0

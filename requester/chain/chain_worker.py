@@ -9,7 +9,7 @@ from sqlalchemy import exists, or_, select
 
 from gradmarket.contracts import local
 from gradmarket.contracts.calls import mint
-from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, LocalChainFailed, NodeRefused
+from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
@@ -106,6 +106,8 @@ class ChainWorker:
         except ChainUnreachable as error:
             self._connected, self.trouble = False, str(error)
             return self._revived()
+        except GasTooDear as error:
+            self.trouble = error.detail
         except NodeRefused as error:
             self.trouble = str(error)
         except ForeignChain as error:
@@ -159,6 +161,7 @@ class ChainWorker:
         chain = self._chain
         moved = reconcile.rewound(chain)
         moved |= self._follow()
+        dear: GasTooDear | None = None
         for part in (
             funding.open_jobs,
             funding.top_up_jobs,
@@ -169,8 +172,14 @@ class ChainWorker:
             reservations.drop_late,
             sender.push,
         ):
-            moved |= part(chain)
-        return self._follow() or self._watch() or moved
+            try:
+                moved |= part(chain)
+            except GasTooDear as error:
+                dear = error  # what is sent already goes on
+        moved = self._follow() or self._watch() or moved
+        if dear is not None:
+            raise dear
+        return moved
 
     def _follow(self) -> bool:
         touched = sender.follow(self._chain)

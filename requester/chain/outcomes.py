@@ -1,11 +1,13 @@
 """Records the outcome of a transaction, and what follows from it, in the caller's database transaction."""
 
+from typing import Any
+
 from sqlalchemy import select
 
 from gradmarket.contracts import events
 from gradmarket.contracts.event_types import JobOpened
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transaction_types import Mined, Outcome, Receipt, Reverted
+from gradmarket.contracts.transaction_types import Mined, Outcome, Receipt, Reverted, Signed
 from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
 from gradmarket.requester.store.event_log import tell
@@ -14,10 +16,11 @@ from gradmarket.requester.store.tables import Batch, Job, Transaction
 from gradmarket.requester.store.work import RowReader, Work
 
 
-def rewrite(work: Work, row_id: int, raw: bytes, hash_: str) -> None:
-    """Stores the bytes and hash of a replacement before it is sent."""
+def rewrite(work: Work, row_id: int, signed: Signed, offer: dict[str, Any]) -> None:
+    """Stores a replacement before it is sent."""
     row = work.get_one(Transaction, row_id)
-    row.raw, row.hash = raw, hash_
+    row.replaced = [*row.replaced, row.hash]
+    row.raw, row.hash, row.offer = signed.raw, signed.hash, offer
 
 
 def sent(work: Work, row_id: int, now: float, error: str) -> None:

@@ -11,13 +11,16 @@ nothing: the row stays, its bytes are sent again, and they can be mined only onc
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import delete, func, select
 
 from gradmarket.contracts.calls import Call
-from gradmarket.contracts.errors import NodeRefused
-from gradmarket.contracts.transaction_types import Fees, Outcome, Signed, Unknown
-from gradmarket.contracts.transactions import attempts, estimate, fees, outcome, replacement, send, sign
+from gradmarket.contracts.errors import GasTooDear, NodeRefused
+from gradmarket.contracts.gas_price import GasPrice, raised
+from gradmarket.contracts.transaction_types import Fees, Outcome, Unknown
+from gradmarket.contracts.transactions import estimate, fees, gas_price, offer_in, outcome, send, sign
+from gradmarket.market.terms import Address
 from gradmarket.requester.chain import outcomes
 from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
 from gradmarket.requester.store.tables import Transaction
@@ -37,10 +40,13 @@ class Quote:
 
 
 def quote(chain: ChainContext, call: Call) -> Quote:
-    """Returns gas, fees and nonce for the call. Raises ContractRefused where the contract would refuse it now."""
+    """Returns gas, fees and nonce for the call.
+
+    Raises ContractRefused where the contract would refuse it now, GasTooDear where gas costs more than the owner pays.
+    """
     web3 = chain.ledger.web3
     gas = estimate(web3, chain.sender, call)
-    return Quote(call, gas, fees(web3), chain.ledger.nonce(chain.sender))
+    return Quote(call, gas, fees(web3, chain.policy.max_fee), chain.ledger.nonce(chain.sender))
 
 
 def post(chain: ChainContext, work: Work, quoted: Quote, kind: TransactionKind, job_id: str | None) -> Transaction:
@@ -70,14 +76,14 @@ def under_way(reader: RowReader, kind: TransactionKind, job_id: str | None = Non
 def empty(chain: ChainContext, row_id: int) -> None:
     """Makes of a transaction that was not sent yet an empty payment to ourselves: its nonce has to be used."""
     filled = Call(chain.sender, b"")
-    price = fees(chain.ledger.web3)
+    price = fees(chain.ledger.web3, chain.policy.max_fee)
     with chain.begin() as work:
         row = work.get_one(Transaction, row_id)
         if row.state != TransactionState.PREPARED:
             return
         signed = sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, filled, FILL_GAS, price)
         row.kind, row.to, row.data = TransactionKind.FILL, filled.to or "", filled.data
-        row.raw, row.hash = signed.raw, signed.hash
+        row.raw, row.hash, row.offer = signed.raw, signed.hash, _offer(FILL_GAS, price)
 
 
 def refused(chain: ChainContext) -> str:
@@ -93,8 +99,9 @@ def push(chain: ChainContext) -> bool:
     if waiting and waiting[0].nonce > consumed:
         waiting.insert(0, _fill(chain, consumed))
     due = [row for row in waiting if _due(chain, row, now)]
+    price = gas_price(chain.ledger.web3) if any(row.sent_at is not None for row in due) else None
     for row in due:
-        _send(chain, row, now)
+        _send(chain, row, now, price)
     return bool(due)
 
 
@@ -120,6 +127,7 @@ def _write(
         state=TransactionState.PREPARED,
         raw=signed.raw,
         hash=signed.hash,
+        offer=_offer(quoted.gas, quoted.price),
         error="",
         created_at=chain.clock(),
     )
@@ -136,7 +144,7 @@ def _open_rows(chain: ChainContext) -> Sequence[Transaction]:
 
 def _fill(chain: ChainContext, nonce: int) -> Transaction:
     """Stores an empty payment to ourselves under a nonce that no pending row has; without it no later one is mined."""
-    quoted = Quote(Call(chain.sender, b""), FILL_GAS, fees(chain.ledger.web3), nonce)
+    quoted = Quote(Call(chain.sender, b""), FILL_GAS, fees(chain.ledger.web3, chain.policy.max_fee), nonce)
     with chain.begin() as work:
         same = (Transaction.sender == chain.sender, Transaction.nonce == nonce)
         work.session.execute(delete(Transaction).where(*same, Transaction.state == TransactionState.LOST))
@@ -149,20 +157,47 @@ def _due(chain: ChainContext, row: Transaction, now: float) -> bool:
     return now - row.sent_at >= chain.policy.resend_after_s
 
 
-def _send(chain: ChainContext, row: Transaction, now: float) -> None:
+def _send(chain: ChainContext, row: Transaction, now: float, price: GasPrice | None) -> None:
     """Commits new bytes before it sends them, and records afterwards that they were sent."""
-    stuck = now - row.created_at >= chain.policy.replace_after_s * 2 ** _replaced(chain, row)
-    signed = replacement(chain.key, _raw(row)) if stuck and row.sent_at is not None else None
-    if signed is not None:
-        with chain.begin() as work:
-            outcomes.rewrite(work, row.id, signed.raw, signed.hash)
-    error = _try_to_send(chain, signed.raw if signed else _raw(row))
+    raw, waits = _raw(row), ""
+    if row.sent_at is not None and price is not None:
+        try:
+            raw = _replacement(chain, row, now, price) or raw
+        except GasTooDear as error:
+            waits = error.detail
+    error = _try_to_send(chain, raw)
     with chain.begin() as work:
-        outcomes.sent(work, row.id, now, error)
+        outcomes.sent(work, row.id, now, waits or error)
 
 
-def _replaced(chain: ChainContext, row: Transaction) -> int:
-    return sum(1 for _ in attempts(chain.key, _raw(row))) - 1
+def _replacement(chain: ChainContext, row: Transaction, now: float, price: GasPrice) -> bytes | None:
+    """Returns the bytes of a replacement, stored; None where the transaction needs none.
+
+    It needs one where it cannot be mined at the chain's price now, and where it waited long in spite of its fees. The
+    nonce stays, so that one of them is mined at most.
+    """
+    gas, old = _offered(row)
+    overdue = now - row.created_at >= chain.policy.replace_after_s * 2 ** len(row.replaced)
+    new = raised(old, price, overdue, chain.policy.max_fee)
+    if new is None:
+        return None
+    call = Call(Address(row.to) if row.to else None, row.data)
+    signed = sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, new)
+    with chain.begin() as work:
+        outcomes.rewrite(work, row.id, signed, _offer(gas, new))
+    return signed.raw
+
+
+def _offer(gas: int, price: Fees) -> dict[str, Any]:
+    """Wei as texts: JSON's numbers of some databases and readers end at 2^53."""
+    return {"gas": gas, "most": str(price.most), "tip": str(price.tip), "legacy": price.legacy}
+
+
+def _offered(row: Transaction) -> tuple[int, Fees]:
+    kept = row.offer
+    if not kept:
+        return offer_in(_raw(row))
+    return int(kept["gas"]), Fees(int(kept["most"]), int(kept["tip"]), bool(kept["legacy"]))
 
 
 def _try_to_send(chain: ChainContext, raw: bytes) -> str:
@@ -175,30 +210,32 @@ def _try_to_send(chain: ChainContext, raw: bytes) -> str:
 
 def _finish(chain: ChainContext, row: Transaction) -> bool:
     """Records the outcome of a row whose nonce is used; returns False while it is unknown or lacks confirmations."""
-    result, signed = _outcome(chain, row)
+    result, hash_ = _outcome(chain, row)
     if isinstance(result, Unknown) and not _given_up(chain, row):
         return False
     with chain.begin() as work:
-        outcomes.finished(work, chain.ledger, row.id, result, signed.hash, chain.clock())
+        outcomes.finished(work, chain.ledger, row.id, result, hash_, chain.clock())
     return True
 
 
-def _outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, Signed]:
-    """Returns the outcome of whichever attempt at this nonce has one, with that attempt."""
-    tried = list(attempts(chain.key, _raw(row)))
-    for signed in tried:
-        result = outcome(chain.ledger.web3, signed.hash, chain.policy.confirmations)
+def _outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
+    """Returns the outcome of whichever attempt at this nonce has one, with its hash."""
+    for hash_ in _tried(row):
+        result = outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
         if not isinstance(result, Unknown):
-            return result, signed
-    return result, tried[0]
+            return result, hash_
+    return Unknown(_tried(row)[0]), _tried(row)[0]
 
 
 def _given_up(chain: ChainContext, row: Transaction) -> bool:
     """Whether there is no receipt at all, not even an unconfirmed one, long after the transaction was created."""
-    known = any(
-        not isinstance(outcome(chain.ledger.web3, signed.hash), Unknown) for signed in attempts(chain.key, _raw(row))
-    )
+    known = any(not isinstance(outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _tried(row))
     return not known and chain.clock() - row.created_at >= chain.policy.lost_after_s
+
+
+def _tried(row: Transaction) -> list[str]:
+    """Returns the hashes of all attempts at the row's nonce, the newest first."""
+    return [row.hash or "", *reversed(row.replaced)]
 
 
 def _raw(row: Transaction) -> bytes:

@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, func, select
 
+from gradmarket.contracts.gas_price import WAITS
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
@@ -27,7 +28,9 @@ LOOKED_AT: Final = 200
 def chain_trouble(reader: RowReader) -> str:
     """Returns why nothing is reserved or settled just now; empty where it is."""
     row = reader.get(Trouble, CHAIN)
-    return f"the chain cannot be used, and the job goes on once it can: {row.said}" if row and row.said else ""
+    if row is None or not row.said or row.said.startswith(WAITS):
+        return "" if row is None else row.said
+    return f"the chain cannot be used, and the job goes on once it can: {row.said}"
 
 
 def running(reader: RowReader) -> Sequence[Job]:

@@ -6,18 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hexbytes import HexBytes
 
-from gradmarket.contracts import calls
+from gradmarket.contracts import calls, transactions
 from gradmarket.contracts.errors import ContractRefused
+from gradmarket.contracts.gas_price import GWEI, GasPrice
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.processes import known_ended, own_name
 from gradmarket.contracts.rpc import request
 from gradmarket.contracts.transactions import execute, fees, mined, sign
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, Amount
 from gradmarket.requester.chain import leader_lease, sender, settlement_batches
 from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
 from gradmarket.requester.chain.chain_worker import ChainWorker
+from gradmarket.requester.store.progress import chain_trouble
 from gradmarket.requester.store.tables import Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.onchain import NewKey
@@ -109,6 +112,110 @@ def test_the_first_attempt_may_be_the_one_that_is_mined(
     check(chain_fixture, job_id, worker, 7)
     (row,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     assert row.hash == first.hash
+
+
+def base_fee(ledger: Ledger, gwei: float) -> None:
+    """Of the newest block, and so of the next ones."""
+    request(ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(int(gwei * GWEI)))
+    request(ledger.web3, "evm_mine")
+
+
+def test_where_the_base_fee_is_forty_times_as_high_a_transaction_is_replaced_at_once(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
+) -> None:
+    chain_fixture = till_on(own_ledger)
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(1))
+    base_fee(own_ledger, 1)
+    request(own_ledger.web3, "evm_setAutomine", False)
+    before = post(chain_fixture)
+    sender.push(chain_fixture.chain)
+    base_fee(own_ledger, 40)
+    chain_fixture.clock.now += chain_fixture.policy.resend_after_s
+    sender.push(chain_fixture.chain)
+    (after,) = chain_fixture.all(Transaction)
+    assert (after.nonce, after.replaced) == (before.nonce, [before.hash])
+    assert int(after.offer["most"]) >= 80 * GWEI
+    assert int(after.offer["tip"]) < 2 * int(before.offer["tip"])
+    request(own_ledger.web3, "evm_mine")
+    sender.follow(chain_fixture.chain)
+    assert [row.state for row in chain_fixture.all(Transaction)] == [TransactionState.MINED]
+
+
+def test_what_can_be_mined_is_not_replaced_by_the_clock_before_it_is_overdue(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
+) -> None:
+    chain_fixture = till_on(own_ledger)
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(1))
+    request(own_ledger.web3, "evm_setAutomine", False)
+    before = post(chain_fixture)
+    sender.push(chain_fixture.chain)
+    chain_fixture.clock.now += chain_fixture.policy.resend_after_s
+    sender.push(chain_fixture.chain)
+    assert [row.hash for row in chain_fixture.all(Transaction)] == [before.hash]
+
+
+def test_gas_beyond_the_owner_s_ceiling_is_waited_for_and_said(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+) -> None:
+    chain_fixture = till_on(own_ledger)
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.settle_down()
+    sent = own_ledger.nonce(chain_fixture.chain.sender)
+    chain_fixture.chain = replace(chain_fixture.chain, policy=replace(chain_fixture.policy, max_fee=50 * GWEI))
+    chain_fixture.chain_worker = ChainWorker(chain_fixture.chain)
+    chain_fixture.earns(job_id, worker, 2)
+    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    base_fee(own_ledger, 120)
+    chain_fixture.chain_worker.step()
+    assert "waits: gas is 12" in chain_fixture.chain_worker.trouble
+    assert "ceiling 50 gwei" in chain_fixture.chain_worker.trouble
+    with chain_fixture.chain.reading() as reader:
+        assert chain_trouble(reader) == chain_fixture.chain_worker.trouble, "no word more: the chain can be used"
+    assert own_ledger.nonce(chain_fixture.chain.sender) == sent
+    base_fee(own_ledger, 1)
+    check(chain_fixture, job_id, worker, 9)
+    assert chain_fixture.chain_worker.trouble == ""
+
+
+def test_what_is_sent_already_waits_for_its_ceiling_too(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
+) -> None:
+    chain_fixture = till_on(own_ledger)
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(1))
+    chain = replace(chain_fixture.chain, policy=replace(chain_fixture.policy, max_fee=50 * GWEI))
+    base_fee(own_ledger, 1)
+    request(own_ledger.web3, "evm_setAutomine", False)
+    before = post(chain_fixture)
+    sender.push(chain)
+    base_fee(own_ledger, 120)
+    chain_fixture.clock.now += chain_fixture.policy.resend_after_s
+    sender.push(chain)
+    assert "waits: gas is 12" in sender.refused(chain)
+    assert [row.hash for row in chain_fixture.all(Transaction)] == [before.hash]
+
+
+def test_on_a_chain_without_a_base_fee_the_service_sends_legacy_transactions(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This chain takes them as well."""
+    chain_fixture = till_on(own_ledger)
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(1))
+    for module in (transactions, sender):
+        monkeypatch.setattr(module, "gas_price", lambda _web3: GasPrice(None, 3 * GWEI))
+    request(own_ledger.web3, "evm_setAutomine", False)
+    post(chain_fixture)
+    sender.push(chain_fixture.chain)
+    chain_fixture.clock.now += chain_fixture.policy.replace_after_s
+    sender.push(chain_fixture.chain)
+    request(own_ledger.web3, "evm_mine")
+    sender.follow(chain_fixture.chain)
+    (row,) = chain_fixture.all(Transaction)
+    assert (row.state, len(row.replaced), row.offer["legacy"]) == (TransactionState.MINED, 1, True)
+    assert int(own_ledger.web3.eth.get_transaction(HexBytes(row.hash or ""))["type"]) == 0
 
 
 def test_a_nonce_that_another_used_is_given_up_late_and_its_purpose_served(

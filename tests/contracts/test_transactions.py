@@ -4,21 +4,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from hexbytes import HexBytes
 
-from gradmarket.contracts import calls
+from gradmarket.contracts import calls, local
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
+from gradmarket.contracts.gas_price import raised
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import CHAIN_ID, fund_gas
+from gradmarket.contracts.local import CHAIN_ID, LocalChain, fund_gas
 from gradmarket.contracts.rpc import connect, refusal, request
 from gradmarket.contracts.transaction_types import Fees, Mined, Reverted, Unknown
 from gradmarket.contracts.transactions import (
-    attempts,
     estimate,
     execute,
     fees,
+    gas_price,
     mined,
+    offer_in,
     outcome,
-    replacement,
     send,
     sign,
     wait,
@@ -98,29 +100,49 @@ def test_a_replacement_overtakes_a_stuck_transaction(own_ledger: Ledger, new_key
     key = with_money(own_ledger, new_key())
     request(web3, "evm_setAutomine", False)
     call = calls.set_payout(own_ledger.deployment.contract, SOMEONE)
-    stuck = sign(key, CHAIN_ID, own_ledger.nonce(address_of(key)), call, 100_000, fees(web3))
+    nonce, old = own_ledger.nonce(address_of(key)), fees(web3)
+    stuck = sign(key, CHAIN_ID, nonce, call, 100_000, old)
     send(web3, stuck.raw)
-    faster = replacement(key, stuck.raw)
+    assert raised(old, gas_price(web3), overdue=False) is None
+    new = raised(old, gas_price(web3), overdue=True)
+    assert new is not None
+    faster = sign(key, CHAIN_ID, nonce, call, 100_000, new)
     send(web3, faster.raw)
     request(web3, "evm_mine")
     assert isinstance(outcome(web3, stuck.hash), Unknown)
     assert isinstance(outcome(web3, faster.hash), Mined)
 
 
-@pytest.mark.parametrize("tip", [1, 3, 10**9 + 1])
-def test_the_newest_attempt_tells_all_earlier_ones(new_key: NewKey, tip: int) -> None:
-    key = new_key()
-    made = [sign(key, CHAIN_ID, 3, calls.set_payout(SOMEONE, SOMEONE), 90_000, Fees(2 * tip + 10, tip))]
-    for _ in range(4):
-        made.append(replacement(key, made[-1].raw))
-    assert list(attempts(key, made[-1].raw)) == made[::-1]
-    assert len({signed.hash for signed in made}) == 5
+def test_on_a_chain_without_a_base_fee_transactions_are_legacy_ones(
+    new_key: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = local._command
+    monkeypatch.setattr(local, "_command", lambda *given: [*command(*given), "--hardfork", "berlin"])
+    chain = LocalChain.start(None)
+    try:
+        web3, key = chain.connect(), new_key()
+        assert "baseFeePerGas" not in web3.eth.get_block("latest")
+        fund_gas(web3, address_of(key), 10**18)
+        receipt = mined(execute(web3, key, calls.Call(SOMEONE, b"")))
+        assert int(web3.eth.get_transaction(HexBytes(receipt.hash))["type"]) == 0
+        old = fees(web3)
+        assert (old.legacy, old.most) == (True, old.tip)
+        request(web3, "evm_setAutomine", False)
+        stuck = sign(key, CHAIN_ID, 1, calls.Call(SOMEONE, b""), 30_000, old)
+        send(web3, stuck.raw)
+        new = raised(old, gas_price(web3), overdue=True)
+        assert new is not None
+        faster = sign(key, CHAIN_ID, 1, calls.Call(SOMEONE, b""), 30_000, new)
+        send(web3, faster.raw)
+        request(web3, "evm_mine")
+        assert isinstance(outcome(web3, faster.hash), Mined)
+    finally:
+        chain.stop()
 
 
-def test_a_contract_s_creation_can_be_replaced(new_key: NewKey) -> None:
-    key = new_key()
-    first = sign(key, CHAIN_ID, 0, calls.construct("GradToken", "a", "b", 18, 0), 90_000, Fees(9, 3))
-    assert list(attempts(key, replacement(key, first.raw).raw))[-1] == first
+def test_what_an_earlier_version_signed_tells_its_offer(new_key: NewKey) -> None:
+    call = calls.construct("GradToken", "a", "b", 18, 0)
+    assert offer_in(sign(new_key(), CHAIN_ID, 0, call, 90_000, Fees(9, 3)).raw) == (90_000, Fees(9, 3))
 
 
 def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:

@@ -1,6 +1,8 @@
 """Tables of money: accounts, EARNED rows, batches, and the transactions that settle them."""
 
-from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import Address, BatchState, Hash
@@ -100,6 +102,10 @@ class Transaction(Base):
     """A TransactionState."""
     raw: Mapped[bytes | None]
     hash: Mapped[str | None]
+    offer: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
+    """Gas limit and fees of `raw` (chain.sender); empty where an earlier version signed it."""
+    replaced: Mapped[list[Any]] = mapped_column(JSON, default=list, server_default="[]")
+    """The hashes of those that it replaced, any of which may be mined."""
     block: Mapped[int | None]
     gas: Mapped[int | None]
     error: Mapped[str] = mapped_column(default="")

@@ -1,0 +1,59 @@
+"""What a transaction offers for gas, and what its replacement must: rules over the price that the chain has now."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.contracts.errors import GasTooDear
+from gradmarket.contracts.transaction_types import Fees
+
+GWEI: Final = 10**9
+BUMP: Final = 1.125
+"""By how much both fees of a replacement are higher at least: nodes ask for an eighth at most."""
+WAITS: Final = "waits:"
+"""How the reason begins where nothing is out of order, and only gas is too dear."""
+
+
+@dataclass(frozen=True, slots=True)
+class GasPrice:
+    """Wei per gas: the newest block's base fee (EIP-1559), None on a chain that has none; and what is usual on top of
+    it, or altogether where there is no base fee."""
+
+    base: int | None
+    tip: int
+
+    @property
+    def least(self) -> int:
+        """Returns what a transaction must offer now to be mined soon."""
+        return (self.base or 0) + self.tip
+
+
+def offered(price: GasPrice, ceiling: int | None = None) -> Fees:
+    """Returns fees that cover a doubling of the base fee, within the ceiling. Raises GasTooDear where it is too low."""
+    if ceiling is not None and price.least > ceiling:
+        raise GasTooDear(waits(price, ceiling))
+    most = price.tip if price.base is None else 2 * price.base + price.tip
+    return _within(most, price.tip, price.base is None, ceiling)
+
+
+def raised(old: Fees, price: GasPrice, overdue: bool, ceiling: int | None = None) -> Fees | None:
+    """Returns a replacement's fees; None where the old ones are enough for the chain's price now and it is not overdue.
+
+    Raises GasTooDear where the ceiling leaves no room for what a node takes as a replacement, or for the price now.
+    """
+    short = old.most < (price.base or 0) + min(old.tip, price.tip)
+    if not short and not overdue:
+        return None
+    most, tip = int(old.most * BUMP) + 1, int(old.tip * BUMP) + 1
+    if ceiling is not None and (most > ceiling or (short and price.least > ceiling)):
+        raise GasTooDear(waits(price, ceiling))
+    now = price.tip if price.base is None else 2 * price.base + price.tip
+    return _within(max(most, now), max(tip, price.tip), old.legacy, ceiling)
+
+
+def waits(price: GasPrice, ceiling: int) -> str:
+    return f"{WAITS} gas is {price.least / GWEI:.4g} gwei, ceiling {ceiling / GWEI:.4g} gwei (GRADMARKET_MAX_FEE)"
+
+
+def _within(most: int, tip: int, legacy: bool, ceiling: int | None) -> Fees:
+    most = most if ceiling is None else min(most, ceiling)
+    return Fees(most, most if legacy else min(tip, most), legacy)
