@@ -126,7 +126,7 @@ def approve(chain: ChainContext) -> bool:
 def _close(chain: ChainContext, job: Job) -> bool:
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
-    if chain.clock() > now.claim_until:
+    if chain.ledger.next_time() > now.claim_until:
         left = now.deposited > now.credited
         return left and _post(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
     free = Units(now.deposited - now.reserved)

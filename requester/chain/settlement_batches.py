@@ -42,10 +42,15 @@ class BatchDraft:
 
 
 def step(chain: ChainContext) -> bool:
-    """Stores a batch for each job where one is due, or a new transaction for a batch that lost its own."""
+    """Stores a batch for each job where one is due, or a new transaction for a batch that lost its own.
+
+    None once claims are over by the chain's time, which alone decides that.
+    """
     with chain.reading() as reader:
         now = chain.clock()
-        drafts = [batch for job in with_money(reader) if (batch := _due(reader, job, chain.policy, now))]
+        found = [(job, batch) for job in with_money(reader) if (batch := _due(reader, job, chain.policy, now))]
+    there = chain.ledger.next_time() if found else 0
+    drafts = [batch for job, batch in found if job.claim_until is None or there <= job.claim_until]
     return sum(_write_down(chain, draft) for draft in drafts) > 0
 
 
@@ -68,7 +73,7 @@ def rows_of(reader: RowReader, batch: Batch) -> Sequence[Earned]:
 
 def _due(reader: RowReader, job: Job, policy: ChainPolicy, now: float) -> BatchDraft | None:
     """Returns the batch that is due, or None; one batch of a job is pending at a time."""
-    if job.chain_job is None or (job.claim_until is not None and now > job.claim_until):
+    if job.chain_job is None:
         return None
     unsettled = (Batch.job_id == job.id, Batch.state != BatchState.SETTLED)
     first = reader.session.scalar(select(Batch).where(*unsettled).order_by(Batch.number).limit(1))

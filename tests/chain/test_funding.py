@@ -13,6 +13,7 @@ from gradmarket.contracts.transactions import mined
 from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.chain import escrow, funding, reconcile
+from gradmarket.requester.chain.chain_context import TransactionKind
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.tables import JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
@@ -156,7 +157,7 @@ def test_what_a_silent_worker_kept_comes_back_after_the_claim_window(
     assert job.refunded < BUDGET - PRICE
     request(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
     request(own_ledger.web3, "evm_mine")
-    chain_fixture.clock.now = float(job.claim_until or 0) + 2
+    chain_fixture.clock.now -= 30 * 86_400  # the service's own clock decides nothing of this
     chain_fixture.settle_down()
     assert chain_fixture.job(job_id).refunded == BUDGET - PRICE
     assert own_ledger.account(job.chain_job or 0, worker).due == PRICE
@@ -170,3 +171,20 @@ def test_the_digest_on_chain_is_the_publication_s(chain_fixture: ChainFixture) -
     job = chain_fixture.job(job_id)
     assert escrow.spec_digest(job) == hash_of(job.spec_digest)  # type: ignore[arg-type]
     assert len(escrow.spec_digest(job)) == 32
+
+
+def test_a_service_whose_clock_is_days_ahead_takes_nothing_back_and_settles(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    chain_fixture.settle_down()
+    chain_fixture.clock.now += 30 * 86_400
+    chain_fixture.earns(job_id, worker)
+    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    chain_fixture.settle_down()
+    job = chain_fixture.job(job_id)
+    assert chain_fixture.ledger.account(job.chain_job or 0, worker).settled == PRICE
+    chain_fixture.set_job(job_id, state=JobState.FINISHED)
+    chain_fixture.settle_down()
+    assert TransactionKind.REFUND not in {row.kind for row in chain_fixture.all(Transaction)}

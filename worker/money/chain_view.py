@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import Final
 
 import httpx
@@ -21,6 +20,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.network.environment import is_loopback
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.policy import OnChain
 
@@ -51,9 +51,8 @@ def choose_rpc(own: str | None, facts: ChainFacts, market: str | None = None) ->
 def on_this_machine(url: str) -> bool:
     """Returns whether a URL names a loopback address, or localhost."""
     try:
-        host = httpx.URL(url).host
-        return host == "localhost" or ip_address(host).is_loopback
-    except (httpx.InvalidURL, ValueError):
+        return is_loopback(httpx.URL(url).host)
+    except httpx.InvalidURL:
         return False
 
 
