@@ -165,9 +165,9 @@ def _send(chain: ChainContext, row: Transaction, now: float, price: GasPrice | N
             raw = _replacement(chain, row, now, price) or raw
         except GasTooDear as error:
             waits = error.detail
-    error = _try_to_send(chain, raw)
+    refusal = _try_to_send(chain, raw)
     with chain.begin() as work:
-        outcomes.sent(work, row.id, now, waits or error)
+        outcomes.sent(work, row.id, now, waits or refusal)
 
 
 def _replacement(chain: ChainContext, row: Transaction, now: float, price: GasPrice) -> bytes | None:

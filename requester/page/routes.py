@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
+from gradmarket.network.environment import path_of
 from gradmarket.pages.rendering import answer
 from gradmarket.requester.api import problem_kinds
 from gradmarket.requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
@@ -47,14 +48,14 @@ AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 
 @router.get("/docs")
-def docs() -> Response:
+def docs(context: Here) -> Response:
     """The API's description, by scripts of our own origin."""
-    return answer(render("docs.html"))
+    return answer(render(context.public_url, "docs.html"))
 
 
 @router.get("/redoc")
-def redoc() -> Response:
-    return RedirectResponse("/docs", 308)
+def redoc(context: Here) -> Response:
+    return RedirectResponse(f"{path_of(context.public_url)}/docs", 308)
 
 
 @router.get("/")
