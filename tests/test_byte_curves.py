@@ -8,6 +8,7 @@ from benchmarks.bytes import equal_loss, up_ratio
 from benchmarks.pages import ROOT
 from benchmarks.rig.byte_pictures import pictures
 from benchmarks.rig.kept_curves import Curve, Kept, curves
+from tests.lanes import FULL
 
 PLAIN = Curve("data_parallel", 0, 1, 512, 400, 396, 396, [(20, 3.0), (40, 2.0)], 1.0)
 OURS = Curve("ours", 0, 30, 512, 40, 396, 60, [(1, 2.5), (2, 1.9), (3, 1.8)], 1.0)
@@ -51,6 +52,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert not place.exists()
 
 
+@FULL
 @pytest.mark.parametrize("name", pictures())
 def test_a_picture_is_that_of_the_committed_curves(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == pictures()[name]

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks import private
 from benchmarks.private import Holders
+from tests.lanes import FULL
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,7 @@ def test_holders_lack_digits_and_differ_in_size(holders: Holders) -> None:
     assert sum(sizes) + len(holders.own["y"]) == 1797
 
 
+@FULL
 def test_ten_holders_reach_an_accuracy_that_noise_lowers(holders: Holders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private, "ROUNDS", 6)
     plain = holders.accuracy()

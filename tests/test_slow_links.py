@@ -16,6 +16,7 @@ from benchmarks.rig.kept_curves import Curve
 from benchmarks.rig.link import Link
 from benchmarks.rig.reset import HEADER, Tcp, checksum, parsed
 from gradmarket.market.step import GradientStep
+from tests.lanes import FULL
 
 ENDS, PORTS = bytes([10, 90, 0, 1, 10, 90, 0, 2]), struct.pack("!HH", 40_000, 29_500)
 
@@ -57,6 +58,7 @@ CASE = Case("data_parallel", GradientStep(rows=8), 4, "adamw", 3e-3, {}, 1)
 ONE = replace(SMALL, blocks={"depth": 1, "width": 16, "heads": 2})
 
 
+@FULL
 def test_a_killed_training_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     training = Training(CASE, 3, ONE)
     whole = list(training.losses(1))
@@ -72,6 +74,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     assert all(np.array_equal(last.tensors[name], array) for name, array in expected.tensors.items())
 
 
+@FULL
 def test_the_loss_at_equal_tokens_is_that_of_as_many_inner_steps() -> None:
     plain = Curve("data_parallel", 0, 1, 256, 400, 396, 396, [(30, 3.0), (60, 2.0)], 1.0)
     ours = Curve("ours", 0, 30, 256, 40, 396, 60, [(1, 2.5), (2, 2.2), (3, 1.8)], 1.0)

@@ -34,7 +34,6 @@ def dear_with_few_rows() -> tuple[bytes, bytes]:
 @attack(
     "a document whose cost hides",
     "posted: failed; gradients taken 0, earned 0; its honest twin: running",
-    share=True,
 )
 def dear_in_its_last_microbatch_alone(scene: Scene) -> str:
     """Both numbers of rows that a step takes are bounded, not the full microbatch alone."""

@@ -60,7 +60,7 @@ def flooded(job: Posted, ask: Callable[[httpx.Client], httpx.Response], clients:
 PAID = "worker payable 10; finished; books balanced"
 
 
-@attack("slow sign-in letters", f"letters 422+429; less than a second of CPU each; {PAID}", share=True)
+@attack("slow sign-in letters", f"letters 422+429; less than a second of CPU each; {PAID}")
 def four_thousand_letters_that_nobody_reads(scene: Scene) -> str:
     """siwe's grammar takes 5 to 13 s for each of them: forty stopped the service for as long as they came."""
     job, process = scene.post(), psutil.Process(scene.market.process.pid)

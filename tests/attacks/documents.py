@@ -135,7 +135,6 @@ def a_border_that_goes_round_from_before_the_first_place(scene: Scene) -> str:
 @attack(
     "a document that ends whoever runs it",
     "computed: refused, the child stays; gradients taken 0, earned 0; its honest twin: computed, the child stays",
-    share=True,
 )
 def the_least_integer_divided_by_minus_one(scene: Scene) -> str:
     """No shape tells it: the child looks at the numbers before it divides."""

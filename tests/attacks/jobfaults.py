@@ -206,9 +206,7 @@ def wallets_of_one_operator_that_let_their_leases_lapse(scene: Scene) -> str:
     return f"leases {leases}; strikes {struck}; the operator paid {job.paid(first)}; {told}"
 
 
-@attack(
-    "data unlike its manifest", "failed: data.manifest.partitions.train: it cannot be read; deposited 0", share=True
-)
+@attack("data unlike its manifest", "failed: data.manifest.partitions.train: it cannot be read; deposited 0")
 def a_partition_of_another_type(scene: Scene) -> str:
     return _posted_with(scene, y=np.zeros((ROWS, 1), np.int64))
 

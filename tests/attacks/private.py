@@ -91,7 +91,7 @@ def a_holder_sends_the_parameters_as_they_came(scene: Scene) -> str:
     return paid_beside_two(scene, spoils(np.zeros_like))
 
 
-@attack("a holder that answers without its rows", "by digest 404, its list 404; a job of its own 403", share=True)
+@attack("a holder that answers without its rows", "by digest 404, its list 404; a job of its own 403")
 def a_holder_asks_for_the_rows_by_which_it_is_paid(scene: Scene) -> str:
     """To train on them; the digest is in the manifest, which it reads."""
     job, (holder,) = job_of(scene, HONEST)

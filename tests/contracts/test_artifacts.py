@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from gradmarket.contracts import build_artifacts
 from gradmarket.contracts.artifact import FOLDER, load, masked_code_hash
 from gradmarket.market.errors import NotFound
+from tests.lanes import FULL
 
 
+@FULL
 def test_artifacts_are_what_the_sources_compile_to() -> None:
     for name, artifact in build_artifacts.build_all().items():
         committed = (FOLDER / f"{name}.json").read_text(encoding="utf-8")

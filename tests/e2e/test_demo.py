@@ -58,7 +58,8 @@ def test_nothing_is_left_running_or_lying_about(played: tuple[dict[str, Any], st
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=FULL)])
+@FULL
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_stopped_leaves_nothing_either(stop: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gradmarket", "demo", "--json"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

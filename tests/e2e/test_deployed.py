@@ -17,8 +17,7 @@ from tests.e2e.cluster import Cluster, Process, children, told
 from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.processes import free_port, is_running
-
-pytestmark = FULL
+from tests.town import ALONE
 
 ROUNDS, TASKS, REPLICAS = 6, 2, 3
 JOB: dict[str, Any] = {
@@ -44,6 +43,18 @@ def cluster(tmp_path: Path, postgres: Postgres, anvil: LocalChain, deployment: D
     postgres.drop(database)
 
 
+def test_a_job_runs_over_a_queue_and_postgresql(cluster: Cluster) -> None:
+    cluster.redis()
+    port = free_port()
+    door, stage, beat = cluster.api(port), cluster.celery("worker", "--concurrency", "1"), cluster.celery("beat")
+    cluster.worker("worker", port)
+    requester = cluster.requester(port)
+    ended = _finished(requester, _post(requester, rounds=2, tasks_per_round=1, replication=ALONE))
+    assert (ended["accepted"], ended["costs"]["earned"]) == (2, "2000000000")
+    assert [process.stop() for process in (stage, beat, door)] == [0] * 3
+
+
+@FULL
 def test_a_job_on_many_processes_survives_what_befalls_them_with_the_bits_of_one(cluster: Cluster) -> None:
     ports = (free_port(), free_port())
     redis, doors = cluster.redis(), [cluster.api(port) for port in ports]
@@ -92,8 +103,8 @@ def _transactions(cluster: Cluster) -> set[str]:
         return {state for (state,) in connection.execute("SELECT DISTINCT state FROM transactions")}
 
 
-def _post(requester: httpx.Client) -> str:
-    return str(requester.post("/v1/jobs", json=JOB).json()["id"])
+def _post(requester: httpx.Client, **changed: Any) -> str:
+    return str(requester.post("/v1/jobs", json=JOB | changed).json()["id"])
 
 
 def _wait_for_rounds(requester: httpx.Client, job: str, count: int) -> None:

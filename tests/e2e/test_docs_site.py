@@ -14,6 +14,8 @@ from gradmarket.demo.service import Service
 from tests.e2e.snippets import Reader
 from tests.lanes import FULL
 
+pytestmark = FULL
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).with_suffix("") for path in DOCS.rglob("*.md"))
@@ -71,7 +73,6 @@ def follow(tmp_path: Path) -> Iterator[Follow]:
         reader.leave()
 
 
-@FULL
 def test_the_tutorial(follow: Follow, tmp_path: Path) -> None:
     said = follow("tutorial.md")
     assert "held-out accuracy" in said[1]
@@ -80,24 +81,20 @@ def test_the_tutorial(follow: Follow, tmp_path: Path) -> None:
     assert (tmp_path / "first" / "model.safetensors").is_file()
 
 
-@FULL
 def test_ones_own_data(follow: Follow, town: Service) -> None:
     assert "finished: all rounds are done" in follow("howto/own-data.md", GRADMARKET_DATA=str(town.data))[-1]
 
 
-@FULL
 def test_ones_own_model(follow: Follow, town: Service) -> None:
     assert "rounds done 3/3" in follow("howto/own-model.md", GRADMARKET_DATA=str(town.data))[-1]
 
 
-@FULL
 def test_running_a_market(follow: Follow, tmp_path: Path) -> None:
     said = follow("howto/run-a-market.md")
     assert "alice" in said[2]
     assert (tmp_path / "copy").is_dir()
 
 
-@FULL
 def test_earning(follow: Follow, town: Service, tmp_path: Path) -> None:
     page = (DOCS / "howto" / "earn.md").read_text().replace("http://127.0.0.1:8700", town.place.url)
     (tmp_path / "earn.md").write_text(page)

@@ -18,6 +18,7 @@ from gradmarket.demo.children import DemoProcess, DemoProcesses
 from gradmarket.endpoint import find
 from gradmarket.market.terms import JobState
 from tests.e2e.test_commands import JOB
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
@@ -104,6 +105,7 @@ def test_watching_outlives_the_service(restarted: Restarted, job: str, watched: 
     assert states[-1] == JobState.CANCELLED
 
 
+@FULL
 def test_who_leaves_is_told_that_the_job_stays(restarted: Restarted, job: str, watched: Watch, tmp_path: Path) -> None:
     process = watched()
     wait_until(lambda: (tmp_path / "said").read_text() != "")
@@ -125,6 +127,7 @@ def completed(words: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
+@FULL
 def test_a_shell_completes_commands_and_job_ids(restarted: Restarted, job: str, tmp_path: Path) -> None:
     assert completed("gradmarket job do") == ["download"]
     assert job in completed("gradmarket job show ", GRADMARKET_DATA=str(restarted.data))

@@ -14,8 +14,11 @@ from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.local import LocalChain
 from tests.databases import Postgres
 from tests.e2e.cluster import Cluster, Process, told
+from tests.lanes import FULL
 from tests.patience import dawdle, wait_until
 from tests.processes import free_port
+
+pytestmark = FULL
 
 JOB: dict[str, Any] = {
     "name": "in parts",

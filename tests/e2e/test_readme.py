@@ -37,6 +37,7 @@ def test_the_two_commands_are_targets_and_so_is_what_contributing_names() -> Non
     assert set(named) <= targets
 
 
+@FULL
 def test_the_script_that_hires_is_the_one_that_trains_alone_but_for_ten_lines() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert float(done.stdout) < 1.5

@@ -1,4 +1,4 @@
-"""The first two thousand cases: whatever comes is read or refused by our own error, and nothing else happens."""
+"""The first cases of each kind: whatever comes is read or refused by our own error, and nothing else happens."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,9 +9,12 @@ from fuzz.case import chance_of, kind_of, kinds, seed_of
 from fuzz.playing import SHARES, Batch, Playing, player
 from fuzz.running import run
 from gradmarket.runner import Runner
+from tests.lanes import FULL
 
 CASES: Final = 2_000
 """They are the same in every run: new ones are found by `make fuzz`."""
+QUICK: Final = 500
+"""Of them in `make test`."""
 RUN: Final = 40
 
 
@@ -33,10 +36,14 @@ def test_a_case_is_always_the_same(kind: str) -> None:
         assert one == other
 
 
+@pytest.mark.parametrize(("first", "last"), [(0, QUICK), pytest.param(QUICK, CASES, marks=FULL)])
 @pytest.mark.parametrize("kind", kinds())
-def test_what_a_stranger_sends_is_read_or_refused_and_nothing_else_happens(playing: Playing, kind: str) -> None:
-    count = CASES * SHARES[kind] // 100
-    outcome = playing.play(Batch(kind, 0, count))
+def test_what_a_stranger_sends_is_read_or_refused_and_nothing_else_happens(
+    playing: Playing, kind: str, first: int, last: int
+) -> None:
+    start, end = (cases * SHARES[kind] // 100 for cases in (first, last))
+    count = end - start
+    outcome = playing.play(Batch(kind, start, count))
     assert outcome.failures == []
     assert outcome.cases == count == outcome.accepted + outcome.refused
     assert count / 20 < outcome.accepted < count * 4 / 5, "cases that are all refused, or all taken, find nothing"

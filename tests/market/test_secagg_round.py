@@ -14,6 +14,7 @@ from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.ring import fixed_point
 from gradmarket.market.secagg.wire_secagg import SurvivorsProposed
 from gradmarket.simulation.aggregation_play import STEPS, AggregationPlay, Played
+from tests.lanes import FULL
 
 
 @st.composite
@@ -57,6 +58,7 @@ def test_a_sparse_graph_gives_the_same_sum() -> None:
     assert (played.sum() == played.plain()).all()
 
 
+@FULL
 def test_a_thousand_holders_of_whom_a_third_drop_out_at_any_step() -> None:
     rng = np.random.default_rng(7)
     drops = {int(number): int(rng.integers(1, STEPS + 1)) for number in rng.permutation(1000)[:333]}

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrizations, rnn
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import published
+from tests.lanes import FULL
 from tests.models import hub
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -226,6 +227,7 @@ LANGUAGE: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@FULL
 @pytest.mark.parametrize("build", LANGUAGE.values(), ids=LANGUAGE.keys())
 def test_the_librarys_models_are_published_as_they_come(build: Callable[[], nn.Module]) -> None:
     """With grouped queries, the default attention, 66 words, and the cache that is on by default."""

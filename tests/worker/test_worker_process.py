@@ -16,6 +16,7 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire import WaveOpened
+from tests.lanes import FULL
 from tests.onchain import NewKey
 from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server
@@ -89,6 +90,7 @@ def test_the_first_signal_finishes_redeems_releases_and_prints_the_sums(
     assert int(estimate["hourly"]) > 0
 
 
+@FULL
 def test_a_signal_in_the_middle_of_a_task_still_sees_it_paid(fake_market: FakeMarket, start: Start) -> None:
     fake_market.most = 50
     process = start()
@@ -132,6 +134,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
     assert fake_market.job.ledger.account(fake_market.job.id, rows[0].worker).withdrawn == 21
 
 
+@FULL
 def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch, folder: Path, worker_key: PrivateKey
 ) -> None:
@@ -159,6 +162,7 @@ def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
     assert balance(fake_market, address_of(worker_key)) == int(done["earned"]) > 0
 
 
+@FULL
 def test_two_workers_do_not_share_a_folder(fake_market: FakeMarket, start: Start) -> None:
     first = start()
     first.until(lambda: len(first.events()) > 1)
