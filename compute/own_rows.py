@@ -6,7 +6,7 @@ from secrets import token_bytes
 
 from gradmarket.compute.control_rounds import RoundsInMemory, RoundStore
 from gradmarket.compute.download_errors import PartitionUnfit
-from gradmarket.compute.row_uses import CountedRows, RowUsesStore, UsesInMemory
+from gradmarket.compute.row_uses import NO_BUDGET, CountedRows, RowBudget, RowUsesStore, UsesInMemory
 from gradmarket.compute.task_run import Arrays
 from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parsed
 from gradmarket.market.digests import blob_digest
@@ -36,8 +36,15 @@ class OwnRows:
     """What a job with control variates keeps from round to round."""
 
     @classmethod
-    def opened(cls, folder: Path, uses: RowUsesStore | None = None, rounds: RoundStore | None = None) -> "OwnRows":
+    def opened(
+        cls,
+        folder: Path,
+        uses: RowUsesStore | None = None,
+        rounds: RoundStore | None = None,
+        budget: RowBudget = NO_BUDGET,
+    ) -> "OwnRows":
         """`uses` keeps how often the rows were used, `rounds` what else; while this object lives, where there is none.
+        `budget` bounds what all jobs together are told of a row.
 
         Raises Refused where the folder is no packed dataset."""
         again = "pack your rows with `gradmarket data pack ROWS --output FOLDER`, and name that folder"
@@ -47,7 +54,7 @@ class OwnRows:
             raise Refused(f"{folder} is no packed dataset: {error}", again) from error
         if not manifest.partitions:
             raise Refused(f"{folder} has no partition", again)
-        counted = CountedRows(manifest, blob_digest(read), uses or UsesInMemory())
+        counted = CountedRows(manifest, blob_digest(read), uses or UsesInMemory(), budget)
         return cls(folder, manifest, token_bytes(32), counted, rounds or RoundsInMemory())
 
     @property

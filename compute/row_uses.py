@@ -5,17 +5,18 @@ order, so many a step; what is left of a partition at its end is left out of the
 than there are epochs begun (market.rules.row_privacy).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_bytes
-from typing import Protocol
+from typing import Final, Protocol
 
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField
 from gradmarket.market.job import Publication
 from gradmarket.market.model import sampling
-from gradmarket.market.rules import row_privacy
+from gradmarket.market.rules import privacy, row_privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.terms import Digest, Hash
 
@@ -28,12 +29,14 @@ class RowUses:
 
     `steps` are those taken of the dataset whose manifest has the digest `rows`, and an epoch of it has `slots`.
     `before`: how often a row of earlier ones was used, which counts for those that are there now: they may be the same.
+    noise_multiplier: the job's.
     """
 
     publication: Digest
     rows: Digest
     slots: int
     order: HashField
+    noise_multiplier: float
     steps: int = 0
     before: int = 0
 
@@ -51,6 +54,27 @@ class RowUsesStore(Protocol):
     def keep(self, job: str, uses: RowUses) -> None:
         """Keeps it before it returns."""
 
+    def load_all(self) -> Sequence[RowUses]:
+        """Returns those of every job. Raises Refused as `load`."""
+
+
+@dataclass(frozen=True)
+class RowBudget:
+    """What all jobs together may tell of one row of a dataset, by its owner's own word: `delta` as RowPrivacy's."""
+
+    epsilon: float = math.inf
+    delta: float = 1e-5
+
+    def spent(self, jobs: Iterable[RowUses]) -> float:
+        """Returns the epsilon that these jobs spend together.
+
+        Gaussian mechanisms compose to one: the squares of uses over noise add up (market.rules.privacy).
+        """
+        return privacy.spent(1.0, self.delta, sum(one.uses() / one.noise_multiplier**2 for one in jobs))
+
+
+NO_BUDGET: Final = RowBudget()
+
 
 class UsesInMemory:
     """Keeps them as long as the process lives."""
@@ -64,14 +88,21 @@ class UsesInMemory:
     def keep(self, job: str, uses: RowUses) -> None:
         self._kept[job] = uses
 
+    def load_all(self) -> Sequence[RowUses]:
+        return list(self._kept.values())
+
 
 @dataclass(frozen=True)
 class CountedRows:
-    """The rows of a packed dataset for jobs that bound what is told of each row. `digest`: of its manifest."""
+    """The rows of a packed dataset for jobs that bound what is told of each row. `digest`: of its manifest.
+
+    `budget` bounds all jobs on these rows together, those that are over too.
+    """
 
     manifest: Manifest
     digest: Digest
     store: RowUsesStore
+    budget: RowBudget = NO_BUDGET
 
     def slots(self, rows: int) -> int:
         """Returns how many steps of so many rows an epoch has."""
@@ -83,7 +114,19 @@ class CountedRows:
         if used.uses(publication.spec.step.moves) > asked.uses:
             spent = asked.after(used.uses())
             raise Refused(f"epsilon {spent:.4g} of {asked.epsilon:g} is spent of a row here, and a task would pass it")
+        self._check_budget(used, replace(used, steps=used.steps + publication.spec.step.moves))
         return used
+
+    def _check_budget(self, used: RowUses, after: RowUses) -> None:
+        """Raises Refused where all jobs on these rows together would tell more of one than their owner allows."""
+        others = [one for one in self.store.load_all() if one.rows == self.digest and one.order != used.order]
+        if math.isfinite(self.budget.epsilon) and self.budget.spent([*others, after]) > self.budget.epsilon:
+            spent = self.budget.spent([*others, used])
+            raise Refused(
+                f"epsilon {spent:.4g} of this worker's own {self.budget.epsilon:g} is spent of a row by "
+                f"{len(others) + 1} jobs on this dataset, and a task would pass it",
+                "raise row_epsilon, or bring other rows",
+            )
 
     def peek(self, publication: Publication) -> Sequence[Taken]:
         """Returns the rows that the next task would take, step by step; for what never leaves this machine."""
@@ -98,7 +141,8 @@ class CountedRows:
     def _used(self, publication: Publication) -> RowUses:
         known, slots = self.store.load(publication.job), self.slots(publication.spec.step.rows)
         if known is None:
-            return RowUses(publication.digest, self.digest, slots, Hash(token_bytes(32)))
+            order, noise = Hash(token_bytes(32)), _asked(publication).noise_multiplier
+            return RowUses(publication.digest, self.digest, slots, order, noise)
         if known.publication != publication.digest:
             raise Refused(
                 f"the market shows another publication of job {publication.job} than the one counted for here"

@@ -11,6 +11,7 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute import kept_memory
 from gradmarket.compute.own_machine import computing
 from gradmarket.compute.own_rows import OwnRows
+from gradmarket.compute.row_uses import NO_BUDGET, RowBudget
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
@@ -64,7 +65,7 @@ def run(
 def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Shared]:
     if settings.discover and settings.node is None:
         raise Refused("to discover markets, name a node of your own (--rpc)")
-    own = None if settings.dataset is None else _own_rows(settings.dataset, settings.data)
+    own = None if settings.dataset is None else _own_rows(settings.dataset, settings)
     with ExitStack() as stack:
         stack.enter_context(durable.lock(settings.data))
         key = _key(settings, journal)
@@ -80,8 +81,10 @@ def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, si
         yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own)
 
 
-def _own_rows(dataset: Path, data: Path) -> OwnRows:
-    return OwnRows.opened(dataset, RowUsesFolder(data / "row-uses"), RoundFiles(data / "rounds"))
+def _own_rows(dataset: Path, settings: WorkerSettings) -> OwnRows:
+    budget = NO_BUDGET if settings.row_epsilon is None else RowBudget(settings.row_epsilon, settings.row_delta)
+    uses, rounds = RowUsesFolder(settings.data / "row-uses"), RoundFiles(settings.data / "rounds")
+    return OwnRows.opened(dataset, uses, rounds, budget)
 
 
 def _key(settings: WorkerSettings, journal: Journal) -> Wallet:

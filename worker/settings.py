@@ -71,6 +71,11 @@ class WorkerSettings(BaseSettings):
     """Folder of rows of its own (`gradmarket data pack`), for the one private job in `jobs`. They never leave it."""
     tell_rows: bool = True
     """Tell that job how many rows these are; it weighs an answer by them where it says so."""
+    row_epsilon: float | None = Field(default=None, gt=0)
+    """Takes no task that would have all jobs together tell more than this of a row of the dataset, where they count
+    it (`step.per_row`)."""
+    row_delta: float = Field(default=1e-5, ge=1e-15, lt=1)
+    """The delta at which that is counted: less than one over the dataset's rows."""
     min_price: PayText = "1"
     """Least pay for a gradient, like "0.01 GRAD", or in the token's smallest unit."""
     min_per_tflop: PayText = "0"

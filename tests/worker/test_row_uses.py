@@ -10,13 +10,14 @@ import pytest
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_rows import OwnRows
-from gradmarket.compute.row_uses import CountedRows
+from gradmarket.compute.row_uses import CountedRows, RowBudget, RowUses
 from gradmarket.data.pack import Cut, pack, write
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication, canonical
-from gradmarket.market.terms import Digest
+from gradmarket.market.rules.privacy import spent
+from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from gradmarket.worker.protocol.row_uses import RowUsesFolder
 from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
@@ -73,6 +74,32 @@ def test_no_row_is_taken_again_before_an_epoch_is_over(tmp_path: Path, counted: 
         assert len(set(once)) == len(once) == 8 * epoch
     with pytest.raises(Refused, match=r"epsilon 1\.\d+ of 2 is spent of a row here"):
         rows.take(counted)
+
+
+def test_a_worker_counts_what_all_jobs_together_tell_of_its_rows(tmp_path: Path, counted: Publication) -> None:
+    """By the dataset's digest: another job on the same rows goes on from what the first has spent."""
+    packed(tmp_path / "rows", tmp_path / "uses")
+    once, both = (spent(PER_ROW["noise_multiplier"], 1e-5, uses) for uses in (1, 2))
+    owned = OwnRows.opened(
+        tmp_path / "rows", RowUsesFolder(tmp_path / "uses"), budget=RowBudget((once + both) / 2, 1e-5)
+    ).counted
+    taken(owned, counted, owned.slots(8))
+    second = counted.model_copy(update={"job": "fedcba9876543210"})
+    with pytest.raises(Refused, match=r"of this worker's own .* is spent of a row by 2 jobs on this dataset"):
+        owned.take(second)
+    assert RowUsesFolder(tmp_path / "uses").load(second.job) is None
+    packed(tmp_path / "others", tmp_path / "uses", rows=40)
+    others = OwnRows.opened(tmp_path / "others", RowUsesFolder(tmp_path / "uses"), budget=owned.budget).counted
+    assert others.take(second)
+
+
+def test_jobs_of_unlike_noise_add_up_as_one_mechanism() -> None:
+    """Two jobs of one use each at noise z are one use at z / sqrt(2)."""
+    uses = [
+        RowUses(Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64), 1, Hash(bytes(32)), z, 1)
+        for z in (3.0, 4.0)
+    ]
+    assert RowBudget(delta=1e-6).spent(uses) == pytest.approx(spent((1 / 9 + 1 / 16) ** -0.5, 1e-6, 1), rel=1e-6)
 
 
 def test_a_restarted_worker_goes_on_counting(tmp_path: Path, counted: Publication) -> None:

@@ -53,6 +53,10 @@ DatasetOption = Annotated[
     Path | None, typer.Option("--dataset", help="Packed folder of your own rows, for a private job; never sent.")
 ]
 ForOption = Annotated[str | None, typer.Option("--for", help="The private job that the dataset is for.")]
+RowEpsilonOption = Annotated[
+    float | None, typer.Option("--row-epsilon", help="What all jobs together may tell of a row of the dataset.")
+]
+RowDeltaOption = Annotated[float | None, typer.Option("--row-delta", help="The delta at which that is counted.")]
 HideOption = Annotated[bool, typer.Option("--hide-rows", help="Do not tell how many rows the dataset has.")]
 
 
@@ -77,6 +81,8 @@ def run_command(
     dataset: DatasetOption = None,
     for_: ForOption = None,
     hide_rows: HideOption = False,
+    row_epsilon: RowEpsilonOption = None,
+    row_delta: RowDeltaOption = None,
     page: PageOption = None,
     passphrase_file: PassphraseOption = None,
     plain_key: PlainOption = False,
@@ -93,6 +99,7 @@ def run_command(
     options |= {"device": device, "threads": threads, "min_price": min_price}
     options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
     options |= {"dataset": dataset, "tell_rows": False if hide_rows else None}
+    options |= {"row_epsilon": row_epsilon, "row_delta": row_delta}
     jobs = [*(job or ()), *([for_] if for_ else ())] or None
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=jobs, page=page)

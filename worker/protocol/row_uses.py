@@ -3,6 +3,7 @@
 A file that was lost, or a folder of another worker, counts from nothing. One that cannot be read stops the job here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,16 +27,22 @@ class RowUsesFolder:
     def load(self, job: str) -> RowUses | None:
         """Returns what was kept. Raises Refused where the file cannot be read."""
         path = self._file(job)
-        try:
-            return _USES.validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError) as error:
-            why = f"{path} cannot be read, and it says how often the rows of {job} were used"
-            raise Refused(why, "bring it back from a copy: without it the job takes none of these rows") from error
+        return _read_uses(path, f"the rows of {job}") if path.exists() else None
+
+    def load_all(self) -> Sequence[RowUses]:
+        """Returns those of every job. Raises Refused where a file cannot be read."""
+        return [_read_uses(path, "rows") for path in sorted(self.folder.glob("*.json"))]
 
     def keep(self, job: str, uses: RowUses) -> None:
         durable.write(self._file(job), _USES.dump_json(uses))
 
     def _file(self, job: str) -> Path:
         return self.folder / f"{blake3(job.encode()).hexdigest()[:32]}.json"
+
+
+def _read_uses(path: Path, what: str) -> RowUses:
+    try:
+        return _USES.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        why = f"{path} cannot be read, and it says how often {what} were used"
+        raise Refused(why, "bring it back from a copy: without it the job takes none of these rows") from error
