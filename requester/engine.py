@@ -9,7 +9,7 @@ import structlog
 
 from gradmarket.requester import logs
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves.probing import look_at_troubles
+from gradmarket.requester.moves.probing import look_after
 from gradmarket.requester.stages import (
     aggregate,
     assign,
@@ -80,7 +80,7 @@ class StageEngine:
 
 def waiting(context: Context, stages: Sequence[Stage]) -> list[str]:
     """Returns topics of stages with something ready; all of them where the query fails, so that each reports it."""
-    look_at_troubles(context)
+    look_after(context)
     try:
         with context.reading() as reader:
             now = context.clock()

@@ -26,7 +26,7 @@ from gradmarket.requester import logs
 from gradmarket.requester.broker import PromptAMQP
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import STAGES, ready_rows, run_once
-from gradmarket.requester.moves.probing import look_at_troubles
+from gradmarket.requester.moves.probing import look_after
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.stages import settle
 from gradmarket.requester.wiring import wired
@@ -139,7 +139,7 @@ class TaskRunner:
     def run(self, topic: str, row_id: str) -> None:
         """Moves one row on; requests another run where it is to be tried again soon, or is ready for more at once."""
         context, stage = self._context, STAGES[topic]
-        look_at_troubles(context)
+        look_after(context)
         again = run_once(context, stage, row_id)
         if stage is settle:
             context.chain_worker.leave()

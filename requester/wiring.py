@@ -30,6 +30,7 @@ from gradmarket.requester.context import Context, begun
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.notifier import Notifier, Relay, notifier_of
 from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.steady_clock import SteadyClock
 from gradmarket.requester.store import schema, tokens
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.session import Sessions, sessions_of
@@ -81,7 +82,7 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
     private_folder(settings.data, settings.hidden)
     with ExitStack() as stack:
         stack.enter_context(started(settings.tracing))
-        engine = connect_database(settings.database_url)
+        engine, clock = connect_database(settings.database_url), SteadyClock()
         stack.callback(engine.dispose)
         schema.upgrade(engine)
         sessions = sessions_of(engine)
@@ -97,7 +98,7 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
         stack.callback(notifier.stop)
         notified = stack.enter_context(notifier.listen([OFFICE])) if settings.stages == "embedded" else None
         chain_worker = ChainWorker(
-            _chain(settings, sessions, notifier, chain, sender, signing.address_of(signer), public_url), notified
+            _chain(settings, sessions, notifier, chain, sender, signing.address_of(signer), public_url, clock), notified
         )
         stack.callback(chain_worker.leave)
         yield Context(
@@ -105,7 +106,8 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
             sessions=sessions,
             blobs=blobs.opened(settings),
             notifier=notifier,
-            clock=time.time,
+            clock=clock,
+            fell_back=clock.fell_back,
             domain=chain.deployment.domain,
             signer=signing.signer_of(signer),
             signer_address=signing.address_of(signer),
@@ -135,6 +137,7 @@ def _chain(
     sender: PrivateKey,
     signer: Address,
     public_url: str,
+    clock: Callable[[], float],
 ) -> ChainContext:
     grant = local_grant(chain.ledger, signing.address_of(sender)) if _is_local(chain) else None
     return ChainContext(
@@ -143,7 +146,7 @@ def _chain(
         ledger=chain.ledger,
         key=sender,
         signer=signer,
-        clock=time.time,
+        clock=clock,
         policy=ChainPolicy(
             settle_every_s=settings.settle_every_s,
             settle_gradients=settings.settle_gradients,

@@ -33,6 +33,7 @@ REQUESTER: Final = {
         (
             "folder_lock",
             "part_troubles",
+            "steady_clock",
             "dataset",
             "model_runner",
             "ready_data",

@@ -32,9 +32,9 @@ NONE: Final = Strikes(0.0, 0.0, 0.0)
 
 
 def decayed(strikes: Strikes, now: float) -> Strikes:
-    """Returns the strikes with their weight at `now`. A clock that went back changes nothing."""
+    """Returns the strikes with their weight at `now`. A clock that went back changes no weight."""
     left = 2.0 ** (-max(0.0, now - strikes.at) / HALF_LIFE_S)
-    return Strikes(strikes.weight * left, strikes.withheld * left, max(now, strikes.at))
+    return Strikes(strikes.weight * left, strikes.withheld * left, now)
 
 
 def struck(strikes: Strikes, now: float, withheld: bool = False) -> Strikes:
@@ -53,6 +53,9 @@ def worked_off(strikes: Strikes, now: float) -> Strikes:
 
 
 def suspended_until(weight: float, at: float, most: int) -> float:
-    """Returns when `weight` will have decayed below `most` strikes; `at` where it is below already."""
+    """Returns when `weight` will have decayed below `most` strikes; 0 where it is below already.
+
+    A time would suspend who has no strike as soon as the clock goes back behind it.
+    """
     least = most - WHOLE
-    return at if weight < least else at + HALF_LIFE_S * math.log2(weight / least)
+    return 0.0 if weight < least else at + HALF_LIFE_S * math.log2(weight / least)

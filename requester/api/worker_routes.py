@@ -19,7 +19,7 @@ from gradmarket.requester.api.payload_parts import FramedBody, PayloadReceiver
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import outbox
-from gradmarket.requester.moves.probing import look_at_troubles
+from gradmarket.requester.moves.probing import look_after
 from gradmarket.requester.notifier import worker_topic
 
 router = APIRouter(prefix="/v1/work", tags=["work"], route_class=HotRoute)
@@ -119,7 +119,7 @@ async def look_out(context: Context) -> None:
     """Notifies from time to time all workers that have news, so that no waiting poll has to query by itself."""
     while not context.notifier.closing:
         await asyncio.sleep(LOOK_OUT * context.settings.sweep_s)
-        await run_in_threadpool(look_at_troubles, context)
+        await run_in_threadpool(look_after, context)
         try:
             addresses = await run_in_threadpool(outbox.addressed, context)
         except SQLAlchemyError:

@@ -1,13 +1,18 @@
 """Tries the service's parts out by using them: what is read alone may be read-only, or full."""
 
+from contextlib import suppress
+
+import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.requester import part_troubles
 from gradmarket.requester.context import Context
+from gradmarket.requester.store import stored_times
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import LeaderLease
 
 TRIED = "ready"
+log = structlog.get_logger("gradmarket.clock")
 
 
 def database(context: Context) -> str:
@@ -28,10 +33,22 @@ def blobs(context: Context) -> str:
     return ""
 
 
-def look_at_troubles(context: Context) -> None:
-    """Says once of each part that failed in this process that it works again."""
+def look_after(context: Context) -> None:
+    """Says once of each part that failed in this process that it works again; mends times after a wrong clock."""
+    if context.fell_back():
+        with suppress(SQLAlchemyError):
+            _mend_times(context)
     parts = {part_troubles.DATABASE: lambda: database(context), part_troubles.BLOBS: lambda: blobs(context)}
     part_troubles.probe(parts)
+
+
+@patiently
+def _mend_times(context: Context) -> None:
+    now = context.clock()
+    with context.begin() as work:
+        changed = stored_times.bring_back(work, now)
+    if changed:
+        log.warning("times that were stored ahead are brought back", rows=changed)
 
 
 @patiently

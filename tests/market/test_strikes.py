@@ -30,8 +30,19 @@ def test_five_in_an_hour_suspend_for_a_while_and_four_do_not() -> None:
     until = suspended_until(hasty.weight, hasty.at, 5)
     assert 600.0 < until < 600.0 + HALF_LIFE_S
     assert decayed(hasty, until).weight < 5
-    four = after([0.0] * 4)
+    four = after([600.0] * 4)
     assert suspended_until(four.weight, four.at, 5) == 0.0
+
+
+def test_who_has_no_strike_left_is_not_suspended_when_the_clock_goes_back() -> None:
+    cleared = worked_off(after([3600.0]), 3600.0)
+    assert suspended_until(cleared.weight, cleared.at, 5) == 0.0
+
+
+def test_strikes_from_a_clock_that_was_ahead_count_from_now_on() -> None:
+    ahead = after([3600.0] * 5)
+    again = struck(ahead, 10.0)
+    assert (again.weight, again.at) == (6.0, 10.0)
 
 
 def test_a_strike_weighs_half_after_its_half_life() -> None:
@@ -46,7 +57,8 @@ def test_one_strike_suspends_where_one_is_too_many() -> None:
 def test_whoever_is_suspended_comes_back(times: list[float], most: int) -> None:
     strikes = after(times)
     until = suspended_until(strikes.weight, strikes.at, most)
-    assert strikes.at <= until <= strikes.at + HALF_LIFE_S * math.log2(2 * len(times) + 1)
+    assert until <= strikes.at + HALF_LIFE_S * math.log2(2 * len(times) + 1)
+    assert until == 0.0 or until >= strikes.at
     assert suspended_until(decayed(strikes, until + 1.0).weight, until + 1.0, most) <= until + 1.0
 
 
@@ -76,4 +88,4 @@ def test_withheld_answers_are_among_the_strikes(kinds: list[bool]) -> None:
 
 
 def test_a_clock_that_goes_back_adds_nothing() -> None:
-    assert struck(after([100.0]), 50.0) == Strikes(2.0, 0.0, 100.0)
+    assert struck(after([100.0]), 50.0) == Strikes(2.0, 0.0, 50.0)
