@@ -9,6 +9,11 @@ class, each as a bfloat16. Given the classes, the means have the least squared e
 magnitude of the block: for a normal distribution the error is then 0.120 of the variance, where the best parting (Max
 1960, "Quantizing for minimum distortion", 4 levels) has 0.1175, and no search is needed.
 
+An exact 0 stays 0: rows of an embedding that no word of a task has, pruned weights and padding would all move the same
+way in every round. So a block with one has three values, 0 and both signs of the upper mean; the lower class is 0, and
+parted from the upper at three quarters of the mean magnitude of what is not 0. For a normal distribution its error is
+0.190 of the variance, as that of the best three levels.
+
 Magnitudes are integers in units of 2^-20 of the block's largest power of two, so sums are exact and the bits are the
 same on every machine. A block with NaN or infinity has NaN for both means and is refused by the inspection.
 """
@@ -120,23 +125,29 @@ def classes(bits: Any, magnitudes: Any) -> Any:
     if top >= INFINITE:
         return NOT_FINITE, NOT_FINITE, np.uint64(0), np.uint64(0)
     exponent = max(np.int32(top >> np.uint32(23)), np.int32(1))
+    zeros = np.int32(0)
+    for position in range(count):
+        zeros += np.int32((bits[position] & MAGNITUDE) == np.uint32(0))
     total = np.int32(0)
     for position in range(count):
         own, fraction = significand(np.int32(bits[position] & MAGNITUDE))
         magnitudes[position] = fraction >> min(exponent - own + SPARE, FURTHEST)
         total += magnitudes[position]
+    left, right = count, total
+    if zeros > 0:
+        left, right = np.int32(4 * (count - zeros)), np.int32(3 * total)
     above, many = np.int32(0), np.int32(0)
     for position in range(count):
-        is_upper = np.int32(magnitudes[position] * count > total)
+        is_upper = np.int32(magnitudes[position] * left > right)
         above += magnitudes[position] * is_upper
         many += is_upper
     signs, upper = np.uint64(0), np.uint64(0)
     for position in range(count):
-        upper |= np.uint64(magnitudes[position] * count > total) << np.uint64(position)
+        upper |= np.uint64(magnitudes[position] * left > right) << np.uint64(position)
     for position in range(count):
         signs |= np.uint64(bits[position] >> np.uint32(31)) << np.uint64(position)
     few = count - many
-    low = bfloat16((total - above + few // 2) // few, exponent)
+    low = bfloat16((total - above + few // 2) // few, exponent) if zeros == 0 else np.uint16(0)
     high = bfloat16((above + many // 2) // many, exponent) if many else low
     return low, high, signs, upper
 

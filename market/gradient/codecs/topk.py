@@ -5,9 +5,10 @@ who come and go keep no state here, so what is left out is lost: at equal rounds
 is the better choice wherever its ten times as many bytes can be borne.
 
 Of equal magnitudes the one at the lower position is taken. The bytes of a shard are the class means of all blocks (as
-in `_loops`, over the elements taken), then for each block 64 bits of signs and 64 of classes, then the positions,
-12 bits each, two in three bytes, in rising order. A last block with fewer than 64 elements takes all of them; its
-further positions are those that follow, whose bits are 0.
+in `_loops`, over the elements taken), then for each block 64 bits of signs and 64 of classes, then the positions, 12
+bits each, two in three bytes, in rising order. A last block with fewer than 64 elements takes all of them; its further
+positions are those that follow, whose bits are 0. Where zeros are taken, as there or where fewer than 64 elements are
+others, they stay zeros (`_loops`).
 """
 
 from typing import Final
