@@ -6,6 +6,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
+import httpx
+
 from tests.patience import wait_until
 
 FREE: Final = range(12_000, 32_000)
@@ -60,6 +62,14 @@ def processor_ticks(pid: int) -> int:
     """Returns how long this process has computed, in ticks of the kernel's clock."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
+
+
+def answers(url: str) -> bool:
+    """Returns whether a service there answers this address with 200."""
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def is_running(pid: int) -> bool:

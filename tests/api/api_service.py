@@ -7,17 +7,16 @@ from contextlib import contextmanager, nullcontext
 import httpx
 import uvicorn
 from eth_account import Account
-from eth_account.messages import encode_defunct
 from fastapi import FastAPI
 from siwe import SiweMessage
 
-from gradmarket.market import wire_sign_in
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config, listener, own_url
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
 from tests.api.declared import Declared
+from tests.kit.letters import letter, signed
 from tests.patience import PATIENCE_S, wait_until
 
 
@@ -38,23 +37,10 @@ class Service:
         )
 
     def siwe(self, account, **changed) -> SiweMessage:  # type: ignore[no-untyped-def]
-        told = self.anyone.get("/v1/session/nonce").json()
-        fields = {
-            "domain": told["domain"],
-            "address": account.address,
-            "statement": wire_sign_in.STATEMENT.format(payout=account.address),
-            "uri": told["uri"],
-            "version": "1",
-            "chain_id": told["chain_id"],
-            "nonce": told["nonce"],
-            "issued_at": "2026-01-01T00:00:00Z",
-        }
-        return SiweMessage(**(fields | changed))
+        return letter(self.anyone.get("/v1/session/nonce").json(), account.address, **changed)
 
     def knock(self, account, message: SiweMessage, **more: object) -> httpx.Response:  # type: ignore[no-untyped-def]
-        text = message.prepare_message()
-        signature = account.sign_message(encode_defunct(text=text)).signature
-        return self.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature.hex(), **more})
+        return self.anyone.post("/v1/session", json=signed(message, account.key) | more)
 
     def worker(self) -> tuple[str, httpx.Client]:
         account = Account.create()

@@ -8,12 +8,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from eth_account import Account
-from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
-from siwe import SiweMessage
 
-from gradmarket.market import framing, signing, wire, wire_sign_in
+from gradmarket.market import framing, signing, wire
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.messages import SignedConsent, Voucher
 from gradmarket.market.terms import Address, Hash, JobId
@@ -28,6 +25,7 @@ from gradmarket.market.wire import (
     SignedVerdict,
 )
 from tests.kit.behaviour import HONEST, Behaviour
+from tests.kit.letters import letter, signed
 from tests.kit.scripted import Held, Scripted
 from tests.patience import PATIENCE_S, wait_until
 
@@ -57,19 +55,8 @@ class ScriptedWorker(Scripted):
 
     def sign_in(self, payout: Address | None = None, by: PrivateKey | None = None) -> None:
         """`by`: the payout's key, that consents."""
-        told = self.http.get("/v1/session/nonce").json()
-        text = SiweMessage(
-            domain=told["domain"],
-            address=self.address,
-            statement=wire_sign_in.STATEMENT.format(payout=payout or self.address),
-            uri=told["uri"],
-            version="1",
-            chain_id=told["chain_id"],
-            nonce=told["nonce"],
-            issued_at="2026-01-01T00:00:00Z",
-        ).prepare_message()
-        signed = Account.sign_message(encode_defunct(text=text), self.key)
-        self.signed_in: dict[str, Any] = {"message": text, "signature": "0x" + bytes(signed.signature).hex()}
+        nonce = self.http.get("/v1/session/nonce").json()
+        self.signed_in: dict[str, Any] = signed(letter(nonce, self.address, payout), self.key)
         if by is not None:
             consent = signing.digest(self.job.domain, SignedConsent(self.address, payout or self.address, 1))
             self.signed_in["consent"] = {"nonce": 1, "signature": "0x" + signing.sign(by, consent).hex()}

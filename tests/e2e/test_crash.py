@@ -18,7 +18,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, dawdle, wait_until
-from tests.processes import free_port
+from tests.processes import answers, free_port
 
 pytestmark = FULL
 
@@ -57,10 +57,7 @@ class Service:
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, (self.data.parent / "serve.log").read_text()[-3000:]
-        try:
-            return httpx.get(f"{self.url}/v1/health").status_code == 200
-        except httpx.TransportError:
-            return False
+        return answers(f"{self.url}/v1/health")
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

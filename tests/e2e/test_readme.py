@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
 from gradmarket.contracts.local import LocalChain
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
-from tests.processes import free_port
+from tests.processes import answers, free_port
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
@@ -77,7 +76,7 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
 
     try:
         with running(SERVE.strip()):
-            wait_until(lambda: _answers(f"http://127.0.0.1:{port}/v1/health"))
+            wait_until(lambda: answers(f"http://127.0.0.1:{port}/v1/health"))
             first, second, third = WORKERS.strip().split("\n")
             with running(first), running(second), running(third):
                 assert '"accuracy"' in run(JOB + "\ngradmarket job show $(cat job.txt) --data data --json")
@@ -99,10 +98,3 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
         if chain is not None:
             chain.stop()
         shutil.rmtree(folder / "data", ignore_errors=True)
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url).status_code == 200
-    except httpx.TransportError:
-        return False

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from tests.patience import PATIENCE_S, wait_until
+from tests.processes import answers
 
 
 class Served:
@@ -66,16 +67,9 @@ def served(data: Path, rpc: str | None, environment: Mapping[str, str] | None = 
         wait_until(lambda: process.poll() is not None or (data / "url").exists(), log.read_text)
         assert process.poll() is None, log.read_text()[-3000:]
         made.url = (data / "url").read_text().strip()
-        wait_until(lambda: _answers(made), log.read_text)
+        wait_until(lambda: answers(f"{made.url}/v1/ready"), log.read_text)
         yield made
     finally:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-def _answers(made: Served) -> bool:
-    try:
-        return made.ready().status_code == 200
-    except httpx.TransportError:
-        return False

@@ -1,0 +1,29 @@
+"""The letter by which a wallet signs in, as another implementation of EIP-4361 writes it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from eth_keys.datatypes import PrivateKey
+from siwe import SiweMessage
+
+from gradmarket.market import wire_sign_in
+
+
+def letter(told: Mapping[str, Any], of: str, payout: str | None = None, **changed: Any) -> SiweMessage:
+    """`told`: what /v1/session/nonce answered; `of`: the wallet; `changed` are what a cheater writes instead."""
+    fields = {name: told[name] for name in ("domain", "uri", "chain_id", "nonce")} | {
+        "address": of,
+        "statement": wire_sign_in.STATEMENT.format(payout=payout or of),
+        "version": "1",
+        "issued_at": "2026-01-01T00:00:00Z",
+    }
+    return SiweMessage(**(fields | changed))
+
+
+def signed(written: SiweMessage, key: PrivateKey | bytes) -> dict[str, Any]:
+    """The letter under this key's signature, as /v1/session takes it."""
+    text = written.prepare_message()
+    signature = Account.sign_message(encode_defunct(text=text), key).signature
+    return {"message": text, "signature": "0x" + bytes(signature).hex()}
