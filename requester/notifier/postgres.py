@@ -26,12 +26,17 @@ RECONNECT_S: Final = 0.5
 log = structlog.get_logger("gradmarket.notifier")
 
 
+def address_of(url: str) -> str:
+    """Returns SQLAlchemy's address of a database as psycopg reads it."""
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
 class DatabaseNotifier(Notifier):
     """`relay` passes topics on to whatever runs the stages elsewhere."""
 
     def __init__(self, url: str, relay: Relay | None = None) -> None:
         super().__init__()
-        self._address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._address = address_of(url)
         self._relay = relay
         self._name = secrets.token_hex(8)
         self._ears: _Ears | None = None

@@ -99,6 +99,12 @@ def test_an_address_of_ipv4_is_the_same_on_a_socket_of_both_families() -> None:
     assert network_of(plain("::ffff:127.0.0.1")) is None
 
 
+def test_a_subscriber_of_ipv6_is_one_address_and_its_neighbour_another() -> None:
+    assert subnet("2001:db8:0:1::9") == subnet("2001:db8:0:1:ffff:ffff:ffff:ffff") == "2001:db8:0:1::/64"
+    assert subnet("2001:db8:0:1:8000::") == subnet("2001:db8:0:1:7fff::"), "its last 64 bits are its own"
+    assert subnet("2001:db8:0:2::9") != subnet("2001:db8:0:1::9")
+
+
 @pytest.mark.parametrize("host", ["256.1.1.1", "nothing.invalid", "fd07::9999", "a" * 70])
 def test_a_host_that_is_none_of_this_machine_s_is_refused_in_a_sentence(host: str) -> None:
     with pytest.raises(Refused, match="cannot listen there") as refused:

@@ -9,6 +9,7 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.api import worker_routes
 from gradmarket.requester.exchange import outbox
 from gradmarket.requester.notifier import rung_within, worker_topic
+from gradmarket.requester.notifier.postgres import address_of
 from gradmarket.requester.stages import assign
 from tests.databases import BOTH
 from tests.requester.market_workers import SimWorker
@@ -98,3 +99,9 @@ def test_who_has_no_money_reserved_and_asks_again_has_nothing_assigned(new_floor
         assert [notifies(drawable), notifies(drawable)] == [True, True]
         market.clock.now += 60
         assert notifies(poor), "it was away"
+
+
+def test_listening_signs_in_as_the_database_s_address_says() -> None:
+    """SQLAlchemy writes stars in the password's place unless it is asked not to."""
+    written = "postgresql+psycopg://market:p%40ss@db.example:5433/rows"
+    assert address_of(written) == "postgresql://market:p%40ss@db.example:5433/rows"
