@@ -1,20 +1,23 @@
 """What a job needs: operations, memory and bytes of a task, rounds, traffic and time. Posts nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.client import RequesterClient
 from gradmarket.market.data.manifest import Manifest, training
-from gradmarket.market.errors import JobRefused
+from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
+from gradmarket.market.model import coupled_rows, tensors
+from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.layout import check_weighed, layout_in
 from gradmarket.market.model.task_cost import cost
+from gradmarket.requester.dataset import OURS
 from gradmarket.requester.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
 
@@ -72,11 +75,15 @@ class Resources:
     traffic_up: int
     """Of the whole job: one payload per task."""
     job_seconds: float
+    compares_rows: str
+    """What tasks and microbatches mean for a loss that compares rows with each other; empty for one that does not."""
 
 
 def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     """Computes the needs. Builds a ready model here, fetches uploads from `market`. Raises JobRefused, NotFound."""
-    manifest, info, bound = measured(spec, market)
+    with Runner() as runner:
+        manifest, info, bound = _measured(runner, spec, market)
+        coupled = _coupled(runner, spec, manifest, market)
     task = cost(info.document, bound, spec.step)
     partitions = [partition.bytes for partition in training(manifest, spec)]
     upload = payload_bytes(layout_in(spec, info.layout), codec(spec.uplink.codec))
@@ -101,16 +108,21 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
         traffic_down=replicas * download + min(replicas, speed.workers) * first,
         traffic_up=tasks * upload,
         job_seconds=_turns(spec, speed.workers) * seconds,
+        compares_rows=coupled,
     )
 
 
 def measured(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
     """Returns the job's manifest, its document, and the bound of one pass. Raises as `resources` does."""
     with Runner() as runner:
-        manifest = _manifest(spec, market)
-        info = _document(runner, spec, manifest, market)
-        check_weighed(spec, info.layout)
-        return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
+        return _measured(runner, spec, market)
+
+
+def _measured(runner: Runner, spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
+    manifest = _manifest(spec, market)
+    info = _document(runner, spec, manifest, market)
+    check_weighed(spec, info.layout)
+    return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
 
 
 def task_download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -> int:
@@ -152,6 +164,7 @@ def lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]:
     """Returns names and values for display."""
     down = in_bytes(costs.download)
     assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
+    warned = [("attention", costs.compares_rows)] if costs.compares_rows else []
     return [
         ("a task", f"{costs.operations / 1e12:.4g} TFLOP, {in_bytes(costs.memory)} of memory"),
         ("smallest card", costs.card or _no_card(costs)),
@@ -159,6 +172,7 @@ def lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]:
         ("rounds", f"{costs.rounds}{', each computed while the one before it is merged' if costs.overlap else ''}"),
         ("traffic", f"{in_bytes(costs.traffic_down)} down, {in_bytes(costs.traffic_up)} up"),
         ("time", f"{costs.job_seconds:.3g} s, {costs.task_seconds:.3g} s a task: {assumed}"),
+        *warned,
     ]
 
 
@@ -190,6 +204,30 @@ def _document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service
     runner.turn("plan", publishes=True)
     model = runner.publish(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision)
     return runner.load(model.document)
+
+
+def _coupled(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:
+    """Returns what is to be said of a loss that compares rows, measured on four of the first partition's."""
+    first = next(iter(training(manifest, spec)), None)
+    if (
+        isinstance(spec.model, ReadyModel)
+        or first is None
+        or first.rows < coupled_rows.ROWS
+        or not first.link.startswith(OURS)
+    ):
+        return ""
+    document = _blob(market, spec.model.evaluation or spec.model.document)
+    arrays = runner.read(first.format, _blob(market, first.digest), manifest.batch(first.rows))
+    state = tensors.unpack(_blob(market, spec.model.parameters), load(document).state)
+
+    def measured(rows: Sequence[int]) -> tuple[float, None]:
+        return runner.evaluate(document, state, {name: array[list(rows)] for name, array in arrays.items()}).loss, None
+
+    try:
+        found = coupled_rows.coupled(measured, spec.precision)
+    except Refused:  # rows that cannot be measured so: none has a target, say
+        return ""
+    return coupled_rows.said(found, spec.step, spec.sizes.most) if found else ""
 
 
 def _blob(market: Service, digest: str) -> bytes:

@@ -17,7 +17,7 @@ from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import check_weighed, layout
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.job_handle import TrainingJob
-from gradmarket.sdk.model import Loss, check_rows_apart, check_taken, published
+from gradmarket.sdk.model import Loss, check_rows_apart, check_taken, published, warn_of_coupled_rows
 from gradmarket.sdk.rows import arrays_of
 
 PARTITION_ROWS: Final = 4096
@@ -83,6 +83,7 @@ class Market:
         made = published(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         check_rows_apart(made, spec.step)
+        warn_of_coupled_rows(made, arrays, spec)
         check_weighed(spec, layout(schema.load(made.document)))
         if held_out or private:
             measured = packed.manifest.partitions[0].name if private else HELD_OUT

@@ -1,7 +1,8 @@
 """Turns a researcher's own module and loss into graph documents, and compares these with the module here."""
 
 import copy
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 
 from gradmarket.data.inputs import IGNORED, check_labels
 from gradmarket.market.errors import DocumentRefused, Refused
+from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Precision
+from gradmarket.market.model import coupled_rows
 from gradmarket.market.model.document import schema
 from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program
@@ -60,6 +63,27 @@ def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
 def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
     """Raises Refused, naming the first row with a label or index that a pass over `rows` rows does not take."""
     check_labels(arrays, ranges(Program(schema.load(made.document)), rows))
+
+
+def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec: JobSpec) -> None:
+    """Warns where the loss compares rows with each other, and tasks or microbatches part them (model.coupled_rows)."""
+    count = len(arrays["y"])
+    if count < coupled_rows.ROWS:
+        return
+    program = Program(schema.load(made.evaluation))
+    state = {name: torch.from_numpy(np.array(made.parameters[name])) for name in program.document.state}
+    places = np.linspace(0, count - 1, coupled_rows.ROWS).astype(int)
+
+    def measured(rows: Sequence[int]) -> tuple[float, float]:
+        data = {name: torch.from_numpy(np.array(array[places[list(rows)]])) for name, array in arrays.items()}
+        with torch.no_grad():
+            results = program.run(state, data, bytes(32))
+        return float(results.loss), float(len(rows) if results.weight is None else results.weight)
+
+    found = coupled_rows.coupled(measured, spec.precision)
+    told = coupled_rows.said(found, spec.step, spec.sizes.most) if found else ""
+    if told:
+        warnings.warn(told, stacklevel=3)
 
 
 def check_rows_apart(made: Published, step: Passes) -> None:

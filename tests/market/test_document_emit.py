@@ -283,7 +283,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "an uncertain shape": (lambda h: h * torch.unique(h).shape[0], "unique|traced"),
     "a shape from data": (lambda h: h[h.sum(1).nonzero().flatten()], "cannot be traced|nonzero"),
     "a branch on data": (lambda h: h if h.sum() > 0 else -h, "cannot be traced"),
-    "a number from data": (lambda h: h * h.sum().item(), "cannot be traced|item"),
+    "a number from data": (lambda h: h * h.sum().item(), "cannot be traced|a number from data cannot decide"),
     "nothing": (lambda h: h + torch.tensor([]).sum(), "reads a tensor without elements; leave it out"),
     "feature dropout": (lambda h: functional.feature_alpha_dropout(h, 0.5, training=True), "language|traced"),
 }

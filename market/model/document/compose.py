@@ -2,11 +2,13 @@
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import fx
 
+from gradmarket.market.model.document.drawn_writes import DRAWN_WRITES, drawn_write, fill_empty
 from gradmarket.market.model.document.encode import schema_arguments
 from gradmarket.market.model.document.refusals import operator_name
 
@@ -16,6 +18,7 @@ Writing = Callable[[fx.Graph, fx.Node], None]
 
 def composed(graph: fx.Graph) -> None:
     """Replaces in the graph what is said by several operators, or by one of another name."""
+    fill_empty(graph)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -47,6 +50,10 @@ def _drawn(like: Any) -> Writing:
         graph.erase_node(node)
 
     return writing
+
+
+def _drawn_write(graph: fx.Graph, node: fx.Node) -> None:
+    drawn_write(graph, node, partial(_call, graph, node))
 
 
 def _layers(graph: fx.Graph, node: fx.Node) -> None:
@@ -86,12 +93,14 @@ def _replace_parts(graph: fx.Graph, node: fx.Node, parts: list[fx.Node]) -> None
 _OTHER_NAMES: Final = {
     "min.other": _ATEN.minimum.default,
     "max.other": _ATEN.maximum.default,
+    "diagonal_copy.default": _ATEN.diagonal.default,
     "vdot.default": _ATEN.dot.default,
     "mH.default": _ATEN.mT.default,
     "adjoint.default": _ATEN.mT.default,
 }
 """For real numbers, which all of the language's are."""
 _WRITINGS: Final[dict[str, Writing]] = {
+    **dict.fromkeys(DRAWN_WRITES, _drawn_write),
     "rand.default": _drawn(_ATEN.rand_like.default),
     "randn.default": _drawn(_ATEN.randn_like.default),
     **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), _layers),

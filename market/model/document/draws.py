@@ -52,6 +52,29 @@ def _normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
     return randomness.normal(args[0], named.get("dtype") or args[0].dtype, site, seed)
 
 
+def _setting(args: Sequence[Any], named: Any, place: int, name: str, usual: float) -> float:
+    return float(args[place] if len(args) > place else named.get(name, usual))
+
+
+def _write_uniform(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    low, high = _setting(args, named, 1, "from", 0.0), _setting(args, named, 2, "to", 1.0)
+    drawn = randomness.uniform(args[0], args[0].dtype, site, seed)
+    return torch.as_tensor(args[0].copy_(drawn * (high - low) + low))
+
+
+def _write_normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    mean, deviation = _setting(args, named, 1, "mean", 0.0), _setting(args, named, 2, "std", 1.0)
+    drawn = randomness.normal(args[0], args[0].dtype, site, seed)
+    return torch.as_tensor(args[0].copy_(drawn * deviation + mean))
+
+
+def _write_exponential(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    rate = _setting(args, named, 1, "lambd", 1.0)
+    drawn = randomness.uniform(args[0], args[0].dtype, site, seed)
+    least = drawn.neg().log1p().neg().clamp_min(randomness.LEAST_EXPONENTIAL)
+    return torch.as_tensor(args[0].copy_(least / rate))
+
+
 def _uniform_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
     like = torch.zeros(args[0], dtype=named.get("dtype"))
     return randomness.uniform(like, like.dtype, site, seed)
@@ -69,6 +92,9 @@ _DRY: Final = (
 """Kernels that are tagged as random, but are chosen only where nothing is drawn."""
 _DRAWS: Final[dict[Any, Callable[[int, bytes, Sequence[Any], Any], Tensor]]] = {
     _ATEN.bernoulli_.float: _kept,
+    _ATEN.uniform_.default: _write_uniform,
+    _ATEN.normal_.default: _write_normal,
+    _ATEN.exponential_.default: _write_exponential,
     _ATEN.bernoulli.default: _bernoulli,
     _ATEN.bernoulli.p: _bernoulli_p,
     _ATEN.rand_like.default: _uniform,

@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.compose import composed
+from gradmarket.market.model.document.foreign import foreign, written_out
 from gradmarket.market.model.document.kernels import batch_norm_training
 from gradmarket.market.model.document.refusals import operator_name, refuse
 from gradmarket.market.model.document.regions import flat
@@ -39,6 +40,8 @@ def functional(program: ExportedProgram) -> Trace:
     """The program as a pure function. Raises DocumentRefused."""
     graph = flat(program)
     composed(graph)
+    if foreign(graph):
+        return _functionalised(program, graph)
     writes = [node for node in graph.nodes if _writes(node)]
     if writes:
         mates = _Mates(graph)
@@ -155,11 +158,11 @@ class _Rewriting:
         self._became(target, value)
 
     def _count(self, write: fx.Node, counter: fx.Node) -> None:
-        counts = operator_name(write) == "add_.Tensor" and write.args[1:] == (1,)
-        read = write.users or any(self._order[user] > self._order[write] for user in counter.users)
-        if not counts or read:
+        later = [user for user in counter.users if self._order[user] > self._order[write]]
+        if not _counts(write) or not all(map(_counts, [*write.users, *later])):
             raise refuse(write, f"changes the integer buffer {self._targets[counter]} other than by counting")
         self._counters.add(self._targets[counter])
+        write.replace_all_uses_with(counter)
         self._graph.erase_node(write)
 
     def _batch_norm(self, node: fx.Node) -> None:
@@ -195,7 +198,11 @@ def _keeps_statistics(node: fx.Node) -> bool:
 def _functionalised(program: ExportedProgram, graph: fx.Graph) -> Trace:
     """By torch's functionalisation; it drops regions without a word, and there are none left."""
     program._graph_module = fx.GraphModule(program.graph_module, graph)
-    decomposed = program.run_decompositions({})
+    table = foreign(graph)
+    decomposed = written_out(program, table)
+    while further := foreign(decomposed.graph):
+        decomposed = written_out(decomposed, further)
+    composed(decomposed.graph)
     specifications = decomposed.graph_signature
     nodes = list(decomposed.graph.nodes)
     places = [node for node in nodes if node.op == "placeholder"]
@@ -204,6 +211,8 @@ def _functionalised(program: ExportedProgram, graph: fx.Graph) -> Trace:
     for node, entry in zip(returned, specifications.output_specs, strict=True):
         if entry.kind == OutputKind.USER_OUTPUT:
             trace.results.append(node)
+        elif entry.kind == OutputKind.TOKEN:
+            raise refuse(next(one for one in graph.nodes if one.target in table), "is not in the language")
         elif entry.kind != OutputKind.BUFFER_MUTATION:
             raise DocumentRefused(f"the model writes to {entry.target}: {entry.kind.name.lower()}")
         elif node.meta["val"].is_floating_point():
@@ -214,6 +223,12 @@ def _functionalised(program: ExportedProgram, graph: fx.Graph) -> Trace:
     return trace
 
 
+def _counts(write: fx.Node) -> bool:
+    return operator_name(write) == "add_.Tensor" and write.args[1:] == (1,)
+
+
 def _check_counts(node: Any, target: str) -> None:
-    if operator_name(node) != "add.Tensor" or node.args[1:] != (1,):
-        raise refuse(node, f"changes the integer buffer {target} other than by counting")
+    while node.op != "placeholder":
+        if operator_name(node) != "add.Tensor" or node.args[1:] != (1,):
+            raise refuse(node, f"changes the integer buffer {target} other than by counting")
+        node = node.args[0]

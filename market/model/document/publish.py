@@ -1,5 +1,6 @@
 """A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
 
+import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job_parts import Precision
+from gradmarket.market.model.document.decisions import decisions
 from gradmarket.market.model.document.emit import emit
 from gradmarket.market.model.document.equality import check_equal
 from gradmarket.market.model.document.modes import asking, knows_its_mode
@@ -105,7 +107,7 @@ class Objective(nn.Module):
 
         self.within = within
         try:
-            with _UNCACHED(), _without_lines():
+            with _UNCACHED(), _without_lines(), _rows_counted():
                 yield
         finally:
             self.within = nullcontext
@@ -203,9 +205,10 @@ def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, 
         for entry, place in size.places.items():
             shapes[entry][place] = dimension
     failed: list[Exception] = []
+    known = decisions(objective, data)
     for around in (objective.around, nullcontext):
         try:
-            with objective.traced_in(around):
+            with objective.traced_in(around), known():
                 return torch.export.export(objective, (data,), dynamic_shapes=(shapes,))
         except _EXPORT_ERRORS as error:
             failed.append(error)
@@ -219,6 +222,21 @@ def _all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
         for context in contexts:
             stack.enter_context(context)
         yield
+
+
+@contextmanager
+def _rows_counted() -> Iterator[None]:
+    """Inside, `len` of a tensor is the symbol that its rows are, where Python itself would ask for a whole number."""
+    before = builtins.len
+
+    def counted(value: Any) -> Any:
+        return value.shape[0] if isinstance(value, Tensor) and value.dim() else before(value)
+
+    builtins.len = counted
+    try:
+        yield
+    finally:
+        builtins.len = before
 
 
 @contextmanager

@@ -19,6 +19,8 @@ ELEMENTS_LIMIT: Final = 2**31 - 1
 _SPREAD: Final = 0x9E3779B1
 _FIRST: Final = 0x85EBCA6B
 _SECOND: Final = 0xC2B2AE35
+LEAST_EXPONENTIAL: Final = 2.0**-25
+"""The least exponential draw: half a step of the uniform one, so that its logarithm is finite."""
 _SELU: Final = 1.7580993408473766
 """alpha times scale of SELU: alpha dropout replaces elements by its negative limit (Klambauer et al. 2017)."""
 

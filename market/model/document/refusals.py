@@ -32,6 +32,7 @@ SUGGESTIONS: Final = {
     "_embedding_bag": "use nn.Embedding and .mean(1) or .sum(1)",
     "histc": "use nn.functional.one_hot(x, bins).sum(0); in transformers experts_implementation='batched_mm'",
     "_grouped_mm": "use one product for each group; in transformers experts_implementation='batched_mm'",
+    "linalg_matrix_exp": "write the parametrization in products of matrices",
     "matrix_exp": "write the parametrization in products of matrices",
     "linalg_householder_product": "write the parametrization in products of matrices",
     "linalg_solve": "write the parametrization in products of matrices",

@@ -31,6 +31,11 @@ def operation(node: fx.Node, site: int) -> Said:
     return plain(node) if rule is None else rule(node, schema_arguments(node), site)
 
 
+def said_otherwise(node: fx.Node) -> bool:
+    """Returns whether a traced call is expressed by another operator than itself."""
+    return operator_name(node) in _RULES
+
+
 def _has_parts(node: fx.Node) -> bool:
     return node.target is batch_norm_training
 

@@ -1,4 +1,6 @@
-"""Recurrent layers and cells are traced as one call whose shapes a formula gives: torch's own tracing runs every place.
+"""Recurrent layers, cells and `cdist` are traced as one call whose shapes a formula gives.
+
+Of a layer torch's own tracing runs every place; of `cdist` it asks how many rows there are.
 
 The calls stand in for ATen's while a module is traced, have no computation of their own, and are ATen's again in the
 graph that is read (`ATEN`).
@@ -44,11 +46,35 @@ _CELLS: Final = {getattr(torch, key.partition(".")[0]) for key in CELLS}
 ATEN: Final = {traced: operator for _, traced, operator in _STAND_INS}
 
 
+_CDIST: Final = torch.ops.aten.cdist.default
+_CDIST_MODES: Final = {None: None, "use_mm_for_euclid_dist_if_necessary": 0, "use_mm_for_euclid_dist": 1,
+                       "donot_use_mm_for_euclid_dist": 2}  # fmt: skip
+_LIBRARY.define("cdist(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor")  # type: ignore[no-untyped-call]
+ATEN[torch.ops.gradmarket.cdist.default] = _CDIST
+
+
+def _distances(first: Tensor, second: Tensor, _p: float, _mode: int | None) -> Tensor:
+    batch = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])  # type: ignore[no-untyped-call]
+    return first.new_empty((*batch, first.shape[-2], second.shape[-2]))
+
+
+torch.library.register_fake("gradmarket::cdist", _distances, lib=_LIBRARY)
+
+
+def _cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
+) -> Any:
+    """torch.cdist, whose kernel is chosen by the numbers of rows: in a trace these would be no symbols any more."""
+    return torch.ops.gradmarket.cdist.default(x1, x2, float(p), _CDIST_MODES[compute_mode])
+
+
 class OneCall(TorchFunctionMode):
-    """Inside, a recurrent layer is one call. In autocast it is as it was: which of its steps convert is torch's."""
+    """Inside, a recurrent layer or `cdist` is one call. In autocast it is as it was: what of it converts is torch's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         plain = func in _TRACED and not kwargs and (func in _CELLS or isinstance(args[_WEIGHTS], list | tuple))
         if plain and not torch.is_autocast_enabled("cpu"):
             return _TRACED[func](*args)
+        if func is torch.cdist and not torch.is_autocast_enabled("cpu"):
+            return _cdist(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
