@@ -5,8 +5,9 @@ from sqlalchemy import select
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ContractRefused
+from gradmarket.contracts.token_moves import token_move
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import Amount, JobState, Units
+from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.requester.chain import escrow, outcomes, owner, sender
 from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
 from gradmarket.requester.chain.chain_jobs import kept_back, with_money
@@ -74,6 +75,8 @@ def _open(chain: ChainContext, job: Job) -> bool:
     deposit = Amount(job.budget * int(job.unit))
     if not has_money(chain, deposit):
         return _say(chain, job.id, f"waits for {deposit} of {chain.ledger.deployment.token} at {chain.sender}")
+    if why := unfit(chain, chain.sender):
+        return _say(chain, job.id, why)
     if chain.ledger.allowance(chain.sender) < deposit:
         return approve(chain)
     return _post(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, terms(chain, job)))
@@ -83,7 +86,7 @@ def _await_owner(chain: ChainContext, job: Job) -> bool:
     """Checks whether the owner has opened the job under the given terms and lets the sender act for it."""
     opening = owner.opened(chain, job)
     if opening.job is None:
-        return _say(chain, job.id, opening.missing)
+        return _say(chain, job.id, unfit(chain, chain.owner or chain.sender) or opening.missing)
     with chain.begin() as work:
         outcomes.opened(work, locked(work, Job, job.id), opening.job, chain.clock())
     return True
@@ -104,6 +107,14 @@ def has_money(chain: ChainContext, deposit: Amount) -> bool:
     if chain.grant is not None:
         chain.grant(deposit)
     return chain.ledger.balance(chain.sender) >= deposit
+
+
+def unfit(chain: ChainContext, holder: Address) -> str:
+    """Returns why nothing is deposited in this token; empty for one that moves what it is told, as far as is seen."""
+    ledger = chain.ledger
+    move = token_move(ledger.web3, ledger.deployment.token, holder, chain.market)
+    fault = move.fault if move is not None else ""
+    return f"the token {ledger.deployment.token} {fault}; deploy the market with another one" if fault else ""
 
 
 def terms(chain: ChainContext, job: Job) -> calls.OpenJob:

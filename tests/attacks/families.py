@@ -35,6 +35,7 @@ FAMILIES: Final = (
     "jobfaults",
     "bounds",
     "private",
+    "doors",
 )
 ABREAST: Final = 3
 

@@ -102,4 +102,10 @@ LINES: Final = (
     "an answer out of its round",
     "rows that do not fit their job",
     "a requester that breaks its word to holders",
+    "announcements without end",
+    "a token that refuses until claims end",
+    "a fee on top of a payment",
+    "a node of a stranger's choice",
+    "words that write to a terminal",
+    "a script from elsewhere",
 )

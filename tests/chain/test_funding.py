@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.contracts import claims
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import fund_gas
+from gradmarket.contracts.local import LocalChain, fund_gas
 from gradmarket.contracts.rpc import request
 from gradmarket.contracts.transactions import mined
 from gradmarket.market.terms import Amount, JobState, Units
@@ -17,6 +17,7 @@ from gradmarket.requester.chain.chain_context import TransactionKind
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.tables import JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
+from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import ETHER, NewKey
 
 
@@ -188,3 +189,23 @@ def test_a_service_whose_clock_is_days_ahead_takes_nothing_back_and_settles(
     chain_fixture.set_job(job_id, state=JobState.FINISHED)
     chain_fixture.settle_down()
     assert TransactionKind.REFUND not in {row.kind for row in chain_fixture.all(Transaction)}
+
+
+@pytest.mark.parametrize(("top", "lost"), [(1, 0), (0, 1)])
+def test_nothing_is_deposited_in_a_token_that_takes_a_fee(
+    own_anvil: LocalChain, till_on: Callable[[Ledger], ChainFixture], top: int, lost: int
+) -> None:
+    """A fee on top of a payment would come out of other jobs' deposits."""
+    ledger = market_over_fee_token(own_anvil.connect())
+    takes(ledger, top, lost)
+    chain_fixture = till_on(ledger)
+    job_id = chain_fixture.new_job()
+    chain_fixture.settle_down()
+    job = chain_fixture.job(job_id)
+    assert (job.state, job.chain_job) == (JobState.AWAITING_FUNDS, None)
+    assert f"the token {ledger.deployment.token}" in job.reason
+    assert "deploy the market with another one" in job.reason
+    assert ledger.balance(ledger.deployment.contract) == 0
+    takes(ledger, 0, 0)
+    chain_fixture.settle_down()
+    assert chain_fixture.job(job_id).state == JobState.RUNNING

@@ -14,6 +14,8 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.task_run import Compute
 from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.token_moves import token_move
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
@@ -123,9 +125,18 @@ def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Ad
     if settings.node is None:
         text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
         journal.say("market_rpc", text, rpc=url)
-    chain_view = ChainView(join(url, facts), me)
+    ledger = join(url, facts)
+    _check_token(ledger, facts, me)
+    chain_view = ChainView(ledger, me)
     known_chains.keep(settings.data, facts)
     return chain_view
+
+
+def _check_token(ledger: Ledger, facts: ChainFacts, me: Address) -> None:
+    """Raises Untrusted for a token that takes or loses something of what it moves, as far as the chain shows it."""
+    move = token_move(ledger.web3, facts.token, facts.contract, me)
+    if move is not None and move.fault:
+        raise Untrusted(f"the market's token {facts.token} {move.fault}")
 
 
 class MarketSession:

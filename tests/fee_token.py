@@ -1,0 +1,39 @@
+"""A token that takes a fee on top of what it moves, or lets a part of it get lost, and a market over it."""
+
+import json
+from pathlib import Path
+
+from eth_abi.abi import encode
+from eth_utils.crypto import keccak
+from web3 import Web3
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.deployment import Deployment, genesis_of, market_at
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.terms import Address, Hash
+from tests.onchain import DEPLOYER
+
+CODE = json.loads((Path(__file__).parent / "vectors" / "fee_token.json").read_text())["bytecode"]
+"""Of contracts/test/tokens/FeeToken.sol, by solc 0.8."""
+
+
+def market_over_fee_token(web3: Web3) -> Ledger:
+    """The genuine contract over such a token, which takes no fee yet."""
+    token = _made(web3, calls.Call(None, bytes.fromhex(CODE[2:])))
+    contract = _made(web3, calls.construct("GradMarket", token, 60, bytes(range(32))))
+    instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
+    block = web3.eth.block_number
+    return Ledger(web3, Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, block))
+
+
+def takes(ledger: Ledger, top: int, lost: int) -> None:
+    """Percent on top from who pays, and percent that get lost."""
+    data = keccak(text="setFees(uint256,uint256)")[:4] + encode(["uint256", "uint256"], [top, lost])
+    mined(execute(ledger.web3, DEPLOYER, calls.Call(ledger.deployment.token, data)))
+
+
+def _made(web3: Web3, call: calls.Call) -> Address:
+    created = mined(execute(web3, DEPLOYER, call)).created
+    assert created is not None
+    return created
