@@ -10,8 +10,9 @@ import json
 import os
 import re
 import sys
+import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +30,7 @@ PREFIX: Final = re.compile(r'^PREFIX(?:: Final)? = "([^"]+)"$', re.MULTILINE)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--only", default="", help="benchmarks with figures whose name begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="benchmarks with figures whose name begins so")
     parser.add_argument("--json", type=Path, help="file to write the figures to, as a list")
     parser.add_argument("--smallest", action="store_true", help="at the smallest size: whether it runs, not how fast")
     options = parser.parse_args()
@@ -43,9 +44,11 @@ def main() -> int:
         if options.json:
             options.json.write_text(json.dumps([each.line() for each in found], indent=2) + "\n")
     _show(found)
-    if not any(line.name.startswith(options.only) or isinstance(line, Failure) for line in found):
-        print(f"nothing is called {options.only}…", file=sys.stderr)
-        return 1
+    failed = any(isinstance(line, Failure) for line in found)
+    for only in options.only:
+        if not failed and not any(line.name.startswith(only) for line in found):
+            print(f"nothing is called {only}…", file=sys.stderr)
+            return 1
     return 0 if all(line.ok is not False for line in found) else 1
 
 
@@ -56,11 +59,17 @@ def prefixes() -> dict[str, str]:
     return {name: match[1] for name, match in found.items() if match}
 
 
-def chosen(all_: Mapping[str, str], only: str) -> dict[str, str]:
+def chosen(all_: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Returns those with figures whose name begins with one of the names, in the order of `all_`."""
+    asked = set[str]().union(*(_of_name(all_, only) for only in names))
+    return {name: prefix for name, prefix in all_.items() if name in asked}
+
+
+def _of_name(all_: Mapping[str, str], only: str) -> set[str]:
     """Where a file's prefix begins the asked name, one whose shorter prefix does so too is not run for it."""
     nearest = max((len(prefix) for prefix in all_.values() if only.startswith(prefix)), default=0)
     return {
-        name: prefix
+        name
         for name, prefix in all_.items()
         if prefix.startswith(only) or (only.startswith(prefix) and len(prefix) == nearest)
     }
@@ -68,11 +77,13 @@ def chosen(all_: Mapping[str, str], only: str) -> dict[str, str]:
 
 def _measured(modules: Mapping[str, str]) -> Iterator[Figure | Failure]:
     for name, prefix in modules.items():
+        began = time.perf_counter()
         try:
             yield from import_module(f"benchmarks.{name}").measure()
         except Exception as error:  # noqa: BLE001
             traceback.print_exc()
             yield Failure(prefix, " ".join(f"{type(error).__name__}: {error}".split()))
+        print(f"measured {prefix} in {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
 
 
 def _show(found: list[Figure | Failure]) -> None:

@@ -28,7 +28,9 @@ PREFIX = "churn"
 WORKERS, REPLACED = int(os.environ.get("WORKERS", sized("6", "2"))), int(os.environ.get("REPLACED", sized("2", "1")))
 PERIOD_S = float(os.environ.get("PERIOD", sized("60", "1")))
 ROUNDS = int(os.environ.get("ROUNDS", sized("40", "3")))
-STEP_S, LEASE_S = sized(2.0, 0.1), sized(20, 2)
+STEP_S, LEASE_S = sized(2.0, 0.1), sized(20, 5)
+ENDED_S = sized(2 * LEASE_S, 1)
+"""In which what was committed is judged."""
 JOB: dict[str, Any] = {
     "seed": 11,
     "rounds": ROUNDS,
@@ -96,7 +98,7 @@ def _played(here: Service, crowd: Crowd, killing: bool) -> str:
             crowd.kill(REPLACED, chance)
             crowd.start(REPLACED)
         time.sleep(0.5)
-    time.sleep(2 * LEASE_S)
+    time.sleep(ENDED_S)
     return job
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks.figure import Figure
 from benchmarks.pages import ROOT
 from benchmarks.rig import journey
 from benchmarks.rig.wheel import built
+from benchmarks.size import sized
 from containers.engine import PROBE, found, why_not
 from gradmarket.contracts import toolchain
 
@@ -32,8 +34,10 @@ def measure() -> Iterator[Figure]:
         wheel, anvil = built(Path(folder) / "build"), toolchain.find("anvil")
         here = Path(folder) / "here"
         here.mkdir()
-        words = [str(place) for place in (wheel, PINS, anvil)]
-        yield from _figures(_ran([sys.executable, str(SCRIPT), *words, str(here)]), "", "a new virtual environment")
+        words = [str(place) for place in (wheel, PINS, anvil, here, *sized((), (sysconfig.get_path("purelib"),)))]
+        yield from _figures(_ran([sys.executable, str(SCRIPT), *words]), "", "a new virtual environment")
+        if sized(False, True):
+            return
         if lacks := why_not():
             print(f"no bare container: {lacks}", file=sys.stderr)
             return

@@ -1,8 +1,9 @@
 """What a newcomer does, from the wheel to the first accepted gradient of a model of its own, each step timed.
 
-`python journey.py WHEEL PINS ANVIL FOLDER`: prints a JSON line for each step, and last the CPU of all. It needs the
-standard library alone, so that it runs in a bare container. WHEEL is the package, PINS the versions that pip installs,
-ANVIL the program of the local chain, FOLDER a new folder for everything else.
+`python journey.py WHEEL PINS ANVIL FOLDER [PACKAGES]`: prints a JSON line for each step, and last the CPU of
+all. It needs the standard library alone, so that it runs in a bare container. WHEEL is the package, PINS the versions
+that pip installs, ANVIL the program of the local chain, FOLDER a new folder for everything else. What is in the folder
+PACKAGES is not installed again.
 """
 
 import json
@@ -64,10 +65,13 @@ class Journey:
             time.sleep(0.02)
 
 
-def main(wheel: str, pins: str, anvil: str, folder: str) -> None:
+def main(wheel: str, pins: str, anvil: str, folder: str, borrowed: str = "") -> None:
     journey = Journey(Path(folder), Path(anvil))
     with journey.step("environment"):
         venv.create(journey.folder / "venv", with_pip=True)
+        if borrowed:
+            (packages,) = journey.folder.glob("venv/lib/python3*/site-packages")
+            (packages / "borrowed.pth").write_text(borrowed)
     with journey.step("install") as facts:
         said = journey.ran("pip", "install", "--no-compile", "--constraint", pins, f"{wheel}[{EXTRAS}]")
         facts["downloaded"] = said.count("Downloading ")
@@ -106,4 +110,4 @@ def _said(log: Path, event: str) -> bool:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:])

@@ -87,10 +87,11 @@ def test_a_missed_target_is_an_exit_code(made: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_nearest_prefix_is_run() -> None:
     all_ = {"wan": "wan", "wan_peers": "wan.step_s", "wan_steps": "wan.utilisation.gpt10m", "codec": "codec."}
-    assert set(command.chosen(all_, "wan.utilisation")) == {"wan", "wan_steps"}
-    assert set(command.chosen(all_, "wan.step_s.110_500.ddp_fp32")) == {"wan_peers"}
-    assert set(command.chosen(all_, "wan")) == {"wan", "wan_peers", "wan_steps"}
-    assert set(command.chosen(all_, "")) == set(all_)
+    assert set(command.chosen(all_, ["wan.utilisation"])) == {"wan", "wan_steps"}
+    assert set(command.chosen(all_, ["wan.step_s.110_500.ddp_fp32"])) == {"wan_peers"}
+    assert set(command.chosen(all_, ["wan"])) == {"wan", "wan_peers", "wan_steps"}
+    assert set(command.chosen(all_, [""])) == set(all_)
+    assert list(command.chosen(all_, ["codec", "wan.step_s"])) == ["wan_peers", "codec"]
 
 
 def test_a_failure_is_no_result(tmp_path: Path) -> None:

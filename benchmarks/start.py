@@ -1,0 +1,64 @@
+"""What a start costs in CPU: the service's until it answers, and a worker's until its first poll waits for work."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Final
+
+import httpx
+import psutil
+
+from benchmarks.figure import Figure
+from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
+
+PREFIX = "start."
+RUNS: Final = sized(5, 1)
+LATEST_S: Final = 120.0
+WAITING: Final = "gradmarket_long_polls_open 1.0"
+"""A line of the service's metrics."""
+
+
+def measure() -> Iterator[Figure]:
+    services, workers = [], []
+    for _ in range(RUNS):
+        with service(shared=False) as here:
+            services.append(_spent(here.process))
+            workers.append(_worker(here))
+    yield _figure("service", services, "until it answers", "<= 1.4")
+    yield _figure("worker", workers, "until its first poll waits", "<= 1.0")
+
+
+def _worker(here: Service) -> tuple[float, float]:
+    command = [sys.executable, "-m", "gradmarket", "worker", "run", "--market", here.url, "--plain-key"]
+    log = here.folder / "worker.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen([*command, "--data", str(here.folder / "worker")], stdout=out, stderr=out)
+    try:
+        until = time.monotonic() + LATEST_S
+        while WAITING not in httpx.get(f"{here.url}/metrics", timeout=60).text:
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"no worker polls: {log.read_text()[-500:]}")
+            time.sleep(0.02)
+        return _spent(psutil.Process(process.pid))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _spent(process: psutil.Process) -> tuple[float, float]:
+    """Returns CPU seconds so far: of the process, and of those that it started and that still run."""
+    return _own(process), sum(map(_own, process.children(recursive=True)))
+
+
+def _own(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _figure(name: str, spent: Sequence[tuple[float, float]], what: str, target: str) -> Figure:
+    own, others = ([one[place] for one in spent] for place in (0, 1))
+    note = f"{min(own):.2f} to {max(own):.2f} over {len(own)}, {what}; what it started {median(others):.2f}"
+    return Figure(f"start.{name}_cpu_s", median(own), "s", target=target, note=note)
