@@ -7,21 +7,17 @@ a worker takes minutes to start, PERIOD, WORKERS and REPLACED make the same of i
 
 import os
 import random
-import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
-
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.rig.worker_processes import kill, start_worker
 from benchmarks.size import sized
 
 PREFIX = "churn"
@@ -53,23 +49,17 @@ class Crowd:
 
     def start(self, count: int) -> None:
         for _ in range(count):
-            folder = self.here.folder / f"churn-{time.monotonic_ns()}"
-            folder.mkdir()
-            command = [sys.executable, "-m", "benchmarks.rig.slowed", self.here.url, str(folder), str(self.step_s)]
-            with (folder / "log").open("wb") as log:
-                self.running[folder] = subprocess.Popen(command, stdout=log, stderr=log)
+            process, folder = start_worker(self.here, self.step_s)
+            self.running[folder] = process
 
     def kill(self, count: int, chance: random.Random) -> None:
         for folder in chance.sample(sorted(self.running), count):
-            process = self.running.pop(folder)
-            process.kill()
-            process.wait()
+            kill(self.running.pop(folder))
             self.killed.append(folder)
 
     def end(self) -> None:
         for process in self.running.values():
-            process.kill()
-            process.wait()
+            kill(process)
 
 
 def measure() -> Iterator[Figure]:
@@ -87,11 +77,11 @@ def _played(here: Service, crowd: Crowd, killing: bool) -> str:
     """Returns the job, once it is over and what was committed is judged. Nobody is killed before a round is done."""
     job, chance, due = here.post(**JOB), random.Random(7), None
     began = time.monotonic()
-    while _view(here, job)["state"] == "running":
+    while here.get(f"jobs/{job}")["state"] == "running":
         now = time.monotonic()
         if now - began > LATEST_S:
-            raise TimeoutError(str(_view(here, job)))
-        if due is None and _rows(here, "SELECT 1, 0 FROM rounds WHERE job_id = ? AND state = 'closed'", job):
+            raise TimeoutError(str(here.get(f"jobs/{job}")))
+        if due is None and here.rows("SELECT 1, 0 FROM rounds WHERE job_id = ? AND state = 'closed'", job):
             due = now + PERIOD_S
         if killing and due is not None and now > due:
             due += PERIOD_S
@@ -103,16 +93,16 @@ def _played(here: Service, crowd: Crowd, killing: bool) -> str:
 
 
 def _figures(here: Service, job: str, crowd: Crowd, same: bool) -> Iterator[Figure]:
-    rounds = [after for after, _ in _rows(here, "SELECT closed_at - opened_at, 0 FROM rounds WHERE job_id = ?", job)]
+    rounds = [after for after, _ in here.rows("SELECT closed_at - opened_at, 0 FROM rounds WHERE job_id = ?", job)]
     note = f"{len(crowd.killed)} of {WORKERS} killed and replaced, {REPLACED} every {PERIOD_S:g} s, in {ROUNDS} rounds"
     yield Figure("churn.same_digest", float(same), "", target=">= 1", note=f"as one undisturbed worker's; {note}")
-    (lost,) = _rows(here, LOST, job)
+    (lost,) = here.rows(LOST, job)
     yield Figure("churn.lost", lost[0], "gradients", target="<= 0", note=f"of {lost[1]} accepted or answered in time")
-    (left,) = _rows(here, LEFT, job)
+    (left,) = here.rows(LEFT, job)
     yield Figure(
         "churn.left", left[0], "leases", note=f"held by who was killed, and given to others; at most {left[1]}"
     )
-    joined = [first for first, _ in _rows(here, JOINED, job)]
+    joined = [first for first, _ in here.rows(JOINED, job)]
     ratio = median(joined) / median(rounds)
     told = f"median of {len(joined)}, from sign-in to the first accepted gradient; a round {median(rounds):.3g} s"
     yield Figure("churn.join_rounds", ratio, "rounds", note=told)
@@ -130,18 +120,6 @@ WHERE e.job_id = ?1 AND w.joined_at > (SELECT min(opened_at) + 30 FROM rounds WH
 """Workers that came when the job had run for half a minute."""
 
 
-def _rows(here: Service, query: str, job: str) -> list[tuple[float, object]]:
-    path = here.address.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        return database.execute(query, (job,)).fetchall()
-
-
 def _digest(here: Service, job: str) -> object:
     query = "SELECT number, updated FROM rounds WHERE job_id = ? ORDER BY number DESC LIMIT 1"
-    return _rows(here, query, job)
-
-
-def _view(here: Service, job: str) -> dict[str, object]:
-    answer = httpx.get(f"{here.url}/v1/jobs/{job}", headers={"Authorization": f"Bearer {here.token}"}, timeout=60)
-    found: dict[str, object] = answer.json()
-    return found
+    return here.rows(query, job)

@@ -12,12 +12,9 @@ from eth_account import Account
 from benchmarks.figure import Figure
 from benchmarks.rig.hostile import Request, letters, requests
 from benchmarks.rig.service import Service, service
+from benchmarks.rig.wallets import sign_in_wallets
 from benchmarks.rig.workers import Worker, work
 from benchmarks.size import sized
-from gradmarket.market.terms import Address
-from gradmarket.requester.store import earned_rows, identities
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.work import begin
 
 PREFIX = "doors."
 ASKED: Final = sized(10, 1)
@@ -91,15 +88,8 @@ def _furnished(here: Service) -> dict[str, str]:
     """A market in which something has happened; what paths may name."""
     job, *_ = [here.post(rounds=2, tasks_per_round=REPLICAS // 3) for _ in range(JOBS)]
     work([Worker(here) for _ in range(3)], REPLICAS)
-    database, now = connect(here.address), time.time()
-    with begin(sessions_of(database)) as writing:
-        for number in range(1, ACCOUNTS + 1):
-            address = Address(f"0x{number:040x}")
-            identities.sign_in(writing, address, address, "", now)
-            writing.flush()
-            earned_rows.account(writing, job, address)
-    database.dispose()
-    task = httpx.get(f"{here.url}/v1/jobs/{job}/tasks").json()["items"][0]["id"]
+    *_, (address, _) = sign_in_wallets(here, ACCOUNTS, job)
+    task = here.get(f"jobs/{job}/tasks")["items"][0]["id"]
     replica, digest = f"{task}-1", "blake3:" + "0" * 64
     places = {"job_id": job, "task_id": task, "replica": replica, "digest": digest, "address": address}
     return places | {"name": "made-up", "number": "1", "fence": "1", "attempt": "0", "step": "1"}

@@ -5,18 +5,15 @@ task that one worker took so far. `crowd`: three workers share rounds of eight. 
 """
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
-
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.rig.worker_processes import kill, start_worker
 from benchmarks.size import sized
 
 PREFIX = "expected_pay."
@@ -48,7 +45,7 @@ def _played(here: Service, workers: int, changes: dict[str, Any]) -> tuple[float
     """Returns the expected pay over the earned, and what both were."""
     job = here.post(rounds=2000, deadlines={"lease_s": 60, "wave_s": 60, "upload_s": 60}, **changes)
     with _working(here, workers):
-        _until(lambda: (httpx.get(f"{here.url}/v1/jobs/{job}").json()["round"] or 0) >= BEFORE_ROUNDS)
+        _until(lambda: (here.get(f"jobs/{job}")["round"] or 0) >= BEFORE_ROUNDS)
         with _working(here, 1) as (log,):
             _until(lambda: bool(_events(log, "estimate")))
             said = _events(log, "estimate")
@@ -63,19 +60,12 @@ def _played(here: Service, workers: int, changes: dict[str, Any]) -> tuple[float
 @contextmanager
 def _working(here: Service, count: int) -> Iterator[list[Path]]:
     """So many workers, and their logs."""
-    started: list[subprocess.Popen[bytes]] = []
-    logs = [here.folder / f"pay-{time.monotonic_ns()}-{number}" for number in range(count)]
+    started = [start_worker(here, STEP_S) for _ in range(count)]
     try:
-        for folder in logs:
-            folder.mkdir()
-            command = [sys.executable, "-m", "benchmarks.rig.slowed", here.url, str(folder), str(STEP_S)]
-            with (folder / "log").open("wb") as log:
-                started.append(subprocess.Popen(command, stdout=log, stderr=log))
-        yield [folder / "log" for folder in logs]
+        yield [folder / "log" for _, folder in started]
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        for process, _ in started:
+            kill(process)
 
 
 def _events(log: Path, event: str) -> list[dict[str, Any]]:

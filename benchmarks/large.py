@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
 import numpy as np
 import psutil
 import torch
@@ -170,20 +169,18 @@ def _running(commands: dict[str, Sequence[str]], folder: Path) -> Iterator[dict[
 
 def _finished(here: Service, job: str) -> dict[str, Any]:
     until = time.monotonic() + LATEST_S
-    with httpx.Client(base_url=here.url, headers={"Authorization": f"Bearer {here.token}"}, timeout=60) as client:
-        while time.monotonic() < until:
-            told: dict[str, Any] = client.get(f"/v1/jobs/{job}").json()
-            if told["state"] == "finished":
-                return told
-            if told["state"] not in ("draft", "awaiting_funds", "running"):
-                raise RuntimeError(f"{told['state']}: {told['reason']}")
-            time.sleep(0.5)
+    while time.monotonic() < until:
+        told = here.get(f"jobs/{job}")
+        if told["state"] == "finished":
+            return told
+        if told["state"] not in ("draft", "awaiting_funds", "running"):
+            raise RuntimeError(f"{told['state']}: {told['reason']}")
+        time.sleep(0.5)
     raise TimeoutError(f"not finished: {told}")
 
 
 def _seconds(here: Service, job: str) -> list[float]:
     """Returns how long each round was open, merge included."""
-    headers = {"Authorization": f"Bearer {here.token}"}
-    rounds = httpx.get(f"{here.url}/v1/jobs/{job}/rounds", headers=headers).json()["items"]
+    rounds = here.get(f"jobs/{job}/rounds")["items"]
     times = [[datetime.fromisoformat(each[name]) for name in ("opened_at", "closed_at")] for each in rounds]
     return [(closed - opened).total_seconds() for opened, closed in times]

@@ -4,7 +4,6 @@ The large job has 10,000 workers and 1,000 rounds, written as rows. A viewer hol
 page's script does.
 """
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -13,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from benchmarks.figure import Figure
+from benchmarks.rig.browser import chromium
 from benchmarks.rig.crowded_job import ROUNDS, WORKERS, crowd
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
@@ -27,7 +27,6 @@ WORKING: Final = sized(6, 3)
 VIEWED: Final = sized(3, 1)
 VIEWERS: Final = sized(200, 2)
 REPLICAS: Final = sized(60, 3)
-FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PAINTED: Final = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
 
 
@@ -36,13 +35,11 @@ def measure() -> Iterator[Figure]:
         job = here.post(rounds=ROUNDS, tasks_per_round=1)
         crowd(here, job)
         size = f"{WORKERS} workers, {ROUNDS} rounds"
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        with chromium() as browser:
             painted = statistics.median(_painted(browser, here, job) for _ in range(RUNS))
             yield Figure("page.first_paint_s", painted, "s", target="<= 1", note=f"median of {RUNS}, a job of {size}")
             seen = statistics.median(_seen(browser, here, job) for _ in range(RUNS))
             yield Figure("page.event_s", seen, "s", target="<= 1", note="from a pause or resume to its sentence")
-            browser.close()
     with service(shared=False, settings={"GRADMARKET_STREAMS": "2000"}) as here:
         yield _viewers(here)
 

@@ -1,6 +1,5 @@
 """Payloads: received, hashed and on disk; folded from the page cache; and how fast an update is fetched."""
 
-import json
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -68,15 +67,12 @@ def _durable(here: Service, name: str, hidden: tuple[int, ...], target: str) -> 
 def _download(here: Service, name: str) -> Figure:
     place = urlsplit(here.url)
     http = HTTPConnection(str(place.hostname), place.port, timeout=60)
-    headers = {"Authorization": f"Bearer {here.token}"}
-    http.request("GET", "/v1/jobs", headers=headers)
-    job = json.loads(http.getresponse().read())["items"][-1]["id"]
-    http.request("GET", f"/v1/jobs/{job}/rounds", headers=headers)
-    digest = json.loads(http.getresponse().read())["items"][0]["parameters"]
+    job = here.get("jobs")["items"][-1]["id"]
+    digest = here.get(f"jobs/{job}/rounds")["items"][0]["parameters"]
     seconds, length, buffer = [], 0, bytearray(1 << 20)
     for _ in range(SAMPLES):
         began, length = time.perf_counter(), 0
-        http.request("GET", f"/v1/blobs/{digest}", headers=headers)
+        http.request("GET", f"/v1/blobs/{digest}", headers=here.headers)
         answer = http.getresponse()
         while count := answer.readinto(buffer):
             length += count

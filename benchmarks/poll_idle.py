@@ -12,13 +12,9 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.rig.wallets import sign_in_wallets
 from benchmarks.size import sized
-from gradmarket.market.terms import Address
 from gradmarket.market.wire import MAX_WAIT_S
-from gradmarket.requester.api.auth_routes import WORKER
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.work import begin
 
 PREFIX = "poll"
 MOST = sized(10_000, 20)
@@ -33,25 +29,14 @@ def measure() -> Iterator[Figure]:
     count = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE)
     with service(shared=False) as here:
         alone = _share(here)
-        share, peak, asked = asyncio.run(_watched(here, _tokens(here, count)))
+        tokens = [token for _, token in sign_in_wallets(here, count)]
+        share, peak, asked = asyncio.run(_watched(here, tokens))
     note = (
         f"{count} workers that ask for work, {MAX_WAIT_S:.0f} s a poll, begun at any time: {asked} of them asked anew "
     )
     yield Figure("poll.idle_0_cpu", alone, "% of a core", note="the service, with nobody there")
     yield Figure("poll.idle_10k_cpu", share, "% of a core", target="<= 5", note=f"{note}in the {WATCHED_S} s watched")
     yield Figure("poll.idle_10k_memory", peak / 1e9, "GB", target="<= 1", note=f"resident, {count} polls")
-
-
-def _tokens(here: Service, count: int) -> list[str]:
-    """Of as many workers, signed in past the door: 10,000 signatures would take minutes."""
-    database, now = connect(here.address), time.time()
-    with begin(sessions_of(database)) as work:
-        addresses = [Address(f"0x{number:040x}") for number in range(1, count + 1)]
-        for address in addresses:
-            identities.sign_in(work, address, address, "", now)
-        tokens = [identities.issue(work, WORKER, address, now + 86_400, now) for address in addresses]
-    database.dispose()
-    return tokens
 
 
 async def _watched(here: Service, tokens: list[str]) -> tuple[float, float, int]:

@@ -10,9 +10,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -23,44 +22,27 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.private import ROUNDS, Deployed, Holders
+from benchmarks.rig.service import serving
 from benchmarks.size import sized
-from gradmarket.demo.service import stop_chain
 
 PREFIX = "private.wall."
 EXAMPLE: Final = Path("examples") / "holders.py"
-START_S, RUN_S = 120.0, 900.0
+RUN_S: Final = 900.0
 DEPLOYED_ROUNDS: Final = sized(5, 1)
 """Each takes many seconds."""
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[dict[str, str]]:
-    """Yields the environment in which the service is found."""
-    environment = os.environ | {"GRADMARKET_DATA": str(folder), "PYTHONPATH": str(Path.cwd())}
-    with (folder / "log").open("wb") as log:
-        command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(folder), "--port", "0"]
-        service = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-    try:
-        end = time.monotonic() + START_S
-        while not (folder / "url").is_file():
-            if service.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"no service: {(folder / 'log').read_text()[-500:]}")
-            time.sleep(0.2)
-        yield environment
-    finally:
-        service.terminate()
-        service.wait()
-        stop_chain(folder)
-
-
 def ours(*options: str) -> list[float]:
     """Returns when each round closed, in seconds of the clock. Raises RuntimeError where the example fails."""
-    with tempfile.TemporaryDirectory() as temporary, serving(Path(temporary)) as environment:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        environment = os.environ | {"GRADMARKET_DATA": str(folder), "PYTHONPATH": str(Path.cwd())}
+        stack.enter_context(serving(["gradmarket"], folder, environment))
         command = [sys.executable, str(EXAMPLE), str(ROUNDS), *options]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
         if done.returncode:
             raise RuntimeError(f"the example failed: {done.stderr[-500:]}")
-        with httpx.Client(base_url=(Path(temporary) / "url").read_text().strip(), trust_env=False) as http:
+        with httpx.Client(base_url=(folder / "url").read_text().strip(), trust_env=False) as http:
             (job,) = http.get("/v1/jobs").json()["items"]
             rounds = http.get(f"/v1/jobs/{job['id']}/rounds", params={"limit": ROUNDS}).json()["items"]
     return sorted(datetime.fromisoformat(row["closed_at"]).timestamp() for row in rounds)

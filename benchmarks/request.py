@@ -16,6 +16,7 @@ import psutil
 
 from benchmarks.figure import Figure
 from benchmarks.rig.bare import PATH
+from benchmarks.rig.cpu import own_cpu_s
 from benchmarks.rig.service import service
 from benchmarks.size import sized
 
@@ -55,14 +56,9 @@ def _cpu_ms(process: psutil.Process, url: str) -> float:
     """CPU of one request, with what the process does by itself meanwhile."""
     place = urlsplit(url)
     connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
-    before = _spent(process)
+    before = own_cpu_s(process)
     for _ in range(ASKED):
         connection.request("GET", PATH)
         connection.getresponse().read()
     connection.close()
-    return 1000 * (_spent(process) - before) / ASKED
-
-
-def _spent(process: psutil.Process) -> float:
-    spent = process.cpu_times()
-    return float(spent.user + spent.system)
+    return 1000 * (own_cpu_s(process) - before) / ASKED

@@ -27,5 +27,7 @@ def curves_folder() -> Path:
 
 
 def pictures_folder() -> Path:
-    """Returns where pictures of results go, likewise."""
-    return sized(ROOT / "docs", OUTPUT)
+    """Returns the folder where pictures of results go, likewise."""
+    folder = sized(ROOT / "docs", OUTPUT)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -11,6 +11,7 @@ import httpx
 import psutil
 
 from benchmarks.figure import Figure
+from benchmarks.rig.cpu import children_cpu_s, own_cpu_s
 from benchmarks.rig.service import Service, service
 from benchmarks.size import sized
 
@@ -50,12 +51,7 @@ def _worker(here: Service) -> tuple[float, float]:
 
 def _spent(process: psutil.Process) -> tuple[float, float]:
     """Returns CPU seconds so far: of the process, and of those that it started and that still run."""
-    return _own(process), sum(map(_own, process.children(recursive=True)))
-
-
-def _own(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    return own_cpu_s(process), children_cpu_s(process)
 
 
 def _figure(name: str, spent: Sequence[tuple[float, float]], what: str, target: str) -> Figure:

@@ -11,17 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import httpx
-
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
+from benchmarks.rig.wallets import sign_in_wallets
 from benchmarks.rig.workers import Worker, work
 from benchmarks.size import sized
-from gradmarket.market.terms import Address
-from gradmarket.requester.api.auth_routes import WORKER
-from gradmarket.requester.store import earned_rows, identities
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.work import begin
 
 PREFIX = "strangers."
 LIMITED: Final = {"GRADMARKET_UNLIMITED": '["127.0.0.1/32"]'}
@@ -63,18 +57,9 @@ def _job_s(here: Service, workers: list[Worker]) -> float:
 
 def _crowd(here: Service) -> tuple[str, list[str]]:
     """A job with many accounts, paused so that nobody works on it, and the tokens of wallets never paid."""
-    job, database, now = here.post(rounds=1, tasks_per_round=1), connect(here.address), time.time()
-    headers = {"Authorization": f"Bearer {here.token}"}
-    httpx.post(f"{here.url}/v1/jobs/{job}/pause", headers=headers).raise_for_status()
-    with begin(sessions_of(database)) as work:
-        addresses = [Address(f"0x{number:040x}") for number in range(1, ACCOUNTS + 1)]
-        for address in addresses:
-            identities.sign_in(work, address, address, None, now)
-            work.flush()
-            earned_rows.account(work, job, address)
-        tokens = [identities.issue(work, WORKER, address, now + 86_400, now) for address in addresses[:WALLETS]]
-    database.dispose()
-    return job, tokens
+    job = here.post(rounds=1, tasks_per_round=1)
+    here.act(job, "pause")
+    return job, [token for _, token in sign_in_wallets(here, ACCOUNTS, job)[:WALLETS]]
 
 
 @contextmanager

@@ -6,8 +6,6 @@ A service and workers over HTTP; every byte that a worker puts as a payload coun
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
-
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import HIDDEN, Spoiler, Worker, payload_of, work_until
@@ -40,15 +38,9 @@ def _figure(name: str, last: type[Worker], target: str = "", note: str = "") -> 
 
 
 def _ended(here: Service, job: str) -> bool:
-    return bool(_asked(here, f"/v1/jobs/{job}")["state"] != "running")
+    return bool(here.get(f"jobs/{job}")["state"] != "running")
 
 
 def _tasks(here: Service, job: str) -> list[dict[str, Any]]:
     """All attempts."""
-    return list(_asked(here, f"/v1/jobs/{job}/tasks?limit=200")["items"])
-
-
-def _asked(here: Service, path: str) -> dict[str, Any]:
-    answer = httpx.get(here.url + path, headers={"Authorization": f"Bearer {here.token}"}, timeout=60)
-    answer.raise_for_status()
-    return dict(answer.json())
+    return list(here.get(f"jobs/{job}/tasks?limit=200")["items"])

@@ -51,7 +51,7 @@ async def _cpu_ms(here: Service, job: str, streamed: bool) -> float:
 
 
 def _change(here: Service, job: str) -> None:
-    state = httpx.get(f"{here.url}/v1/jobs/{job}").json()["state"]
+    state = here.get(f"jobs/{job}")["state"]
     here.act(job, "resume" if state == "paused" else "pause")
 
 

@@ -37,7 +37,6 @@ def result_of(large: str) -> Path:
 
 
 def draw(folder: Path = ROOT / "docs") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures().items():
         (folder / name).write_text(picture)
 

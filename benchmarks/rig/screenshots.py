@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from playwright.sync_api import Browser, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ViewportSize
 
+from benchmarks.rig.browser import chromium
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
 
 SPEC: Final[dict[str, Any]] = {**JOB, "rounds": 16, "stop": []}
 SIZE: Final[ViewportSize] = {"width": 1000, "height": 1080}
-FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 LIMIT_MS: Final = 300_000
 
 
@@ -28,10 +28,8 @@ def main(target: Path) -> None:
         headers = {"Authorization": f"Bearer {token}"}
         posted = httpx.post(f"{served.place.url}/v1/jobs", json=SPEC, headers=headers).raise_for_status().json()
         workers.hire(children, served.place.url, folder / "workers")
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        with chromium() as browser:
             _take(browser, served.place.url, posted["id"], target)
-            browser.close()
     finally:
         children.end()
         service.stop_chain(folder / "service")

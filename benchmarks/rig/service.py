@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import httpx
 import psutil
 from pgserver.postgres_server import PostgresServer, get_server
 
+from benchmarks.rig.cpu import own_cpu_s, tree_cpu_s
 from gradmarket.contracts.local import LocalChain
 from gradmarket.market import signing, wire_sign_in
 
@@ -56,7 +58,7 @@ class Service:
 
     def cpu_s(self) -> float:
         """CPU seconds of the service and its database so far, the database's ended children included."""
-        return _own(self.process) + (_tree(self.database) if self.database else 0.0)
+        return own_cpu_s(self.process) + (tree_cpu_s(self.database) if self.database else 0.0)
 
     def own_cpu_s(self) -> float:
         """CPU seconds of the service alone so far, to the nanosecond: what the kernel counts in ticks is too coarse.
@@ -75,22 +77,37 @@ class Service:
         found: dict[str, dict[str, int]] = json.loads(file.read_text())
         return found
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The requester's."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Returns what the requester reads at /v1/`path`."""
+        answer = httpx.get(f"{self.url}/v1/{path}", headers=self.headers, timeout=60)
+        answer.raise_for_status()
+        return dict(answer.json())
+
+    def rows(self, query: str, job: str) -> list[tuple[Any, ...]]:
+        """Returns what a query with the job as its parameter finds in the service's SQLite."""
+        path = self.address.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return database.execute(query, (job,)).fetchall()
+
     def act(self, job: str, what: str) -> None:
         """Pauses, resumes or cancels a job."""
-        headers = {"Authorization": f"Bearer {self.token}"}
-        httpx.post(f"{self.url}/v1/jobs/{job}/{what}", headers=headers, timeout=60).raise_for_status()
+        httpx.post(f"{self.url}/v1/jobs/{job}/{what}", headers=self.headers, timeout=60).raise_for_status()
 
     def post(self, latest_s: float = 120, **changes: Any) -> str:
         """A job, funded and running with its tasks open; within `latest_s` seconds, else TimeoutError."""
-        headers = {"Authorization": f"Bearer {self.token}"}
-        answer = httpx.post(f"{self.url}/v1/jobs", json=JOB | changes, headers=headers, timeout=latest_s)
+        answer = httpx.post(f"{self.url}/v1/jobs", json=JOB | changes, headers=self.headers, timeout=latest_s)
         if answer.is_error:
             raise RuntimeError(f"the job was refused: {answer.text}")
         job = str(answer.json()["id"])
         until = time.monotonic() + latest_s
-        while not httpx.get(f"{self.url}/v1/jobs/{job}/rounds", headers=headers).json()["items"]:
+        while not self.get(f"jobs/{job}/rounds")["items"]:
             if time.monotonic() > until:
-                raise TimeoutError(httpx.get(f"{self.url}/v1/jobs/{job}", headers=headers).text)
+                raise TimeoutError(str(self.get(f"jobs/{job}")))
             time.sleep(0.1)
         return job
 
@@ -110,7 +127,7 @@ def service(shared: bool, counted: bool = False, settings: Mapping[str, str] | N
             environment["GRADMARKET_DATABASE"] = address
         data = folder / "data"
         program = ["benchmarks.rig.counted", str(folder / COUNTS)] if counted else ["gradmarket"]
-        process = stack.enter_context(_serving(program, data, environment))
+        process = stack.enter_context(serving(program, data, environment))
         url = (data / "url").read_text().strip()
         facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain").content)
         yield Service(
@@ -139,7 +156,8 @@ def _postmaster(server: PostgresServer) -> int:
 
 
 @contextmanager
-def _serving(program: list[str], data: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def serving(program: list[str], data: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that takes `serve`, until the end of the block; its local chain ends with it."""
     command = [sys.executable, "-m", *program, "serve", "--data", str(data), "--port", "0"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
@@ -161,14 +179,3 @@ def _answers(url: str) -> bool:
         return httpx.get(f"{url}/v1/health").status_code == 200
     except (httpx.TransportError, httpx.UnsupportedProtocol):
         return False
-
-
-def _own(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def _tree(process: psutil.Process) -> float:
-    ended = process.cpu_times()
-    children = sum(_own(child) for child in process.children(recursive=True))
-    return float(ended.user + ended.system + ended.children_user + ended.children_system) + children

@@ -1,6 +1,7 @@
 """`python -m benchmarks`: one that fails is one line, and ONLY hides no figure that a ratio was made from."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,21 @@ def test_the_nearest_prefix_is_run() -> None:
     assert set(command.chosen(all_, ["wan"])) == {"wan", "wan_peers", "wan_steps"}
     assert set(command.chosen(all_, [""])) == set(all_)
     assert list(command.chosen(all_, ["codec", "wan.step_s"])) == ["wan_peers", "codec"]
+
+
+def test_a_page_names_what_is_there_and_all_that_is_there() -> None:
+    texts = [page.read_text() for page in pages.pages()]
+    named = {name for text in texts for name in re.findall(r"ONLY=([a-z0-9_.]+)", text)} - {"prefix"}
+    all_ = command.prefixes()
+    assert [name for name in named if not command.chosen(all_, [name.rstrip(".")])] == []
+    quoted = {match["name"] for text in texts for match in pages.QUOTE.finditer(text)}
+    words = " ".join(texts)
+    unnamed = [
+        name
+        for name, prefix in all_.items()
+        if not any(each.startswith(prefix.rstrip(".")) for each in named | quoted) and f"benchmarks.{name}" not in words
+    ]
+    assert unnamed == []
 
 
 def test_a_failure_is_no_result(tmp_path: Path) -> None:
