@@ -5,6 +5,7 @@ computes the same job then, undisturbed. Leases last 20 s: one that a killed wor
 a worker takes minutes to start, PERIOD, WORKERS and REPLACED make the same of it at another pace.
 """
 
+import math
 import os
 import random
 import subprocess
@@ -22,7 +23,9 @@ from benchmarks.size import sized
 
 PREFIX = "churn"
 WORKERS, REPLACED = int(os.environ.get("WORKERS", sized("6", "2"))), int(os.environ.get("REPLACED", sized("2", "1")))
-PERIOD_S = float(os.environ.get("PERIOD", sized("60", "1")))
+PERIOD_S = float(os.environ.get("PERIOD", sized("60", "0")))
+MOST_KILLED = sized(math.inf, 1)
+"""So that those who come instead are not killed before they begin."""
 ROUNDS = int(os.environ.get("ROUNDS", sized("40", "3")))
 STEP_S, LEASE_S = sized(2.0, 0.1), sized(20, 5)
 ENDED_S = sized(2 * LEASE_S, 1)
@@ -35,7 +38,7 @@ JOB: dict[str, Any] = {
     "replication": {"name": "fixed", "replicas": 1, "max_replicas": 1},
     "deadlines": {"lease_s": LEASE_S, "wave_s": LEASE_S, "upload_s": LEASE_S},
 }
-LATEST_S = 1800.0
+LATEST_S, BEGUN_S = 1800.0, sized(30, -LEASE_S)
 
 
 @dataclass
@@ -83,7 +86,7 @@ def _played(here: Service, crowd: Crowd, killing: bool) -> str:
             raise TimeoutError(str(here.get(f"jobs/{job}")))
         if due is None and here.rows("SELECT 1, 0 FROM rounds WHERE job_id = ? AND state = 'closed'", job):
             due = now + PERIOD_S
-        if killing and due is not None and now > due:
+        if killing and due is not None and now > due and len(crowd.killed) < MOST_KILLED:
             due += PERIOD_S
             crowd.kill(REPLACED, chance)
             crowd.start(REPLACED)
@@ -115,9 +118,10 @@ WHERE r.job_id = ? AND r.state IN ('payable', 'agree', 'rejected', 'inconclusive
 LEFT = """SELECT count(*), (SELECT max(held) FROM (SELECT count(*) AS held FROM replicas
 WHERE job_id = ?1 AND state IN ('expired', 'withheld', 'leased', 'committed') GROUP BY worker)) || ' by one'
 FROM replicas WHERE job_id = ?1 AND state IN ('expired', 'withheld', 'leased', 'committed')"""
-JOINED = """SELECT min(e.at) - w.joined_at, 0 FROM earned e JOIN workers w ON w.address = e.worker
-WHERE e.job_id = ?1 AND w.joined_at > (SELECT min(opened_at) + 30 FROM rounds WHERE job_id = ?1) GROUP BY e.worker"""
-"""Workers that came when the job had run for half a minute."""
+JOINED = f"""SELECT min(e.at) - w.joined_at, 0 FROM earned e JOIN workers w ON w.address = e.worker
+WHERE e.job_id = ?1 AND w.joined_at > (SELECT min(opened_at) + {BEGUN_S} FROM rounds WHERE job_id = ?1)
+GROUP BY e.worker"""
+"""Workers that came when the job had run for BEGUN_S."""
 
 
 def _digest(here: Service, job: str) -> object:

@@ -80,7 +80,7 @@ def _doors(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]
 def _sent(here: Service, method: str, path: str, operation: dict[str, Any]) -> Iterator[Request]:
     yield from requests(method, operation)
     if (method, path) == ("POST", "/v1/session"):
-        nonce = httpx.get(f"{here.url}/v1/session/nonce").json()["nonce"]
+        nonce = httpx.get(f"{here.url}/v1/session/nonce", timeout=60).json()["nonce"]
         yield from letters(nonce, Account.create().address, here.url)
 
 

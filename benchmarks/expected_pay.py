@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ CASES: Final[dict[str, tuple[int, dict[str, Any]]]] = {
 
 def measure() -> Iterator[Figure]:
     ratios = []
-    for name, (workers, changes) in CASES.items():
+    for name, (workers, changes) in islice(CASES.items(), sized(None, 1)):
         with service(shared=False) as here:
             ratio, note = _played(here, workers, changes)
         ratios.append(ratio)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,7 +34,13 @@ from gradmarket import Market
 
 PREFIX = "large"
 ROUNDS = int(os.environ.get("ROUNDS", sized("3", "1")))
-MODEL = Model("gpt", {"depth": 12, "width": 768, "heads": 12}, "int64", (64,), 50257, {"name": "adamw", "lr": 3e-4}, 0)
+ADAMW = {"name": "adamw", "lr": 3e-4}
+MODEL = sized(
+    Model("gpt", {"depth": 12, "width": 768, "heads": 12}, "int64", (64,), 50257, ADAMW, 0),
+    Model("gpt", {"depth": 1, "width": 16, "heads": 2}, "int64", (8,), 99, ADAMW, 0),
+)
+TINY = partial(transformers.GPT2Config, n_layer=1, n_embd=16, n_head=2, vocab_size=99)
+GPT2 = sized(transformers.GPT2Config, TINY)()
 LATEST_S = 3600.0
 AUDITED, VOTED = {"name": "audited", "audit": 1.0}, {"name": "fixed", "replicas": 3, "max_replicas": 3}
 FIELDS: dict[str, Any] = {
@@ -119,9 +126,9 @@ def _posted(here: Service, replication: dict[str, Any]) -> str:
 
 def _handed_over(here: Service, replication: dict[str, Any]) -> str:
     """Posts transformers' GPT-2 through the SDK, in this process."""
-    tokens = np.random.default_rng(0).integers(0, transformers.GPT2Config().vocab_size, (20, 64))
+    tokens = np.random.default_rng(0).integers(0, GPT2.vocab_size, (20, 64))
     torch.manual_seed(0)
-    module = transformers.GPT2LMHeadModel(transformers.GPT2Config())
+    module = transformers.GPT2LMHeadModel(GPT2)
     with Market(here.url, here.token) as market:
         job = market.train(
             module,

@@ -114,4 +114,4 @@ def main(
 
 if __name__ == "__main__":
     asked = [word for word in sys.argv[1:] if word != "--secure"]
-    main(int(asked[0]) if asked else 30, secure="--secure" in sys.argv)
+    main(*map(int, asked or ["30"]), secure="--secure" in sys.argv)

@@ -113,7 +113,8 @@ def packed(here: Service, model: Model) -> str:
     columns["y"]["classes"] = model.classes
     manifest = json.dumps({"inputs": columns, "partitions": [{**part, "rows": ROWS}]}).encode()
     for blob in (data, manifest):
-        httpx.put(f"{here.url}/v1/blobs/{blob_digest(blob)}", content=blob, headers=here.headers).raise_for_status()
+        url = f"{here.url}/v1/blobs/{blob_digest(blob)}"
+        httpx.put(url, content=blob, headers=here.headers, timeout=60).raise_for_status()
     return blob_digest(manifest)
 
 

@@ -26,7 +26,8 @@ def main(target: Path) -> None:
         served = service.start(children, folder / "service")
         token = (served.data / "keys" / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
-        posted = httpx.post(f"{served.place.url}/v1/jobs", json=SPEC, headers=headers).raise_for_status().json()
+        answer = httpx.post(f"{served.place.url}/v1/jobs", json=SPEC, headers=headers, timeout=60)
+        posted = answer.raise_for_status().json()
         workers.hire(children, served.place.url, folder / "workers")
         with chromium() as browser:
             _take(browser, served.place.url, posted["id"], target)

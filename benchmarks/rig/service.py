@@ -129,7 +129,7 @@ def service(shared: bool, counted: bool = False, settings: Mapping[str, str] | N
         program = ["benchmarks.rig.counted", str(folder / COUNTS)] if counted else ["gradmarket"]
         process = stack.enter_context(serving(program, data, environment))
         url = (data / "url").read_text().strip()
-        facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain").content)
+        facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain", timeout=60).content)
         yield Service(
             process=psutil.Process(process.pid),
             url=url,
@@ -176,6 +176,6 @@ def serving(program: list[str], data: Path, environment: Mapping[str, str]) -> I
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/v1/health").status_code == 200
+        return httpx.get(f"{url}/v1/health", timeout=60).status_code == 200
     except (httpx.TransportError, httpx.UnsupportedProtocol):
         return False
