@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,8 +38,8 @@ MODEL = sized(
     Model("gpt", {"depth": 12, "width": 768, "heads": 12}, "int64", (64,), 50257, ADAMW, 0),
     Model("gpt", {"depth": 1, "width": 16, "heads": 2}, "int64", (8,), 99, ADAMW, 0),
 )
-TINY = partial(transformers.GPT2Config, n_layer=1, n_embd=16, n_head=2, vocab_size=99)
-GPT2 = sized(transformers.GPT2Config, TINY)()
+TINY = transformers.GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=99)
+GPT2 = sized(transformers.GPT2Config(), TINY)
 LATEST_S = 3600.0
 AUDITED, VOTED = {"name": "audited", "audit": 1.0}, {"name": "fixed", "replicas": 3, "max_replicas": 3}
 FIELDS: dict[str, Any] = {

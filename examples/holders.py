@@ -1,6 +1,6 @@
 """Ten holders with unevenly split digits train one model, and no row leaves its holder.
 
-    python examples/holders.py [ROUNDS] [--secure]
+    python examples/holders.py [ROUNDS [HOLDERS]] [--secure]
 
 with a service running and no other worker (see the README). It splits scikit-learn's digits among ten folders by
 Dirichlet label skew (Hsu, Qi, Brown 2019), so that most holders lack some digits, starts a worker beside each and posts
@@ -114,4 +114,5 @@ def main(
 
 if __name__ == "__main__":
     asked = [word for word in sys.argv[1:] if word != "--secure"]
-    main(*map(int, asked or ["30"]), secure="--secure" in sys.argv)
+    rounds, holders = int(asked[0]) if asked else 30, int(asked[1]) if asked[1:] else HOLDERS
+    main(rounds, holders, secure="--secure" in sys.argv)
