@@ -53,6 +53,7 @@ def _played(here: Service, workers: int, changes: dict[str, Any]) -> tuple[float
             _until(lambda: bool(_events(log, "accepted")))
             began, before = time.monotonic(), len(_events(log, "accepted"))
             time.sleep(WATCHED_S)
+            _until(lambda: len(_events(log, "accepted")) > before)
             paid, took = _events(log, "accepted")[before:], time.monotonic() - began
     expected, earned = int(said[-1]["expected"]), sum(int(one["price"]) for one in paid) * 3600 / took
     return expected / earned, f"{len(paid)} gradients in {took:.0f} s beside {workers} workers"
