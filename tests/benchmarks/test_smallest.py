@@ -24,7 +24,7 @@ NEEDS: Final = {
     "wan_peers": pytest.mark.skipif(not NAMESPACES, reason="no network namespaces: it takes root, ip and /dev/net/tun"),
 }
 CASES: Final = [pytest.param(name, marks=(NEEDS[name],) if name in NEEDS else ()) for name in PREFIXES]
-pytestmark = [FULL, pytest.mark.timeout(900)]
+pytestmark = FULL
 
 
 class Run:
