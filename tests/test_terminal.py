@@ -30,6 +30,7 @@ from gradmarket.mistakes import tell
 from gradmarket.pages.rendering import Templates
 from gradmarket.requester import logs
 from gradmarket.sdk.bar import bar
+from gradmarket.sdk.curve import _svg
 from gradmarket.terminal import ShownConsole, echo
 from gradmarket.worker.journal import Journal
 from tests import source_tree
@@ -156,3 +157,7 @@ def test_at_the_door_a_strangers_words_are_printable_or_refused(text: str) -> No
             make()
     with pytest.raises(JobRefused, match="name: has U"):
         admissible.check(JobSpec.model_validate(JOB | {"name": text}))
+
+
+def test_a_notebook_s_picture_of_a_job_shows_none() -> None:
+    assert controls(_svg(EVIL, {"loss": [(0, 1.0)], "held-out": []}).replace("\n", "")) == set()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.printable import printable
 from gradmarket.market.views.job_views import RoundView
 
 WIDTH, HEIGHT, EDGE = 480, 280, 44
@@ -53,7 +54,7 @@ def _svg(title: str, drawn: Curves) -> str:
     ]
     axes = f'<path d="M{EDGE} {EDGE / 2}V{HEIGHT - EDGE}H{WIDTH - EDGE / 2}" fill="none" stroke="#666"/>'
     words = [
-        f'<text x="{EDGE}" y="16">{escape(title)}</text>',
+        f'<text x="{EDGE}" y="16">{escape(printable(title))}</text>',
         f'<text x="{WIDTH - EDGE}" y="{HEIGHT - 20}" text-anchor="end">round {last}</text>',
         f'<text x="{EDGE - 6}" y="{EDGE // 2 + 4}" text-anchor="end">{top:.2g}</text>',
         f'<text x="{EDGE - 6}" y="{HEIGHT - EDGE}" text-anchor="end">{low:.2g}</text>',

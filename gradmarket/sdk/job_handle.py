@@ -65,8 +65,8 @@ class TrainingJob:
         job = self.view()
         facts = [("state", f"{job.state} {job.reason}".strip())]
         facts += progress.facts(job, TokenUnit.of(self._client.chain()))
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts)
-        return f"<table><caption>{escape(job.name)} {escape(job.id)}</caption>{''.join(rows)}</table>"
+        rows = (f"<tr><th>{escape(name)}</th><td>{_shown(value)}</td></tr>" for name, value in facts)
+        return f"<table><caption>{_shown(job.name)} {escape(job.id)}</caption>{''.join(rows)}</table>"
 
     def plot(self, title: str | None = None) -> Curve:
         """Returns its loss by round as a picture that notebooks show and `save` writes; raises Refused without one."""
@@ -117,3 +117,7 @@ class TrainingJob:
     def rounds(self) -> list[RoundView]:
         """Returns every round so far, with its loss and metrics."""
         return list(self._client.rounds(self.id))
+
+
+def _shown(text: str) -> str:
+    return escape(printable(text))
