@@ -6,10 +6,10 @@ left to `make test-all` too, and not listed. `python -m tests.lanes` writes the 
 
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +17,13 @@ LIST: Final = Path(__file__).with_name("full_lane.txt")
 FULL: Final = pytest.mark.full
 COLLECTED: Final = pytest.StashKey[dict[str, bool]]()
 """Whether each collected test has the mark, by its node id."""
+
+
+def leave_to_full(cases: Iterable[Any], but: int = 1) -> list[Any]:
+    """Returns the cases of a test, of which all but the first run in `make test-all` alone."""
+    listed = list(cases)
+    later = [case if isinstance(case, tuple) else (case,) for case in listed[but:]]
+    return [*listed[:but], *(pytest.param(*case, marks=FULL) for case in later)]
 
 
 def record_lanes(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from gradmarket.contracts.transactions import mined
 from gradmarket.market.terms import JobState
 from gradmarket.requester.store.tables import Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, check
+from tests.lanes import leave_to_full
 from tests.onchain import NewKey
 
 
@@ -74,7 +75,12 @@ def story(chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey, at: int,
     return job_id, worker, kills
 
 
-@pytest.mark.parametrize(("at", "before"), [(at, at % 2 == 0) for at in range(5, 140, 11)])
+@pytest.mark.parametrize(
+    ("at", "before"),
+    leave_to_full(
+        [(at, at % 2 == 0) for at in (*range(5, 140, 44), *sorted({*range(5, 140, 11)} - {*range(5, 140, 44)}))], 4
+    ),
+)
 def test_killed_at_a_question(
     chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey, at: int, before: bool
 ) -> None:

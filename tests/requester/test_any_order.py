@@ -24,7 +24,7 @@ from tests.requester.market_workers import SimWorker
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}
 SHARE = {"sqlite": 16, "postgresql": 50}
-LEAST = {"sqlite": 3, "postgresql": 1}
+LEAST = {"sqlite": 2, "postgresql": 1}
 """Of so many examples of the profile one is played, and at least so many: each is a market of its own."""
 MOODS = (HONEST, IDLE, COMMIT_AND_STALL, WITHHOLDER)
 HONEST_WORKERS, CHEATERS = 4, 2

@@ -23,6 +23,7 @@ from gradmarket.requester.moves import blob_cleanup, replay, snapshots
 from gradmarket.requester.moves.admission import admit
 from gradmarket.requester.store import jobs, published_updates
 from tests.kit.behaviour import scaled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import COUNTER, LAYOUT, MarketFixture, first_parameters
@@ -83,7 +84,7 @@ def kept_updates(market: MarketFixture) -> list[int]:
 
 
 @pytest.mark.parametrize("overlap", [0, 1])
-@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("replicas", leave_to_full([1, 3]))
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overlap: int, replicas: int) -> None:
     checked = {"name": "fixed", "replicas": replicas, "max_replicas": replicas}
     market = staffed(new_floor, replication=checked, overlap=overlap)
@@ -147,7 +148,7 @@ def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor
     np.testing.assert_allclose(near, exact, atol=0.5)
 
 
-@pytest.mark.parametrize("crashes", [[1], [2, 3], [1, 2, 3, 4, 5, 6]])
+@pytest.mark.parametrize("crashes", leave_to_full([[2, 3], [1], [1, 2, 3, 4, 5, 6]]))
 def test_after_a_crash_it_is_replayed_to_the_same_bits(
     new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from gradmarket.market.terms import JobState, RoundState
 from gradmarket.requester.store import coverage, jobs
+from tests.lanes import leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE
 from tests.requester.test_overlapped_rounds import LIE, NewFloor, closed, ends_as_the_formula_says, staffed
@@ -15,7 +16,7 @@ GROWING = {"overlap": 0, "rounds": 4, "growth": [{"round": 1, "tasks": 3}, {"rou
 SIZES = [2, 3, 3, 5]
 
 
-@pytest.mark.parametrize("sampling", ["rounds", "epochs"])
+@pytest.mark.parametrize("sampling", leave_to_full(["rounds", "epochs"]))
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling, **GROWING)
     market.play()

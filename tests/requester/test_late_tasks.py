@@ -13,6 +13,7 @@ from gradmarket.requester.moves import replay, snapshots
 from gradmarket.requester.store import disclosure
 from gradmarket.requester.store.tables import Job, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -117,7 +118,7 @@ def test_a_task_that_nobody_works_on_begins_anew_from_the_next_parameters(new_fl
     assert set(uses.values()) == {1}
 
 
-@pytest.mark.parametrize("lie", [NOISE, scaled(-1.0)])
+@pytest.mark.parametrize("lie", leave_to_full([NOISE, scaled(-1.0)]))
 def test_a_late_lie_is_outvoted_and_its_rows_are_merged_all_the_same(new_floor: NewFloor, lie: Any) -> None:
     three = {"name": "fixed", "replicas": 3, "max_replicas": 3}
     market = new_floor(rounds=3, **LATE | {"replication": three})
@@ -187,7 +188,7 @@ def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_
     check_books(market)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", leave_to_full(range(4)))
 def test_whoever_is_slow_every_row_counts_once_and_the_bits_can_be_merged_again(
     new_floor: NewFloor, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

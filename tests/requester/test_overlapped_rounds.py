@@ -23,6 +23,7 @@ from gradmarket.requester.store import jobs
 from gradmarket.requester.store.disclosure import of_job
 from gradmarket.requester.store.tables import Task
 from tests.kit.behaviour import scaled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import COUNTER, LAYOUT, PRICE, MarketFixture, first_parameters
@@ -74,7 +75,7 @@ def closed(market: MarketFixture) -> int:
     return sum(row.state == RoundState.CLOSED for row in market.rounds())
 
 
-@pytest.mark.parametrize("sampling", ["rounds", "epochs"])
+@pytest.mark.parametrize("sampling", leave_to_full(["rounds", "epochs"]))
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling)
     market.play()

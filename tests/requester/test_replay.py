@@ -13,6 +13,7 @@ from gradmarket.requester.engine import run_once
 from gradmarket.requester.live_states import BLOCK, Image
 from gradmarket.requester.moves import snapshots
 from gradmarket.requester.stages import aggregate
+from tests.lanes import leave_to_full
 from tests.requester.market_fixture import MarketFixture
 
 NewFloor = Callable[..., MarketFixture]
@@ -63,7 +64,7 @@ def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(ne
     assert (stored(market), payloads(market), market.the_job().replay_from) == ([], [], None)
 
 
-@pytest.mark.parametrize("crashes", [[1], [2, 3], [4, 6], [1, 2, 3, 4, 5, 6]])
+@pytest.mark.parametrize("crashes", leave_to_full([[2, 3], [1], [4, 6], [1, 2, 3, 4, 5, 6]]))
 def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_floor: NewFloor, crashes: list[int]) -> None:
     undisturbed = played(new_floor(settings=SELDOM | {"snapshot_rounds": 1}, **ALONE))
     market = new_floor(settings=SELDOM, **ALONE)

@@ -16,6 +16,7 @@ from gradmarket.requester.exchange.commitments import TooEarly, TooLate
 from gradmarket.requester.store import holders
 from gradmarket.requester.store.noised_rounds import count_noised_rounds
 from gradmarket.requester.store.tables import SecureMessage, SecureSum
+from tests.lanes import leave_to_full
 from tests.onchain import OpenJob
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -82,7 +83,7 @@ def test_a_round_has_the_bits_of_the_plain_sum_and_all_in_it_are_paid(floor: Flo
     check_books(market)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("step", leave_to_full([2, 1, 3]))
 def test_who_drops_out_before_its_vector_is_not_in_the_sum_nor_paid(floor: Floor, step: int) -> None:
     market, six = floor()
     six[2].gone = step
@@ -94,7 +95,7 @@ def test_who_drops_out_before_its_vector_is_not_in_the_sum_nor_paid(floor: Floor
     check_books(market)
 
 
-@pytest.mark.parametrize("step", [4, 5])
+@pytest.mark.parametrize("step", leave_to_full([4, 5]))
 def test_who_drops_out_after_its_vector_is_in_the_sum_and_is_paid_if_it_comes_back(floor: Floor, step: int) -> None:
     market, six = floor()
     six[2].gone = step
@@ -166,7 +167,7 @@ def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(
     assert six[1].address not in market.earned()
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("step", leave_to_full([3, 1, 2, 4, 5]))
 def test_a_second_other_message_of_a_step_is_refused(floor: Floor, step: int) -> None:
     market, six = floor()
     at(market, six, step)
@@ -241,7 +242,7 @@ def stallers(market: MarketFixture, quiet: int, count: int = 1) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("quiet", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("quiet", leave_to_full([2, 1, 3, 4, 5, 6]))
 def test_who_asks_on_and_on_and_says_nothing_holds_up_nobody(floor: Floor, quiet: int) -> None:
     market, five = floor(staying=COUNT - 1)
     (liar,) = stallers(market, quiet)
@@ -260,7 +261,7 @@ def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(floor: Floo
     assert "must not be done again" in market.the_job().reason
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("step", leave_to_full([4, 1, 2, 3, 5, 6]))
 def test_the_service_restarts_at_any_step(floor: Floor, step: int) -> None:
     market, six = floor(rounds=2)
     at(market, six, step)
@@ -316,7 +317,7 @@ def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> 
     assert "must not be done again" in market.the_job().reason
 
 
-@pytest.mark.parametrize(("step", "away"), [(4, 2), (5, 3)])
+@pytest.mark.parametrize(("step", "away"), leave_to_full([(4, 2), (5, 3)]))
 def test_a_round_whose_survivors_were_told_waits_for_them_and_is_never_begun_anew(
     floor: Floor, step: int, away: int
 ) -> None:

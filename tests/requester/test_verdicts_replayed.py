@@ -14,6 +14,7 @@ from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store.tables import Job, Task
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, SIGN_FLIP, WITHHOLDER, Behaviour
+from tests.lanes import leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
 
@@ -102,7 +103,9 @@ def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -
     assert Fault.PAID_WITHOUT_AUDIT in found(market, changed(told, "audit", value=None))
 
 
-@pytest.mark.parametrize("others", [[WITHHOLDER], [WITHHOLDER] * 2, [COMMIT_AND_STALL] * 2, [NOISE] * 2, [IDLE]])
+@pytest.mark.parametrize(
+    "others", leave_to_full([[NOISE] * 2, [WITHHOLDER], [WITHHOLDER] * 2, [COMMIT_AND_STALL] * 2, [IDLE]])
+)
 def test_however_its_workers_behave_an_honest_market_s_evidence_is_proven(
     new_floor: NewFloor, others: list[Behaviour]
 ) -> None:

@@ -12,6 +12,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.exchange import state_upload
 from gradmarket.requester.store import visibility
 from gradmarket.requester.store.tables import Audit, Reputation, UnneededBlob, WindowState
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
@@ -82,7 +83,7 @@ def test_the_states_are_gone_when_the_audit_is_over(new_floor: NewFloor) -> None
     assert not any(market.context.blobs.has(digest) for digest in digests)
 
 
-@pytest.mark.parametrize("skipped", range(LEAVES + 1))
+@pytest.mark.parametrize("skipped", leave_to_full(range(LEAVES + 1)))
 def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_floor: NewFloor, skipped: int) -> None:
     """And always where it is the last one. Found is found by whole runs more, of which two agree."""
     market = windowed(new_floor)
