@@ -51,21 +51,26 @@ demo_service.START_S = PATIENCE_S  # type: ignore[misc]
 
 HERE = Path(__file__).parent
 LONGEST = (
+    "attacks/test_attacks.py",
+    "sdk/test_train.py",  # and all of the town
+    "containers/test_deployed_in_containers.py",
     "e2e/test_readme.py",
     "e2e/test_deployed.py",
     "e2e/test_crash.py",
-    "worker/test_worker_process.py",
+    "e2e/test_parts_in_celery.py",
     "e2e/test_demo.py",
-    "attacks/test_attacks.py",
-    "sdk/test_examples.py",
-    "sdk/test_train.py",
-    "sdk/test_auditors_of_two_classes.py",
-    "sdk/test_auditor.py",
+    "e2e/test_page.py",
+    "e2e/test_page_wallet.py",
+    "worker/test_worker_process.py",
     "contracts/test_forge.py",
+    "market/test_secagg_round.py",
     "runner/test_runner_failures.py",
+    "fuzz/test_corpus.py",
+    "requester/test_any_order.py",
     "requester/test_audits.py",
     "requester/test_assigning.py",
     "requester/test_disclosure.py",
+    "requester/test_secure_sums.py",
 )
 
 
