@@ -16,17 +16,17 @@ NewFloor = Callable[..., MarketFixture]
 
 
 @pytest.fixture(scope="session")
-def ledger() -> Ledger:
+def floor_ledger() -> Ledger:
     return unchained()
 
 
 @pytest.fixture
-def new_floor(ledger: Ledger, new_database: NewDatabase) -> Iterator[NewFloor]:
+def new_floor(floor_ledger: Ledger, new_database: NewDatabase) -> Iterator[NewFloor]:
     with ExitStack() as stack:
 
         def make(**spec: Any) -> MarketFixture:
             folder = stack.enter_context(folder_for_floor())
-            market = MarketFixture(Path(folder), ledger, new_database, **spec)
+            market = MarketFixture(Path(folder), floor_ledger, new_database, **spec)
             stack.callback(market.close)
             return market
 

@@ -143,13 +143,13 @@ class Market(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
-def test_any_order(ledger: Ledger, new_database: NewDatabase, request: pytest.FixtureRequest) -> None:
+def test_any_order(floor_ledger: Ledger, new_database: NewDatabase, request: pytest.FixtureRequest) -> None:
     with ExitStack() as stack:
-        calm = new_market(stack, ledger, new_database, honest=3, cheaters=0)
+        calm = new_market(stack, floor_ledger, new_database, honest=3, cheaters=0)
         calm.play()
         undisturbed = calm.final_parameters()
     chaos = type(
-        "Chaos", (Market,), {"ledger": ledger, "database": staticmethod(new_database), "undisturbed": undisturbed}
+        "Chaos", (Market,), {"ledger": floor_ledger, "database": staticmethod(new_database), "undisturbed": undisturbed}
     )
     database = request.node.callspec.params["new_database"]
     few = settings(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.errors import Conflict, MarketError, NotFound, Refused
 from gradmarket.market.model import tensors
 from gradmarket.market.secagg.job_sum import noise_of, units_of
@@ -41,6 +42,12 @@ def take_part(market: MarketFixture, kind: type[SecureHolder] = SecureHolder) ->
     with market.context.begin() as work:
         holders.join(work, market.job, made.address, None, market.clock())
     return made  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def floor_ledger(ledger: Ledger) -> Ledger:
+    """A chain, of whose blocks the neighbours are drawn."""
+    return ledger
 
 
 @pytest.fixture
