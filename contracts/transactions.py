@@ -7,6 +7,9 @@ Fees are EIP-1559's, or one price where the chain has no base fee. What they are
 """
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal
 
 from eth_account import Account
@@ -20,7 +23,7 @@ from web3.types import TxParams, TxReceipt
 
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
-from gradmarket.contracts.gas_price import GasPrice, offered
+from gradmarket.contracts.gas_price import GasPrice, offered, raised
 from gradmarket.contracts.rpc import node_errors
 from gradmarket.contracts.transaction_types import Fees, Mined, Outcome, Receipt, Reverted, Signed, Unknown
 from gradmarket.market.signing import address_of
@@ -31,10 +34,17 @@ MAX_GAS: Final = 2**24
 GAS_MARGIN: Final = 1.25
 POLL_S: Final = 0.05
 NONCE_TRIES: Final = 20
+RAISE_S: Final = 5.0
+"""Seconds between looks at the base fee while a transaction waits."""
+STUCK_S: Final = 30.0
+"""Seconds without a mined one after which a waiting transaction is taken for stuck."""
 
 
 def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:
     """Sends from `key`'s account with its next nonce, and waits; tries again if another transaction takes that nonce.
+
+    Where the base fee rises beyond what it offers meanwhile, it is replaced; so is one of an earlier call that waits
+    for STUCK_S already: whatever comes after it could not be mined before, and whoever sent it sends it again.
 
     Raises ContractRefused without sending if the contract would revert, NodeRefused if there is no money for gas, and
     ChainUnreachable only if nothing was sent yet.
@@ -42,15 +52,46 @@ def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) ->
     sender = address_of(key)
     gas, chain = estimate(web3, sender, call), chain_id(web3)
     for _ in range(NONCE_TRIES):
-        nonce = _nonce(web3, sender, "pending")
-        signed = sign(key, chain, nonce, call, gas, fees(web3))
+        nonce, price = _free_nonce(web3, sender), fees(web3)
+        signed = sign(key, chain, nonce, call, gas, price)
         try:
             _send_new(web3, signed.raw)
             if not _overtaken(web3, sender, nonce, signed):
                 break
         except ChainUnreachable:
             break
-    return wait(web3, signed.hash, timeout_s)
+    again = partial(sign, key, chain, nonce, call, gas)
+    return _wait_raising(web3, signed, price, again, time.monotonic() + timeout_s)
+
+
+def _free_nonce(web3: Web3, sender: Address) -> int:
+    """Returns the next nonce; that of the oldest transaction that waits where none was mined for STUCK_S."""
+    oldest, until = _nonce(web3, sender, "latest"), time.monotonic() + STUCK_S
+    while _nonce(web3, sender, "pending") > oldest and time.monotonic() < until:
+        time.sleep(POLL_S)
+        if _nonce(web3, sender, "latest") > oldest:
+            return _nonce(web3, sender, "pending")
+    return oldest
+
+
+def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees], Signed], until: float) -> Outcome:
+    """Waits for the transaction, or one of those that replace it because the base fee went beyond what it offers."""
+    tried, look_at = [first], time.monotonic() + RAISE_S
+    while True:
+        for signed in reversed(tried):
+            result = outcome(web3, signed.hash)
+            if not isinstance(result, Unknown):
+                return result
+        if time.monotonic() > until:
+            return Unknown(tried[-1].hash)
+        if time.monotonic() > look_at:
+            look_at = time.monotonic() + RAISE_S
+            with suppress(ChainUnreachable, NodeRefused):
+                if new := raised(price, gas_price(web3), overdue=False):
+                    price = new
+                    tried.append(again(new))
+                    send(web3, tried[-1].raw)
+        time.sleep(POLL_S)
 
 
 def _send_new(web3: Web3, raw: bytes) -> None:

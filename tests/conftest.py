@@ -155,6 +155,8 @@ def own_ledger(disturbed_ledger: Ledger) -> Iterator[Ledger]:
     rpc.request(web3, "evm_setAutomine", True)
     rpc.request(web3, "anvil_setChainId", CHAIN_ID)
     assert rpc.request(web3, "evm_revert", before) is True
+    newest = web3.eth.get_block("latest")["baseFeePerGas"]  # what the next block asks is not taken back
+    rpc.request(web3, "anvil_setNextBlockBaseFeePerGas", hex(newest))
 
 
 @pytest.fixture(scope="session")

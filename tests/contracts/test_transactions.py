@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hexbytes import HexBytes
 
-from gradmarket.contracts import calls, local
+from gradmarket.contracts import calls, local, transactions
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
 from gradmarket.contracts.gas_price import raised
 from gradmarket.contracts.ledger import Ledger
@@ -25,11 +25,11 @@ from gradmarket.contracts.transactions import (
     sign,
     wait,
 )
-from gradmarket.market.signing import address_of
+from gradmarket.market.signing import address_of, checksum
 from gradmarket.market.terms import Address, Amount, Units
 from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
 
-SOMEONE = Address("0x" + "4d" * 20)
+SOMEONE = checksum("0x" + "4d" * 20)
 
 
 def test_a_refused_call_is_named_and_not_sent(open_job: OpenJob) -> None:
@@ -111,6 +111,43 @@ def test_a_replacement_overtakes_a_stuck_transaction(own_ledger: Ledger, new_key
     request(web3, "evm_mine")
     assert isinstance(outcome(web3, stuck.hash), Unknown)
     assert isinstance(outcome(web3, faster.hash), Mined)
+
+
+def test_a_transaction_that_the_base_fee_overtakes_is_replaced_while_it_is_waited_for(
+    own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "RAISE_S", 0.0)
+    web3, key = own_ledger.web3, with_money(own_ledger, new_key())
+    request(web3, "evm_setAutomine", False)
+    with ThreadPoolExecutor(1) as beside:
+        sent = beside.submit(execute, web3, key, calls.set_payout(own_ledger.deployment.contract, SOMEONE))
+        while web3.eth.get_transaction_count(address_of(key), "pending") == web3.eth.get_transaction_count(
+            address_of(key)
+        ):
+            assert not sent.done()
+        for _ in range(2):  # the first block is too dear for it, and shows the new price
+            request(web3, "anvil_setNextBlockBaseFeePerGas", hex(10**12))
+            request(web3, "evm_mine")
+        while not sent.done():
+            request(web3, "evm_mine")
+        assert isinstance(sent.result(), Mined)
+    assert own_ledger.payout_of(address_of(key)) == SOMEONE
+
+
+def test_what_an_earlier_call_left_stuck_does_not_hold_up_the_next(
+    own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "STUCK_S", 0.0)
+    web3, key = own_ledger.web3, with_money(own_ledger, new_key())
+    request(web3, "evm_setAutomine", False)
+    call = calls.set_payout(own_ledger.deployment.contract, SOMEONE)
+    stuck = execute(web3, key, call, timeout_s=0.0)
+    assert isinstance(stuck, Unknown)
+    request(web3, "anvil_setNextBlockBaseFeePerGas", hex(10**12))
+    request(web3, "evm_mine")
+    request(web3, "evm_setAutomine", True)
+    assert isinstance(execute(web3, key, call), Mined)
+    assert own_ledger.payout_of(address_of(key)) == SOMEONE
 
 
 def test_on_a_chain_without_a_base_fee_transactions_are_legacy_ones(
