@@ -11,6 +11,7 @@ from eth_account import Account
 
 from benchmarks.figure import Figure
 from benchmarks.rig.hostile import Request, letters, requests
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.wallets import sign_in_wallets
 from benchmarks.rig.workers import Worker, work
@@ -52,7 +53,7 @@ def measure() -> Iterator[Figure]:
         places = _furnished(here)
         time.sleep(SETTLED_S)
         idle = _idle(here, IDLE_S)
-        document = httpx.get(f"{here.url}/openapi.json", timeout=60).json()
+        document = httpx.get(f"{here.url}/openapi.json", timeout=PATIENCE_S).json()
         costliest = 0.0
         for method, path, operation in _doors(document):
             worst, what = 0.0, ""
@@ -80,7 +81,7 @@ def _doors(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]
 def _sent(here: Service, method: str, path: str, operation: dict[str, Any]) -> Iterator[Request]:
     yield from requests(method, operation)
     if (method, path) == ("POST", "/v1/session"):
-        nonce = httpx.get(f"{here.url}/v1/session/nonce", timeout=60).json()["nonce"]
+        nonce = httpx.get(f"{here.url}/v1/session/nonce", timeout=PATIENCE_S).json()["nonce"]
         yield from letters(nonce, Account.create().address, here.url)
 
 
@@ -107,7 +108,7 @@ def _cpu_ms(here: Service, method: str, path: str, request: Request, idle: float
     target = f"{path}?{request.query}" if request.query else path
     began, spent = time.perf_counter(), here.own_cpu_s()
     for _ in range(ASKED):
-        connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
+        connection = HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
         connection.request(method, target, request.body, request.headers)
         connection.getresponse().read()
         connection.close()

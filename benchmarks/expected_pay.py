@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.figure import Figure
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.worker_processes import kill, start_worker
 from benchmarks.size import sized
@@ -21,7 +22,6 @@ PREFIX = "expected_pay."
 STEP_S: Final = sized(2.0, 0.1)
 BEFORE_ROUNDS: Final = sized(6, 2)
 WATCHED_S: Final = sized(90.0, 2.0)
-LATEST_S: Final = 300.0
 SINGLE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 THREE: Final = {"name": "fixed", "replicas": 3, "max_replicas": 3}
 CASES: Final[dict[str, tuple[int, dict[str, Any]]]] = {
@@ -76,7 +76,7 @@ def _events(log: Path, event: str) -> list[dict[str, Any]]:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    latest = time.monotonic() + LATEST_S
+    latest = time.monotonic() + PATIENCE_S
     while not holds():
         if time.monotonic() > latest:
             raise TimeoutError("the workers did not get so far")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from benchmarks.figure import Figure
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
 from benchmarks.size import sized
@@ -66,7 +67,7 @@ def _durable(here: Service, name: str, hidden: tuple[int, ...], target: str) -> 
 
 def _download(here: Service, name: str) -> Figure:
     place = urlsplit(here.url)
-    http = HTTPConnection(str(place.hostname), place.port, timeout=60)
+    http = HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
     job = here.get("jobs")["items"][-1]["id"]
     digest = here.get(f"jobs/{job}/rounds")["items"][0]["parameters"]
     seconds, length, buffer = [], 0, bytearray(1 << 20)

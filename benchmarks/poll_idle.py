@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from benchmarks.figure import Figure
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.wallets import sign_in_wallets
 from benchmarks.size import sized
@@ -62,7 +63,7 @@ def _share(here: Service) -> float:
 
 
 def _all_wait(here: Service, count: int) -> bool:
-    return f"gradmarket_long_polls_open {float(count)}" in httpx.get(f"{here.url}/metrics", timeout=60).text
+    return f"gradmarket_long_polls_open {float(count)}" in httpx.get(f"{here.url}/metrics", timeout=PATIENCE_S).text
 
 
 async def _poll(here: Service, token: str, asked: list[int], door: asyncio.Semaphore) -> None:

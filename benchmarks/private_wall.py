@@ -22,6 +22,7 @@ import httpx
 
 from benchmarks.figure import Figure
 from benchmarks.private import ROUNDS, Deployed, Holders
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import serving
 from benchmarks.size import sized
 
@@ -44,7 +45,7 @@ def ours(*options: str) -> list[float]:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
         if done.returncode:
             raise RuntimeError(f"the example failed: {done.stderr[-500:]}")
-        with httpx.Client(base_url=(folder / "url").read_text().strip(), trust_env=False, timeout=60) as http:
+        with httpx.Client(base_url=(folder / "url").read_text().strip(), trust_env=False, timeout=PATIENCE_S) as http:
             (job,) = http.get("/v1/jobs").json()["items"]
             rounds = http.get(f"/v1/jobs/{job['id']}/rounds", params={"limit": ROUNDS}).json()["items"]
     return sorted(datetime.fromisoformat(row["closed_at"]).timestamp() for row in rounds)

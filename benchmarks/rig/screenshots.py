@@ -10,6 +10,7 @@ import httpx
 from playwright.sync_api import Browser, ViewportSize
 
 from benchmarks.rig.browser import chromium
+from benchmarks.rig.patience import PATIENCE_S
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
@@ -26,7 +27,7 @@ def main(target: Path) -> None:
         served = service.start(children, folder / "service")
         token = (served.data / "keys" / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
-        answer = httpx.post(f"{served.place.url}/v1/jobs", json=SPEC, headers=headers, timeout=60)
+        answer = httpx.post(f"{served.place.url}/v1/jobs", json=SPEC, headers=headers, timeout=PATIENCE_S)
         posted = answer.raise_for_status().json()
         workers.hire(children, served.place.url, folder / "workers")
         with chromium() as browser:

@@ -19,6 +19,7 @@ import psutil
 from pgserver.postgres_server import PostgresServer, get_server
 
 from benchmarks.rig.cpu import own_cpu_s, tree_cpu_s
+from benchmarks.rig.patience import PATIENCE_S
 from gradmarket.contracts.local import LocalChain
 from gradmarket.market import signing, wire_sign_in
 
@@ -84,7 +85,7 @@ class Service:
 
     def get(self, path: str) -> dict[str, Any]:
         """Returns what the requester reads at /v1/`path`."""
-        answer = httpx.get(f"{self.url}/v1/{path}", headers=self.headers, timeout=60)
+        answer = httpx.get(f"{self.url}/v1/{path}", headers=self.headers, timeout=PATIENCE_S)
         answer.raise_for_status()
         return dict(answer.json())
 
@@ -96,9 +97,9 @@ class Service:
 
     def act(self, job: str, what: str) -> None:
         """Pauses, resumes or cancels a job."""
-        httpx.post(f"{self.url}/v1/jobs/{job}/{what}", headers=self.headers, timeout=60).raise_for_status()
+        httpx.post(f"{self.url}/v1/jobs/{job}/{what}", headers=self.headers, timeout=PATIENCE_S).raise_for_status()
 
-    def post(self, latest_s: float = 120, **changes: Any) -> str:
+    def post(self, latest_s: float = PATIENCE_S, **changes: Any) -> str:
         """A job, funded and running with its tasks open; within `latest_s` seconds, else TimeoutError."""
         answer = httpx.post(f"{self.url}/v1/jobs", json=JOB | changes, headers=self.headers, timeout=latest_s)
         if answer.is_error:
@@ -129,7 +130,7 @@ def service(shared: bool, counted: bool = False, settings: Mapping[str, str] | N
         program = ["benchmarks.rig.counted", str(folder / COUNTS)] if counted else ["gradmarket"]
         process = stack.enter_context(serving(program, data, environment))
         url = (data / "url").read_text().strip()
-        facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain", timeout=60).content)
+        facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain", timeout=PATIENCE_S).content)
         yield Service(
             process=psutil.Process(process.pid),
             url=url,
@@ -176,6 +177,6 @@ def serving(program: list[str], data: Path, environment: Mapping[str, str]) -> I
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/v1/health", timeout=60).status_code == 200
+        return httpx.get(f"{url}/v1/health", timeout=PATIENCE_S).status_code == 200
     except (httpx.TransportError, httpx.UnsupportedProtocol):
         return False

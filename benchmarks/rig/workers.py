@@ -15,6 +15,7 @@ from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
 from siwe import SiweMessage
 
+from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service
 from gradmarket.market import framing, signing, wire, wire_sign_in
 from gradmarket.market.digests import blob_digest
@@ -66,7 +67,7 @@ class Worker:
         self._ahead = ahead
         self._alone = alone
         place = urlsplit(service.url)
-        self._http = HTTPConnection(str(place.hostname), place.port, timeout=120)
+        self._http = HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
         self._headers = {"Content-Type": "application/json"}
         self.token = self._sign_in()
         self._headers["Authorization"] = f"Bearer {self.token}"
