@@ -1,5 +1,7 @@
 """Windows of a task: how it is cut, which one an audit draws, and how often that finds a cheat."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -138,3 +140,20 @@ def test_other_files_are_no_state() -> None:
         for read in (window_state.check, window_state.unpack):
             with pytest.raises(TensorsRefused):
                 read(data, LAYOUT, STEP, 2)
+
+
+@pytest.mark.parametrize("read", [window_state.check, window_state.unpack])
+def test_a_state_counts_no_steps_that_were_not_taken(read: Any) -> None:
+    """AdamW divides by 1 - beta^count: a stranger's count of -1 would be a division by nothing in the next window."""
+    state = window_state.begin(LAYOUT, parameters(), STEP)
+    state |= {window_state.LOSSES: np.array([1.0, 2.0], np.float32)}
+    name = window_state.MEMORY + window_state.COUNT
+
+    def counting(steps: int) -> bytes:
+        return window_state.pack(state | {name: np.full_like(state[name], steps)})
+
+    for steps in (0, 2):
+        read(counting(steps), LAYOUT, STEP, 2)
+    for steps in (-1, 3):
+        with pytest.raises(TensorsRefused, match=f"counts {steps} steps, and 2 were taken"):
+            read(counting(steps), LAYOUT, STEP, 2)
