@@ -163,14 +163,26 @@ def _told(expected: Forecast, assumed: Assumed) -> dict[str, Any]:
 
 
 def _show(expected: Forecast, assumed: Assumed) -> None:
-    table = Table("colluders", "wrong task", "unseen", "in the whole job", "tasks until caught", "compute")
+    table = Table("colluders", "wrong task", "unseen", "in the whole job", "tasks until caught", "compute", "lean")
     for row in expected.rows:
         caught = "never" if row.tasks_until_caught is None else f"{row.tasks_until_caught:,.0f}"
         odds = (f"{value:.2%}" for value in (row.wrong_per_task, row.silently, row.wrong_in_job))
-        table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}")
+        lean = "any" if row.unseen_push is None else f"{row.unseen_push:.3g}"
+        table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}", lean)
     printed.show(table)
-    for line in (*_window_words(expected), *_words(expected, assumed)):
+    for line in (_drift_words(expected), *_window_words(expected), *_words(expected, assumed)):
         echo(line)
+
+
+def _drift_words(expected: Forecast) -> str:
+    alarm = expected.drift
+    if alarm.answers < 2:
+        return "lean: rounds of one answer have nothing to compare it with, so no alarm on drift ever comes."
+    return (
+        f"lean: how far accepted answers that all push one way move the sum of {alarm.rounds} updates before an alarm, "
+        f"in lengths of an honest answer's error (those of all honest ones come to {alarm.honest_push:.3g}). No alarm "
+        f"comes before round {alarm.earliest}, and in {alarm.false_alarm:g} of honest jobs at most."
+    )
 
 
 def _window_words(expected: Forecast) -> list[str]:

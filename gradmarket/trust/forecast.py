@@ -1,11 +1,12 @@
 """A job's trust forecast: how often colluders decide, how soon they are caught, what deters them, what it costs."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import auditing, exposure, task_windows
+from gradmarket.market.rules import auditing, drift, exposure, task_windows
 from gradmarket.market.rules.collusion import ColludingPool, odds, over_a_job, silent
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.step import LocalStep, Step
@@ -43,6 +44,9 @@ class Row:
     """The average number of tasks until an audit catches them, if they lie whenever they can."""
     compute: float
     """Computations per accepted task, audits included; plain training is 1."""
+    unseen_push: float | None
+    """How far they push the sum of all updates together before the alarm on drift is expected, if their answers are
+    accepted: in lengths of an honest answer's error. None where no alarm can come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +81,38 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftAlarm:
+    """When a lean is told of (rules.drift). `rounds` of the job have `answers` each, of one operator each."""
+
+    rounds: int
+    answers: int
+    operators: int
+    earliest: int
+    """The first round after which an alarm can come."""
+    false_alarm: float
+    honest_push: float
+    """The length of the sum of the errors of all honest answers, in that of one answer's."""
+
+    @classmethod
+    def of(cls, spec: JobSpec, workers: int | None) -> "DriftAlarm":
+        answers = spec.tasks_needed
+        operators = max(workers or answers, 1)
+        honest = math.sqrt(spec.rounds / answers)
+        return cls(spec.rounds, answers, operators, drift.earliest(operators), drift.FALSE_ALARM, honest)
+
+    def unseen(self, share: Fraction) -> float:
+        """Returns what the answers of this share of the operators, one at least, push unseen."""
+        leaning = max(1, round(share * self.answers))
+        return drift.unseen(self.rounds, self.answers, leaning, self.operators) if share else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     plan: Plan
     tasks: int
     rows: tuple[Row, ...]
     deterrence: Deterrence
+    drift: DriftAlarm
     windows: Windows | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -94,11 +125,15 @@ def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     tasks, windows = spec.all_needed, Windows.of(spec.step)
     found, share = (1.0, 1.0) if windows is None else (windows.found, windows.share)
     seen, repeated = plan.audit * found, plan.audit * share
-    rows = tuple(_row(plan, tasks, ColludingPool(part, assumed.workers), seen, repeated) for part in assumed.shares)
-    return Forecast(plan, tasks, rows, _deterrence(seen, assumed), windows)
+    alarm = DriftAlarm.of(spec, assumed.workers)
+    rows = tuple(
+        _row(plan, tasks, ColludingPool(part, assumed.workers), seen, repeated, alarm.unseen(part))
+        for part in assumed.shares
+    )
+    return Forecast(plan, tasks, rows, _deterrence(seen, assumed), alarm, windows)
 
 
-def _row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float) -> Row:
+def _row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:
     chances = odds(plan, pool)
     wrong = chances.wrongly_accepted
     return Row(
@@ -108,6 +143,7 @@ def _row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: flo
         wrong_in_job=over_a_job(wrong, tasks),
         tasks_until_caught=_finite(exposure.expected_before_caught(seen, float(wrong))),
         compute=float(chances.replicas) + repeated,
+        unseen_push=_finite(push),
     )
 
 

@@ -5,10 +5,11 @@ cancel, and a lean adds up. For each round r, with m the mean of an operator's a
 
     d_r = m - m',    S = d_1 + ... + d_T,    Q = |d_1|^2 + ... + |d_T|^2,    lean = |S| / sqrt(Q)
 
-For an honest operator, whose errors are as likely as their opposites, the lean is about 1. A change of sign moves |S|
-by at most 2 |d_r|, so (McDiarmid 1989, "On the method of bounded differences"; E |S| <= sqrt(Q) by Jensen)
+For an honest operator, whose errors are as likely as their opposites, the lean is about 1. Sums of vectors of random
+signs exceed their length only so often (Pinelis 1994, "Optimum bounds for the distributions of martingales in Banach
+spaces", theorem 3.5; a space of sketches has D = 1):
 
-    P(lean >= 1 + u) <= exp(-u^2 / 2)    whatever the errors' sizes and however they change from round to round.
+    P(lean >= u) <= 2 exp(-u^2 / 2)    whatever the errors' sizes and however they change from round to round.
 
 `limit` takes the u at which all rounds and all operators of a job together raise a false alarm with probability
 FALSE_ALARM. An operator that raises no alarm has moved the sum of the job's updates by at most
@@ -16,7 +17,8 @@ FALSE_ALARM. An operator that raises no alarm has moved the sum of the job's upd
     share * limit * sqrt(Q),    share: its part of each round's answers
 
 which grows as the square root of the rounds, as honest noise does. A constant lean of length t in differences whose
-errors have the length s is found after about limit^2 (1 + s^2 / t^2) rounds.
+errors have the length s is found after about limit^2 (1 + s^2 / t^2) rounds. No lean exceeds the square root of its
+rounds, so none is found before `earliest`; `unseen` has what several that lean together can do.
 
 What is compared are sketches (rules.projection) under one secret seed of the job. So an operator costs 64 numbers, and
 nobody can lean in a direction that the sketch misses. A lean is disclosed only when it raises the alarm. Where one of n
@@ -41,7 +43,7 @@ from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.rules.projection import WIDTH, sketch
 from gradmarket.market.terms import Hash
 
-FALSE_ALARM: Final = 1e-6
+FALSE_ALARM: Final = 1e-4
 """The probability that a job of honest operators ever raises an alarm."""
 
 Line = NDArray[np.float64]
@@ -116,10 +118,35 @@ def after_round(leans: Mapping[str, Drift], answers: Sequence[Contribution]) -> 
 def limit(rounds: int, operators: int) -> float:
     """Returns the lean that raises the alarm after this many rounds.
 
-    1 + sqrt(2 ln(operators (pi rounds)^2 / (6 FALSE_ALARM))): the sum of all 1 / rounds^2 is pi^2 / 6, so the
+    sqrt(2 ln(2 operators (pi rounds)^2 / (6 FALSE_ALARM))): the sum of all 1 / rounds^2 is pi^2 / 6, so the
     probabilities of all rounds add up to FALSE_ALARM.
     """
-    return 1.0 + math.sqrt(2.0 * math.log(operators * (math.pi * rounds) ** 2 / 6.0 / FALSE_ALARM))
+    return math.sqrt(2.0 * math.log(2.0 * operators * (math.pi * rounds) ** 2 / 6.0 / FALSE_ALARM))
+
+
+def earliest(operators: int) -> int:
+    """Returns the first round after which an alarm can come: there a lean without any error is over the limit."""
+    rounds = 1
+    while math.sqrt(rounds) <= limit(rounds, operators):
+        rounds += 1
+    return rounds
+
+
+def unseen(rounds: int, answers: int, leaning: int, operators: int) -> float:
+    """Returns how far operators that lean together can push the sum of so many updates before an alarm is expected.
+
+    In lengths of an honest answer's error, which a round's mean has too, by 1 / sqrt(answers). `leaning` of the answers
+    of each round lean alike, by t; the differences from all others are then a = t (answers - leaning) / (answers - 1),
+    with errors of e^2 = answers / (answers - 1), and the lean's square about (rounds a^2 + e^2) / (a^2 + e^2).
+    Infinite where no alarm can come, for all answers lean or there are too few rounds.
+    """
+    if answers < 2 or leaning >= answers:
+        return math.inf
+    square, error = limit(rounds, operators) ** 2, answers / (answers - 1)
+    if rounds <= square:
+        return math.inf
+    apart = math.sqrt(error * (square - 1.0) / (rounds - square))
+    return rounds * leaning / answers * apart * (answers - 1) / (answers - leaning)
 
 
 def leaning(leans: Mapping[str, Drift]) -> list[str]:

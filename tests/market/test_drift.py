@@ -15,9 +15,11 @@ from gradmarket.market.rules.drift import (
     after_round,
     comparable,
     differences,
+    earliest,
     leaning,
     limit,
     line,
+    unseen,
 )
 from gradmarket.market.terms import Hash
 
@@ -115,6 +117,52 @@ def test_a_smaller_lean_takes_longer_as_the_formula_says() -> None:
         assert caught == pytest.approx(limit(200, len(OPERATORS)) ** 2 * (1 + 0.9 / bias**2), rel=0.4)
 
 
+@pytest.mark.parametrize(("operators", "first"), [(4, 39), (8, 40), (16, 42), (1000, 51)])
+def test_no_alarm_comes_before_the_earliest_round_and_a_pure_lean_raises_one_there(operators: int, first: int) -> None:
+    assert earliest(operators) == first
+    lean, others = Drift(np.zeros(1)), {f"other {number}": Drift(np.zeros(1)) for number in range(operators - 1)}
+    for number in range(1, first + 1):
+        lean = lean.after(np.ones(1))
+        assert bool(leaning({**others, "mallory": lean})) == (number == first)
+
+
+def together(rounds: int, answers: int, hostile: int, push: float, seed: int) -> bool:
+    """Whether `hostile` of the operators, one answer of each a round, are told of when they push so far together."""
+    chance, leans = np.random.default_rng(seed), dict[str, Drift]()
+    lean = push * answers / hostile / rounds * np.eye(64)[0]
+    for _ in range(rounds):
+        errors = chance.standard_normal((answers, 64)) / 8.0
+        given_answers = errors + np.where(np.arange(answers)[:, None] < hostile, lean, 0.0)
+        told = [Contribution(frozenset({str(number)}), line) for number, line in enumerate(given_answers)]
+        leans = after_round(leans, told)
+        if leaning(leans):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("answers", "hostile"), [(16, 7), (16, 1), (6, 2)])
+def test_what_several_push_unseen_is_as_computed(answers: int, hostile: int) -> None:
+    most = unseen(ROUNDS, answers, hostile, answers)
+    assert not together(ROUNDS, answers, hostile, 0.9 * most, seed=1)
+    assert together(ROUNDS, answers, hostile, 1.15 * most, seed=2)
+
+
+def test_the_odds_of_what_is_pushed_unseen() -> None:
+    """Seven of sixteen push 83 lengths in 200 rounds, where the errors of honest answers alone come to 3.5."""
+    assert unseen(200, 16, 7, 16) == pytest.approx(83.2, abs=0.1)
+    assert unseen(200, 16, 1, 16) < unseen(200, 16, 4, 16) < unseen(200, 16, 8, 16)
+    assert unseen(earliest(16) - 1, 16, 7, 16) == unseen(200, 8, 8, 8) == unseen(200, 1, 0, 9) == math.inf
+
+
+@given(st.integers(0, 2**32))
+def test_signs_exceed_the_limit_as_rarely_as_the_bound_says(seed: int) -> None:
+    """Sizes of any kind: here from 2^-20 to 2^20, in one dimension, where sums of signs are longest."""
+    chance = np.random.default_rng(seed)
+    steps = np.exp2(chance.uniform(-20, 20, 40)) * chance.choice([-1.0, 1.0], (2000, 40))
+    leans = np.abs(steps.cumsum(1)) / np.sqrt(np.square(steps).cumsum(1))
+    assert (leans >= 3.0).mean() <= 1.2 * 2 * math.exp(-4.5)
+
+
 def test_a_change_of_direction_is_forgiven_as_noise_is() -> None:
     lean = Drift(np.zeros(2))
     for step in range(100):
@@ -162,4 +210,4 @@ def test_a_lean_is_at_most_the_square_root_of_its_rounds(steps: list[list[float]
     for step in steps:
         lean = lean.after(np.array(step))
     assert lean.ratio <= math.sqrt(lean.rounds) * (1 + 1e-9)
-    assert limit(1, 1) > math.sqrt(30)
+    assert limit(30, 1) > math.sqrt(30)

@@ -69,15 +69,15 @@ def market(new_floor: NewFloor) -> MarketFixture:
 
 def test_who_leans_is_told_once_and_stays_told(market: MarketFixture) -> None:
     after = rounds(push=24.0)
-    for number in range(90):
+    for number in range(60):
         merge(market, number, next(after))
     (event,) = market.events("leaning")
     assert event["operator"] == "mallory"
-    assert 60 < event["round"] < 89
+    assert 38 < event["round"] < 59
     assert event["lean"] > event["limit"]
     assert "mallory" in market.the_job().reason
     assert drift_of(market, event["round"] - 1) == DriftView(operators=3, leaning=[])
-    for number in (event["round"], 89):
+    for number in (event["round"], 59):
         assert drift_of(market, number) == DriftView(operators=3, leaning=["mallory"])
     assert measured(market)["gradmarket_leaning_operators", market.job] == 1
 
