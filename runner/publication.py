@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradmarket.market import plugins
 from gradmarket.market.data.manifest import Labelled
@@ -29,8 +29,22 @@ def publish_ready(
     if data.reads != required:
         raise JobRefused("model.architecture", f"{architecture} takes {required}, and the data has {data.reads}")
     torch.manual_seed(seed)
-    module = plugin.build(arguments, data.shape, data.classes)
+    module: nn.Module = plugin.build(arguments, data.shape, data.classes)
+    if data.dtype == "uint8":
+        module = ScaledPixels(module)
     return publish(module, plugin.OBJECTIVE, _example(data), precision=precision)
+
+
+class ScaledPixels(nn.Module):
+    """A model of numbers from 0 to 1 on pixels of one byte: the document divides by 255, and the data stays small."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled: Tensor = self.model(x.to(torch.float32) / 255)
+        return scaled
 
 
 def _example(data: Labelled) -> tuple[Tensor, Tensor]:
@@ -38,4 +52,7 @@ def _example(data: Labelled) -> tuple[Tensor, Tensor]:
     labels = torch.arange(4 * math.prod(data.shape)).reshape(4, *data.shape) % data.classes
     if data.reads == "tokens":
         return labels.to(TORCH_TYPES[data.dtype]), labels
-    return torch.randn(4, *data.shape), torch.arange(4) % data.classes
+    targets = torch.arange(4) % data.classes
+    if data.dtype == "uint8":
+        return torch.randint(0, 256, (4, *data.shape), dtype=torch.uint8), targets
+    return torch.randn(4, *data.shape), targets

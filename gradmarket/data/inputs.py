@@ -14,6 +14,10 @@ from gradmarket.market.model.tensors import DTYPES
 Arrays = Mapping[str, np.ndarray]
 IGNORED: Final = -100
 """The label that torch's losses do not count."""
+WHOLE_BELOW: Final = 2.0**70
+"""Whole numbers beyond this are measured quantities, and no ids or times."""
+FEW_STEPS: Final = 1e-3
+"""Of a column's range, what float32 may round its numbers to."""
 LABELS_AT_MOST = 100_000
 """Only whole numbers from 0 up to this limit count as labels."""
 
@@ -33,22 +37,51 @@ def chosen(arrays: Arrays, inputs: Mapping[str, Sequence[str]] | None = None, ta
     missing = sorted({column for columns in picked.values() for column in columns} - set(arrays))
     if missing:
         raise Refused(f"there is no column {', '.join(missing)[:200]}; there is {', '.join(arrays)[:300]}")
-    result = {name: typed(name, _side_by_side([arrays[column] for column in picked[name]])) for name in sorted(picked)}
+    if not arrays:
+        raise Refused("there is no array in it")
+    result = {name: typed(name, _join_columns(arrays, picked[name])) for name in sorted(picked)}
     _check_rows(result)
     return result
 
 
-def _side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
-    if len(columns) == 1:
-        return columns[0]
-    if not columns:
+def _join_columns(arrays: Arrays, names: Sequence[str]) -> np.ndarray:
+    """Returns the one column as it is, or several side by side in float32. Raises Refused, naming a column that loses
+    by it: two ids or times that were apart would be one."""
+    if not names:
         raise Refused("an input of no columns")
-    return np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1, dtype=np.float32)
+    if len(names) == 1:
+        return arrays[names[0]]
+    for name in names:
+        _check_in_float32(name, arrays[name], alone=f"an input of its own (--input {name}={name})")
+    return np.concatenate([arrays[name].reshape(len(arrays[name]), -1) for name in names], axis=1, dtype=np.float32)
+
+
+def _check_in_float32(name: str, column: np.ndarray, alone: str) -> None:
+    """Raises Refused where float32 does not hold a column's whole numbers, or rounds its numbers to few steps."""
+    if column.dtype.kind not in "iuf" or not column.size or column.dtype == np.float32:
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        told = column.astype(np.float32).astype(np.float64)
+        whole = column.dtype.kind in "iu" or bool((column == np.rint(column)).all())
+        changed = np.flatnonzero((told != column.astype(np.float64)).ravel())
+    if not changed.size or not np.isfinite(told).all():
+        return
+    largest, spread = float(np.abs(told).max()), float(column.max()) - float(column.min())
+    step = float(np.spacing(np.float32(largest)))
+    if (whole and largest < WHOLE_BELOW) or (spread and step > spread * FEW_STEPS):
+        bad, rounded = column.ravel()[changed[0]], told.ravel()[changed[0]]
+        raise Refused(
+            f"column {name} has {bad}, which float32 rounds to {rounded:.0f}: give whole numbers {alone}, or subtract "
+            "the least and scale the column first"
+        )
 
 
 def typed(name: str, array: np.ndarray) -> np.ndarray:
-    """Converts to an element type of the market: other floats become float32, other integers int64."""
+    """Converts to an element type of the market: other floats become float32, labels and other integers int64."""
+    if name == "y" and array.dtype.kind in "iu" and array.ndim == 1 and array.dtype.itemsize < 8:
+        return array.astype(np.int64)
     if array.dtype.kind == "f":
+        _check_in_float32(name, array, alone="as integers")
         with np.errstate(over="ignore"):  # what no float32 holds becomes infinite, which check_values refuses
             return array.astype(np.float32, copy=False)
     if array.dtype.name in DTYPES.values():
@@ -83,15 +116,15 @@ def check_labels(arrays: Arrays, taken: Ranges) -> None:
         raise Refused(f"{problem.said()}: mend that row, or give the model more classes")
 
 
-def columns_of(arrays: Arrays) -> dict[str, Column]:
-    """Returns each input's element type and row shape for the manifest."""
-    return {name: _column(name, array) for name, array in sorted(arrays.items())}
+def columns_of(arrays: Arrays, classes: int | None = None) -> dict[str, Column]:
+    """Returns each input's element type and row shape for the manifest. `classes` of the labels `y`, where given."""
+    return {name: _column(name, array, classes) for name, array in sorted(arrays.items())}
 
 
-def _column(name: str, array: np.ndarray) -> Column:
+def _column(name: str, array: np.ndarray, given: int | None) -> Column:
     """Treats `y` as labels if it holds integers from 0."""
-    labels = name == "y" and array.ndim == 1 and array.dtype.kind == "i" and int(array.min()) >= 0
-    classes = int(array.max()) + 1 if labels else None
-    if classes is not None and classes > LABELS_AT_MOST:
+    labels = name == "y" and array.ndim == 1 and array.dtype.kind in "iu" and int(array.min()) >= 0
+    classes = given or int(array.max()) + 1 if labels else None
+    if classes is not None and given is None and classes > LABELS_AT_MOST:
         classes = None
     return Column(dtype=array.dtype.name, shape=array.shape[1:], classes=classes)

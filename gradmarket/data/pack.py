@@ -66,7 +66,7 @@ def pack(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
         data = kind.write({key: np.ascontiguousarray(array[places]) for key, array in arrays.items()})
         files[name] = data
         partitions.append(_partition(name, data, len(places), cut))
-    return Packed(Manifest(inputs=columns_of(arrays), partitions=tuple(partitions)), files)
+    return Packed(Manifest(inputs=columns_of(arrays, cut.classes), partitions=tuple(partitions)), files)
 
 
 def write(packed: Packed, folder: Path) -> None:

@@ -4,20 +4,24 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 from pyarrow import json as json_lines
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, deserialize
 
-from gradmarket.data.tables import arrays_of
+from gradmarket.data.tables import arrays_of, check_header
 from gradmarket.market.errors import NotFound, Refused
 
 Arrays = dict[str, np.ndarray]
 HUGGING_FACE: Final = "state.json"
 SPLITS: Final = "dataset_dict.json"
+SAFETENSORS: Final = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?",
+}  # fmt: skip
 
 
 def read(path: Path) -> Arrays:
@@ -27,12 +31,14 @@ def read(path: Path) -> Arrays:
     """
     if not path.exists():
         raise NotFound(f"there is no {path}")
-    reader = _folder if path.is_dir() else READERS.get(path.suffix)
+    reader = _folder if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
         raise Refused(f"{path} is none of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
     try:
         return reader(path)
-    except (pa.ArrowException, SafetensorError, OSError, ValueError, KeyError) as error:
+    except BadZipFile as error:
+        raise Refused(f"{path} cannot be read: the archive is cut short or is none: write it again") from error
+    except (pa.ArrowException, SafetensorError, OSError, EOFError, ValueError, KeyError) as error:
         raise Refused(f"{path} cannot be read: {str(error)[:300]}") from error
 
 
@@ -45,7 +51,25 @@ def _npy(path: Path) -> Arrays:
 
 def _npz(path: Path) -> Arrays:
     with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        arrays = {name: archive[name] for name in archive.files}
+    if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise Refused(f"{path} has {other[0]!r}, which is no array: write it with numpy.savez")
+    return arrays
+
+
+def _safetensors(path: Path) -> Arrays:
+    """Reads a file of safetensors; bfloat16 is widened to float32, which holds all of it."""
+    arrays = {}
+    for name, entry in deserialize(path.read_bytes()):
+        kind, shape = entry["dtype"], entry["shape"]
+        if kind == "BF16":
+            array = (np.frombuffer(entry["data"], "<u2").astype("<u4") << np.uint32(16)).view("<f4")
+        elif kind in SAFETENSORS:
+            array = np.frombuffer(entry["data"], SAFETENSORS[kind])
+        else:
+            raise Refused(f"{path}: {name} is of {kind}: save it as float32 or as integers")
+        arrays[name] = array.reshape(shape)
+    return arrays
 
 
 def _folder(path: Path) -> Arrays:
@@ -75,8 +99,8 @@ def _hugging_face(path: Path) -> Arrays:
 READERS: Final[dict[str, Callable[[Path], Arrays]]] = {
     ".npy": _npy,
     ".npz": _npz,
-    ".safetensors": lambda path: dict(load_file(path)),
+    ".safetensors": _safetensors,
     ".parquet": lambda path: arrays_of(parquet.read_table(path)),
-    ".csv": lambda path: arrays_of(csv.read_csv(path)),
+    ".csv": lambda path: arrays_of(check_header(path, csv.read_csv(path))),
     ".jsonl": lambda path: arrays_of(json_lines.read_json(path)),
 }

@@ -1,16 +1,18 @@
 """A researcher's files cut into partitions: every source, the same bytes again, and what is refused by name."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
-from safetensors.numpy import save_file
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
@@ -21,6 +23,11 @@ from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Labelled, Manifest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.model.compute import compute
+from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.schema import load
+from gradmarket.market.step import GradientStep
+from gradmarket.runner.publication import publish_ready
 
 X = np.arange(40, dtype=np.float64).reshape(10, 4)
 Y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
@@ -46,7 +53,7 @@ def written(folder: Path, kind: str) -> Path:
     if kind == "npz":
         np.savez(path, x=X, y=Y)
     elif kind == "safetensors":
-        save_file({"x": X, "y": Y}, path)
+        save_file({"x": torch.from_numpy(X), "y": torch.from_numpy(Y)}, path)
     elif kind == "folder":
         path.mkdir()
         np.save(path / "x.npy", X)
@@ -160,6 +167,100 @@ def test_a_column_that_is_no_number_is_named(tmp_path: Path, column: Any, why: s
     parquet.write_table(pa.table({"c": column}), tmp_path / "t.parquet")
     with pytest.raises(Refused, match=why):
         sources.read(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (np.arange(2**24, 2**24 + 10), "column a has 16777217, which float32 rounds to 16777216"),
+        (np.arange(10) + 1.7e9, "column a has 1700000001.0, which float32 rounds to 1700000000"),
+        (np.arange(10) / 4 + 1.7e9, "which float32 rounds"),
+    ],
+)
+def test_columns_that_would_collide_side_by_side_are_refused_by_name(column: np.ndarray, why: str) -> None:
+    arrays = {"a": column, "b": np.arange(10) / 7, "label": np.arange(10) % 3}
+    with pytest.raises(Refused, match=why):
+        chosen(arrays, target="label")
+    kept = chosen({**arrays, "a": np.arange(2**24, 2**24 + 10)}, {"x": ["b"], "a": ["a"]}, "label")
+    assert len(np.unique(kept["a"])) == 10
+
+
+def test_an_index_is_no_feature(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",a,label\n0,0.5,1\n1,0.25,0\n")
+    assert list(sources.read(tmp_path / "t.csv")) == ["a", "label"]
+    (tmp_path / "t.csv").write_text(",a,label\n7,0.5,1\n9,0.25,0\n")
+    with pytest.raises(Refused, match="the first column has no name"):
+        sources.read(tmp_path / "t.csv")
+    table = pa.table({"a": [0.5], "__index_level_0__": [3]})
+    told = {"pandas": json.dumps({"index_columns": ["__index_level_0__"]})}
+    parquet.write_table(table.replace_schema_metadata(told), tmp_path / "t.parquet")
+    assert list(sources.read(tmp_path / "t.parquet")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("0.5,1\n0.25,0\n", "the first row holds numbers"),
+        ("a,a\n1,2\n", "two columns are named 'a'"),
+        ("a,b\n12345678901234567890,1\n", "column 'a' has whole numbers beyond int64"),
+    ],
+)
+def test_a_csv_file_that_would_lose_something_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "T.CSV").write_text(text)
+    with pytest.raises(Refused, match=why):
+        sources.read(tmp_path / "T.CSV")
+
+
+def test_a_column_of_tensors_keeps_its_shape(tmp_path: Path) -> None:
+    images = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
+    parquet.write_table(pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(images)}), tmp_path / "t.parquet")
+    assert (sources.read(tmp_path / "t.parquet")["x"] == images).all()
+
+
+def test_archives_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=X)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
+    np.savez(tmp_path / "empty.npz")
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    for name, why in (("cut", "cut short"), ("empty", "no array in it"), ("text", "'readme.txt', which is no array")):
+        with pytest.raises(Refused, match=why):
+            chosen(sources.read(tmp_path / f"{name}.npz"))
+
+
+def test_bfloat16_is_widened_and_fp8_is_refused_by_name(tmp_path: Path) -> None:
+    numbers = torch.randn(6, 4, dtype=torch.bfloat16)
+    save_file({"x": numbers, "y": torch.arange(6)}, tmp_path / "t.safetensors")
+    found = sources.read(tmp_path / "t.safetensors")
+    assert (found["x"] == numbers.float().numpy()).all()
+    assert found["y"].tolist() == list(range(6))
+    save_file({"x": numbers.to(torch.float8_e4m3fn)}, tmp_path / "t.safetensors")
+    with pytest.raises(Refused, match="x is of F8_E4M3: save it as float32"):
+        sources.read(tmp_path / "t.safetensors")
+
+
+def test_labels_of_one_byte_have_classes_and_classes_that_are_given_are_told() -> None:
+    arrays = {"x": np.zeros((6, 4, 4), np.uint8), "y": (np.arange(6) % 3).astype(np.uint8)}
+    told = pack(chosen(arrays), Cut(5)).manifest.labelled
+    assert told == Labelled(dtype="uint8", shape=(4, 4), classes=3)
+    given = pack(chosen(arrays), Cut(5, classes=10)).manifest.labelled
+    assert given is not None
+    assert given.classes == 10
+
+
+def test_a_ready_model_reads_pixels_of_one_byte_as_numbers_from_0_to_1() -> None:
+    """The same parameters on the same pixels: the document of bytes gives the loss of the one of numbers."""
+    both = [
+        publish_ready("mlp", {"hidden": [8]}, Labelled(dtype=kind, shape=(4, 4), classes=3), 1, "fp32")
+        for kind in ("uint8", "float32")
+    ]
+    pixels = np.arange(0, 240, 5, dtype=np.uint8).reshape(3, 4, 4)
+    losses = []
+    for made, x in zip(both, (pixels, (pixels / 255).astype(np.float32)), strict=True):
+        program = Program(load(made.document))
+        answer = compute(program, made.parameters, {"x": x, "y": np.arange(3)}, bytes(32), GradientStep(rows=3))
+        losses.append(float(answer["loss"]))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
