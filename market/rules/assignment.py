@@ -37,8 +37,10 @@ class Reason(StrEnum):
     """Honest differences in bits that look like cheating."""
     NO_RESERVATION = "no money is reserved for it yet"
     """Work that the escrow does not cover."""
-    OTHER_TERMS = "it asks for another job or a higher price"
+    OTHER_JOB = "it works for other jobs alone (--job)"
     """Leases that would only be declined."""
+    HIGHER_PRICE = "it asks for a higher price than the job pays"
+    """The same."""
     AT_CAPACITY = "it holds as many leases as it may"
     """Hoarding leases to delay other workers."""
     BARRED = "an audit of its work, or of its operator's work, failed"
@@ -146,8 +148,10 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
         return Reason.NOT_SEPARATED
     if candidate.rests:
         return Reason.RESTS
-    if candidate.least_price > opening.price or (candidate.jobs and opening.job not in candidate.jobs):
-        return Reason.OTHER_TERMS
+    if candidate.jobs and opening.job not in candidate.jobs:
+        return Reason.OTHER_JOB
+    if candidate.least_price > opening.price:
+        return Reason.HIGHER_PRICE
     if candidate.uncommitted < opening.price:
         return Reason.NO_RESERVATION
     if candidate.capacity < 1:

@@ -1,5 +1,6 @@
 """Why a job makes no progress, and why a worker gets no lease: texts that name the remedy."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,7 @@ from gradmarket.contracts.gas_price import WAITS
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
+from gradmarket.market.rules.shortage import ASKS_NOTHING, in_words, lacking
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.store import audits, ballots, coverage, holders, jobs, strikes, tasks, workers
 from gradmarket.requester.store.among import among
@@ -21,6 +23,8 @@ from gradmarket.requester.store.work import RowReader
 CHAIN: Final = "chain"
 """The name of the service's part under which the chain's trouble is stored."""
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
+IDLE_S: Final = 30.0
+"""Seconds after which a task that nobody asks for, and nobody of the job works beside, is told of."""
 LOOKED_AT: Final = 200
 """Most workers whose reasons are computed: with more, the answer would be the same and take longer."""
 
@@ -58,16 +62,28 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return f"no holder's worker is here, {joined}: `gradmarket worker run --dataset FOLDER --for {job.id}`"
     if have < least:
         classes = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
-        return f"needs {least} separate workers of {classes}, has {have}"
+        here = candidates_of(reader, job, workers.live(reader, now, LOOKED_AT), now)
+        lead = leading[0] if leading else _commonest_class(here)
+        nobody = Opening(JobId(job.id), frozenset(), (), lead, open_task.offer.price, spec.separation, (), mixable)
+        return "; ".join(
+            filter(None, (f"needs {least} separate workers of {classes}, has {have}", lacking(here, nobody, mixable)))
+        )
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
     opening = opening_for(job, open_task, replicas, mixable)
     alive = workers.live(reader, now, LOOKED_AT)
     candidates = candidates_of(reader, job, alive, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
-    soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
-    if soon:
+    texts = [in_words(candidate, opening) or "" for candidate in candidates]
+    if None in reasons:
         return job.reason
-    commonest = _commonest([reason for reason in reasons if reason])
+    if Reason.AT_CAPACITY in reasons:
+        at_work = tasks.any_in_flight(reader, [worker.address for worker in alive])
+        idle = now - open_task.created_at > IDLE_S and not at_work
+        asking = [
+            ASKS_NOTHING if reason is Reason.AT_CAPACITY else text for reason, text in zip(reasons, texts, strict=True)
+        ]
+        return job.reason or (_commonest(asking) if idle else "")
+    commonest = _commonest(texts)
     locked = _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _stalled(reader, job)
     return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
 
@@ -102,7 +118,12 @@ def _stalled(reader: RowReader, job: Job) -> str:
     return f"{gradients} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"
 
 
-def _commonest(reasons: list[Reason]) -> str:
+def _commonest_class(candidates: Sequence[Candidate]) -> str:
+    classes = Counter(candidate.determinism_class for candidate in candidates if candidate.determinism_class)
+    return classes.most_common(1)[0][0] if classes else ""
+
+
+def _commonest(reasons: list[str]) -> str:
     reason = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
 
@@ -157,7 +178,7 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
         reason = assignment.why_not(candidate, opening)
         if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
             return trouble
-        return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
+        return f"{jobs.spec(job).name}: {in_words(candidate, opening) or _nobody_to_blame(opening)}"
     return "no task is open just now"
 
 

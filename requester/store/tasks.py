@@ -1,11 +1,12 @@
 """Queries about tasks and their replicas."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, Select, bindparam, exists, func, select, update
 
 from gradmarket.market.job_fields import STALEST
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.locks import held_tasks, in_order, locked_tasks
@@ -22,6 +23,14 @@ def replicas_of(reader: RowReader, tasks: Sequence[Task]) -> dict[str, list[Repl
     return by_task
 
 
+def any_in_flight(reader: RowReader, workers: Collection[str]) -> bool:
+    """Returns whether one of these workers holds a replica, of any job, that is not over."""
+    return reader.session.scalar(_ANY_IN_FLIGHT, {"workers": workers}) is not None
+
+
+_ANY_IN_FLIGHT: Final = (
+    select(Replica.id).where(among(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)).limit(1)
+)
 _OF_TASKS: Final = select(Replica).where(among(Replica.task_id, "tasks")).execution_options(autoflush=False)
 
 

@@ -126,7 +126,10 @@ def test_a_job_says_that_it_lacks_workers_where_those_there_want_more_than_it_pa
     market.until(lambda: len(market.rounds()) == 2, *known)
     for worker in known:
         worker.say(**said)
-    assert "needs 3 separate workers of one determinism class, has 0" in market.why_waiting()
+    needs = (
+        "needs 3 separate workers of one determinism class, has 0; 3 of 3: it asks for a higher price than the job pays"
+    )
+    assert market.why_waiting() == needs
     for worker in known:
         worker.say()
     assert "needs" not in market.why_waiting()
@@ -427,3 +430,18 @@ def test_who_waits_with_work_in_hand_may_ask_beside_that_without_waiting(new_flo
     until = market.clock() + 20.0
     busy.say(capacity=1, wait_s=0.0)
     assert market.row(busy).asking_until == until > market.row(idle).asking_until
+
+
+def test_a_job_whose_workers_ask_for_nothing_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """As after a restore: they hold vouchers that the books do not know, and work for this service no further."""
+    market = new_floor(rounds=2)
+    known = [market.worker() for _ in range(3)]
+    market.until(lambda: len(market.rounds()) == 2, *known)
+    for worker in known:
+        worker.say(capacity=0)
+    assert market.why_waiting() == ""
+    market.clock.now += 31
+    for worker in known:
+        worker.say(capacity=0)
+    reason = "it asks for no work and holds none: its own log says why"
+    assert market.why_waiting() == f"an open task has no worker that may take it; 3 of 3: {reason}"
