@@ -63,7 +63,7 @@ class Session(Wire):
 class ChainFacts(Wire):
     """The chain and contract that hold the money. `rpc` is set for a local chain only; elsewhere a worker uses its own.
 
-    `block` is the contract's first block: it has no events before it.
+    `block` is the contract's first block: it has no events before it. `protocol` is market.release's.
     """
 
     chain_id: int
@@ -77,6 +77,7 @@ class ChainFacts(Wire):
     unit: str
     rpc: str | None
     block: int = Field(default=0, ge=0, lt=2**63)
+    protocol: int = Field(default=0, ge=0, lt=2**31)
 
     @property
     def domain(self) -> Domain:

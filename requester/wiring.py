@@ -20,6 +20,7 @@ from gradmarket.contracts.private_files import private_folder
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
@@ -35,6 +36,7 @@ from gradmarket.requester.store import schema, tokens
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.session import Sessions, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
+from gradmarket.requester.store.unfinished import check_unfinished
 from gradmarket.requester.store.work import begin, reading
 from gradmarket.requester.tracing import started
 
@@ -84,6 +86,7 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
         stack.enter_context(started(settings.tracing))
         engine, clock = connect_database(settings.database_url), SteadyClock()
         stack.callback(engine.dispose)
+        check_unfinished(engine)
         schema.upgrade(engine)
         sessions = sessions_of(engine)
         with _first_there(settings.data):
@@ -187,6 +190,7 @@ def _facts(chain: Chain, signer: Address) -> ChainFacts:
         unit=str(payment.unit_of(decimals)),
         rpc=str(chain.web3.provider.endpoint_uri) if _is_local(chain) else None,  # type: ignore[attr-defined]
         block=known.block,
+        protocol=PROTOCOL,
     )
 
 

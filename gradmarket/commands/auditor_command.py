@@ -16,6 +16,7 @@ from gradmarket.compute.addresses import server_origin
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.release import differing
 from gradmarket.mistakes import tell
 from gradmarket.terminal import echo
 
@@ -59,6 +60,9 @@ def run(
     folder, reached = cache or data_folder(data) / "auditor", frozenset(reach or ())
     machine = Machine(folder, device, threads, max_memory, max_disk, reach=reached)
     name = f"{socket.gethostname()} {device}"
+    with endpoint.market() as client:
+        if other := differing(client.chain().protocol, endpoint.url, "this auditor"):
+            raise Refused(*other)
     with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
         echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
         watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))

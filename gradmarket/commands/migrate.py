@@ -12,6 +12,7 @@ from gradmarket.market.fields import settings_from
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
+from gradmarket.requester.store.unfinished import check_unfinished
 from gradmarket.terminal import echo
 
 PAUSE_S: Final = 0.5
@@ -37,6 +38,7 @@ def _upgrade(url: str, wait_s: float) -> None:
     try:
         while True:
             try:
+                check_unfinished(engine)
                 schema.upgrade(engine)
                 return
             except OperationalError as error:

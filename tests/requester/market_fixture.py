@@ -23,6 +23,7 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import tensors
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import assignment, calibration
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.signing import address_of, signer_of
@@ -118,6 +119,7 @@ class MarketFixture:
             decimals=18,
             unit="1",
             rpc=None,
+            protocol=PROTOCOL,
         )
         engine, notifier = self._database.engine(), notifier_of(self._database.url)
         self._rest.watch(engine)

@@ -17,6 +17,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.framing import HEAD
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.signing import address_of, digest, sign
@@ -94,6 +95,7 @@ class FakeMarket:
     """Nobody is signed in any more, and who signs in again is to do so at another place."""
     decimals: int = 18
     """Of its token, as it says."""
+    protocol: int = PROTOCOL
     unlisted: set[ReplicaId] = field(default_factory=set)
     """Paid, and left out of the published payments."""
     shown: dict[str, PublishedEvidence] = field(default_factory=dict)
@@ -195,6 +197,7 @@ class FakeMarket:
             decimals=self.decimals,
             unit="1",
             rpc=rpc,
+            protocol=self.protocol,
         )
 
     # the service

@@ -16,8 +16,9 @@ from gradmarket.compute.task_run import Compute
 from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.token_moves import token_move
-from gradmarket.market.errors import MarketError
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.release import differing
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.runner import Runner
@@ -68,7 +69,12 @@ class Shared:
 
 
 def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool = True) -> "MarketSession":
-    """Returns the session; signs nothing yet. Raises Untrusted if the market's chain is not what it says."""
+    """Returns the session; signs nothing yet.
+
+    Raises Refused if the market is of another release, Untrusted if its chain is not what it says.
+    """
+    if other := differing(facts.protocol, market.origin, "this worker"):
+        raise Refused(*other)
     settings, key = shared.settings, shared.wallet
     consent = consents.fitting(settings.consents, facts, key.address, shared.payout)
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))

@@ -5,6 +5,7 @@ from typing import Any, Final
 from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship, validates
 
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import Address, Digest, Hash, JobState, RoundState
 from gradmarket.requester.store.tables.base import Base, BigKey
 
@@ -51,6 +52,8 @@ class Job(Base):
     proven_class: Mapped[str | None]
     """The class in which audits confirmed enough operators (market.rules.classes)."""
     created_at: Mapped[float]
+    protocol: Mapped[int] = mapped_column(default=PROTOCOL, server_default="0")
+    """The rules under which it was opened (market.release)."""
     ended_at: Mapped[float | None]
     compute_seconds: Mapped[float] = mapped_column(default=0.0)
     fault: Mapped[dict[str, Any] | None]

@@ -1,0 +1,88 @@
+"""An upgrade while jobs run: refused where rules differ, and a job goes on across the revisions since 0.1.0."""
+
+import re
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.release import PROTOCOL, differing
+from gradmarket.market.terms import JobState
+from gradmarket.requester.store import schema
+from gradmarket.requester.store.session import connect
+from gradmarket.requester.store.unfinished import check_unfinished
+from tests.databases import NewDatabase
+from tests.requester.books import check_books
+from tests.requester.test_operators_upgrade import Old
+
+RELEASED = "0025"
+"""The revision of 0.1.0."""
+
+
+@pytest.mark.parametrize(
+    ("theirs", "fix"),
+    [(PROTOCOL - 1, "bring the market to the release of this worker"), (PROTOCOL + 1, "bring this worker to the")],
+)
+def test_whoever_is_older_is_told_to_come_along(theirs: int, fix: str) -> None:
+    said, remedy = differing(theirs, "the market", "this worker") or ("", "")
+    assert said == f"the market is of another release (protocol {theirs}, this worker has {PROTOCOL})"
+    assert remedy.startswith(fix)
+    assert differing(PROTOCOL, "the market", "this worker") is None
+
+
+@pytest.mark.parametrize("before", ["0024", "0008"])
+@pytest.mark.parametrize("state", ["running", "paused", "awaiting_funds"])
+def test_unfinished_jobs_of_an_older_release_are_named_and_nothing_is_changed(
+    new_database: NewDatabase, tmp_path: Path, before: str, state: str
+) -> None:
+    database = connect(new_database(tmp_path))
+    schema.downgrade(database, before)
+    with database.begin() as connection:
+        for number in range(7):
+            Old(connection).add("jobs", id=f"job-{number}", state=state)
+    with pytest.raises(Refused, match=re.escape("job-0, job-1, job-2, job-3, job-4 and 2 more")) as refused:
+        check_unfinished(database)
+    assert "cancel" in refused.value.remedy
+    with database.begin() as connection:
+        connection.execute(text("UPDATE jobs SET state = 'finished'"))
+    check_unfinished(database)
+    schema.upgrade(database)
+    check_unfinished(database)
+    database.dispose()
+
+
+@pytest.mark.parametrize(("protocol", "passes"), [(PROTOCOL, True), (PROTOCOL - 1, False), (PROTOCOL + 1, False)])
+def test_unfinished_jobs_go_on_under_their_own_rules_alone(
+    new_database: NewDatabase, tmp_path: Path, protocol: int, passes: bool
+) -> None:
+    database = connect(new_database(tmp_path))
+    with database.begin() as connection:
+        Old(connection).add("jobs", id="a", state="running", protocol=protocol)
+        Old(connection).add("jobs", id="b", state="draft", protocol=0)
+    if passes:
+        check_unfinished(database)
+    else:
+        with pytest.raises(Refused, match="a; nothing was changed"):
+            check_unfinished(database)
+    database.dispose()
+
+
+def test_a_new_database_has_nothing_to_finish(tmp_path: Path) -> None:
+    database = connect(f"sqlite:///{tmp_path / 'new.sqlite'}")
+    check_unfinished(database)
+    database.dispose()
+
+
+def test_a_job_under_way_goes_on_across_the_revisions_since_the_first_release(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=3)
+    workers = [market.worker() for _ in range(3)]
+    market.until(lambda: len(market.rounds()) == 2, *workers)
+    engine = market.context.sessions.kw["bind"]
+    schema.downgrade(engine, RELEASED)
+    check_unfinished(engine)
+    schema.upgrade(engine)
+    assert schema.differences(engine) == []
+    market.play(*workers)
+    assert market.state() == JobState.FINISHED
+    check_books(market)
