@@ -89,7 +89,7 @@ def models() -> Iterator[Model]:
 
 
 def task(model: Model, rows: int) -> Taken:
-    """One task of one pass, bounded and computed by a fresh child, as a worker does."""
+    """Two tasks of one pass, bounded and computed by a fresh child, as a worker does, and an evaluation."""
     step = GradientStep(rows=rows)
     with Runner(RunnerSettings(memory_bytes=16 * 2**30, seconds=600.0)) as runner:
         info = runner.load(model.document)
@@ -98,6 +98,8 @@ def task(model: Model, rows: int) -> Taken:
         began = time.perf_counter()
         runner.compute(model.state, batch, SEED, step)
         seconds = time.perf_counter() - began
+        runner.compute(model.state, batch, SEED, step)  # beside what is left of the first
+        runner.evaluate(model.document, model.state, batch)
         return Taken(cost(info.document, bound, step), bound.idle_bytes, peak(runner.pid), seconds)
 
 

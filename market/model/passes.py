@@ -81,6 +81,7 @@ def mean_gradient(
         results, answer = _answer(program, inputs | buffers, part, numbered(b"microbatch", number, seed))
         _accumulate(sums, answer, shares.of(results, share))
         buffers |= {name: update.detach() for name, update in results.updates.items()}
+        del results, answer  # the next pass is not to have them beside its own
     if shares.whole != 1.0:
         sums = {name: value.div_(shares.whole) for name, value in sums.items()}
     if program.document.weight is not None:

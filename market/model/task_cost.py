@@ -43,10 +43,10 @@ def cost(document: Document, bound: Bound, step: Step) -> Cost:
     """Returns the cost of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
     sizes = _Sizes.of(document, step)
     between = _local(sizes, step) if isinstance(step, LocalStep) else 0
-    sums = sizes.answer if step.by_row or step.rows > step.pass_rows else 0
+    sums = sizes.answer + sizes.largest if step.by_row or step.rows > step.pass_rows else 0
     sums += (2 * step.pass_rows + 1) * sizes.trained if step.by_row else 0  # rows and sums are float64
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
-    shared = sizes.state + sizes.rows + _memory_in_and_out(sizes, step)
+    shared = sizes.state + sizes.rows + sizes.answer + _memory_in_and_out(sizes, step)
     memory = bound.idle_bytes + RUNTIME + shared + max(passing, _after(sizes, step))
     operations = bound.operations * step.passes + step.moves * sizes.moving
     return Cost(operations, memory, passing, sizes.state, bound.only_on_cpu)
@@ -73,6 +73,9 @@ class _Sizes:
     rows: int
     trained: int
     answer: int
+    """In the arena it stays where the last task's was written, so that from the second task on it is beside a pass."""
+    largest: int
+    """The largest tensor that is trained: its part of a sum is beside it before it is added."""
     scratch: int
     """What an inner step takes besides parameters, gradients and memory, for the one parameter that it is at."""
     moving: int
@@ -84,7 +87,8 @@ class _Sizes:
         trained = 4 * sum(entry.elements for entry in document.trainable)
         updates = 4 * sum(math.prod(document.state[name][0]) for name in document.updates)
         scratch, moving = _inner(document, step.optimizer) if isinstance(step, LocalStep) else (0, 0)
-        return cls(state, rows, trained, 4 + trained + updates, scratch, moving)
+        largest = 4 * max((entry.elements for entry in document.trainable), default=0)
+        return cls(state, rows, trained, 4 + trained + updates, largest, scratch, moving)
 
 
 def _bytes(arrays: Expected) -> int:
@@ -116,7 +120,7 @@ def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
 
 
 def _after(sizes: _Sizes, step: Step) -> int:
-    """Returns the peak after a pass: the answer is copied, and copied again into the arena.
+    """Returns the peak after a pass: the answer is copied on its way into the arena.
 
     Between local steps the inner optimizer holds the old and the new of all that it keeps.
     """

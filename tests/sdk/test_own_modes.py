@@ -1,6 +1,7 @@
 """Every part of a module is trained in the mode that it is in, as torch alone would."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -8,7 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.model.document.bound import bound
+from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.schema import load
+from gradmarket.market.step import GradientStep
 from gradmarket.sdk.model import published
 from tests.sdk.own_bits import by_document, by_module, differences
 
@@ -103,3 +108,13 @@ def test_evaluation_is_in_evaluation_whatever_the_modes() -> None:
     document = load(published(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).evaluation)
     assert not document.updates
     assert not document.draws
+
+
+@pytest.mark.parametrize(("rows", "microbatch", "fits"), [(8, 4, True), (9, 4, False), (10, 4, True), (1, None, False)])
+def test_a_last_microbatch_of_one_row_under_a_batch_norm_is_refused_before_it_is_posted(
+    rows: int, microbatch: int | None, fits: bool
+) -> None:
+    made = published(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
+    step = GradientStep(rows=rows, microbatch=microbatch)
+    with nullcontext() if fits else pytest.raises(DocumentRefused, match="two rows or more"):
+        bound(Program(load(made.document)), step.pass_sizes)

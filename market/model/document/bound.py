@@ -41,13 +41,25 @@ def bound(
     most, *fewer = (rows,) if isinstance(rows, int) else rows
     try:
         bounds = exactly(program, most, NONE, limits, training, by_row)
-        for count, sizes in _tried(program.document, most, fewer):
+        for count in fewer:
+            bounds = dearest((bounds, _last(program, count, limits, training, by_row)))
+        for count, sizes in _tried(program.document, most):
             bounds = dearest((bounds, _if_it_fits(program, count, sizes, limits, training, by_row) or bounds))
     except TooMuch as error:
         raise DocumentRefused(error.detail) from None
     if by_row:
         refuse_mixing(program)
     return bounds
+
+
+def _last(program: Program, rows: int, limits: Limits, training: bool, by_row: bool) -> Bound:
+    """The cost of the last microbatch, which every task has. Raises as `exactly` does, naming it."""
+    try:
+        return exactly(program, rows, NONE, limits, training, by_row)
+    except TooMuch:
+        raise
+    except DocumentRefused as error:
+        raise DocumentRefused(f"the last microbatch of a task has {rows} rows: {error.detail}") from None
 
 
 def _if_it_fits(
@@ -102,9 +114,8 @@ def _steps(document: Document) -> int:
     return sum(STEPS_RUN * len(node.body) if isinstance(node, Scan) else 1 for node in document.nodes)
 
 
-def _tried(document: Document, most: int, fewer: Sequence[int]) -> Iterator[tuple[int, Sizes]]:
+def _tried(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:
     """What is tried beside the most rows and the largest sizes."""
-    yield from ((count, NONE) for count in fewer)
     if document.sizes:
         yield most, dict.fromkeys(document.sizes, 1)
     for name, largest in document.sizes.items():

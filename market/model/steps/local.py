@@ -35,10 +35,13 @@ from gradmarket.market.step import LocalStep, WindowStep
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Outcome:
     """Returns the answer; for a WindowStep the state after it, where `state` has that before it beside the rest."""
     if isinstance(step, WindowStep):
-        return _moved(program, state, state, batch, seed, step, range(step.begins, step.ends), device)
+        memory = window_state.memory_of(state)
+        return _moved(program, state, state, memory, batch, seed, step, range(step.begins, step.ends), device)
     own = layout(program.document)
     before = window_state.begin(own, state, step)
-    after = _moved(program, state, before, batch, seed, step, range(step.steps), device)
+    memory = window_state.memory_of(before)
+    before = {name: before[name] for name in before if not name.startswith(window_state.MEMORY)}
+    after = _moved(program, state, before, memory, batch, seed, step, range(step.steps), device)
     return window_state.answer(own, before, after)
 
 
@@ -46,17 +49,22 @@ def _moved(
     program: Program,
     state: Arrays,
     before: Arrays,
+    memory: dict[str, np.ndarray],
     batch: Arrays,
     seed: bytes,
     step: LocalStep,
     part: range,
     device: str,
 ) -> Outcome:
-    """Returns the state after these inner steps, whose rows are the batch, from the state `before` them."""
+    """Returns the state after these inner steps, whose rows are the batch, from the state `before` them.
+
+    `memory` is the optimizer's, and is emptied: a step has the old and the new of it, and nobody holds a third.
+    """
     names = [entry.name for entry in program.document.trainable]
     first = {name: np.asarray(state[name]) for name in names}
     own = {name: np.asarray(before[name], order="C") for name in names}
-    inner = _Inner(step, first, own, window_state.memory_of(before), corrections.taken(state))
+    inner = _Inner(step, first, own, dict(memory), corrections.taken(state))
+    memory.clear()
     inputs, losses, weights = tensors({name: state[name] for name in program.document.state}, device), [], []
     for place, number in enumerate(part):
         rows = slice(place * step.rows, (place + 1) * step.rows)
@@ -67,10 +75,10 @@ def _moved(
         weights.append(found.pop(WEIGHT, 1.0))
         inputs |= tensors(inner.move(found, number), device) | buffers
     updates = numpy_of({name: inputs[name] for name in program.document.updates})
-    memory = {window_state.MEMORY + key: array for key, array in inner.memory.items()}
+    kept = {window_state.MEMORY + key: array for key, array in inner.memory.items()}
     by_step = {window_state.LOSSES: losses, window_state.WEIGHTS: weights}
     told = {name: np.array(by_step[name], np.float32) for name in window_state.by_step(layout(program.document))}
-    return {**inner.parameters, **updates, **memory, **told}
+    return {**inner.parameters, **updates, **kept, **told}
 
 
 class _Inner:

@@ -1,5 +1,6 @@
 """Normalisation: one weight, bias and running statistic for each channel, or for each place that is normalised."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +18,13 @@ def _by_channel(arguments: Sequence[Any]) -> None:
         if hasattr(other, "shape"):
             shaped(other, (tensor.shape[1],), "a weight or a statistic")
             refuse_unless(other.dtype.is_floating_point, "a weight or a statistic is no float")
+
+
+def _by_batch(arguments: Sequence[Any]) -> None:
+    _by_channel(arguments)
+    shape = arguments[0].shape
+    values = math.prod(shape) // shape[1]
+    refuse_unless(values > 1, "it takes the statistics of one value a channel: give it two rows or more")
 
 
 def _by_group(arguments: Sequence[Any]) -> None:
@@ -46,7 +54,8 @@ def _by_row(arguments: Sequence[Any]) -> None:
 
 
 CONDITIONS: Final[Conditions] = {
-    **each(_by_channel, "batch_norm.training batch_norm.batch batch_norm.evaluation instance_norm.default"),
+    **each(_by_batch, "batch_norm.training batch_norm.batch"),
+    **each(_by_channel, "batch_norm.evaluation instance_norm.default"),
     "group_norm.default": _by_group,
     "_weight_norm.default": _by_row,
     **each(_by_place, "layer_norm.default rms_norm.default"),
