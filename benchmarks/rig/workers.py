@@ -234,4 +234,4 @@ def work_until(workers: Iterable[Worker], enough: Callable[[], bool]) -> None:
     for thread in threads:
         thread.join()
     if failed:
-        raise RuntimeError("a worker failed") from failed[0]
+        raise RuntimeError(f"a worker failed: {failed[0]!r}") from failed[0]
