@@ -29,7 +29,7 @@ from benchmarks.size import sized
 PREFIX = "private.wall."
 EXAMPLE: Final = Path("examples") / "holders.py"
 RUN_S: Final = 900.0
-HOLDERS: Final = "3"
+HOLDERS: Final = "5"
 """Of the smallest run."""
 DEPLOYED_ROUNDS: Final = sized(5, 1)
 """Each takes many seconds."""
