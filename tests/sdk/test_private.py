@@ -15,6 +15,7 @@ import pytest
 from gradmarket import Market
 from gradmarket.demo.service import Service
 from gradmarket.worker import wallet
+from tests.lanes import FULL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOLDERS = 3
@@ -101,6 +102,7 @@ def kept(folder: Path, kind: str) -> list[Path]:
     return sorted(folder.glob(f"holder-*/{kind}/*"))
 
 
+@FULL
 def test_holders_keep_their_control_variates_and_what_they_told_of_their_rows(
     example: dict[str, Any], tmp_path: Path, market: Market
 ) -> None:
@@ -121,6 +123,7 @@ def test_holders_keep_their_control_variates_and_what_they_told_of_their_rows(
 WORTH = {"name": "worth", "floor": "0.001 GRAD", "ceiling": "0.03 GRAD", "draws": 1}
 
 
+@FULL
 def test_holders_are_paid_by_worth_and_prove_all_of_it(
     example: dict[str, Any], tmp_path: Path, market: Market, served: Service
 ) -> None:
