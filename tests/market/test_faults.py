@@ -1,5 +1,7 @@
 """When a failure is the job's: separate parties share it. Strangers cannot pause a job where the proven can answer."""
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,10 +94,15 @@ def test_more_claims_never_make_it_less_the_jobs(numbers: list[int], quorum: int
         assert shared([*claims, claim(99)], quorum, PAYOUT, NOBODY)
 
 
+TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+"""Bidirectional classes of UAX #9 that turn what stands beside them."""
+
+
 @given(st.text(max_size=600))
 def test_what_is_printed_is_taken_and_moves_no_cursor(text: str) -> None:
     fault = StepFault(kind=FaultKind.CRASHED, message=printed(text, 300))
-    assert fault.message.isprintable()
+    assert not {unicodedata.category(letter) for letter in fault.message} & {"Cc", "Cs", "Zl", "Zp"}
+    assert not {unicodedata.bidirectional(letter) for letter in fault.message} & TURNS
 
 
 @pytest.mark.parametrize("text", ["a\x1b[2J", "line\nline", "\u202eright to left", "\x00", "x" * 301])
