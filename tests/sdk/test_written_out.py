@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import published
 
@@ -110,3 +111,34 @@ class Masked(nn.Module):
 @pytest.mark.parametrize("causal", [True, False])
 def test_torchs_transformer_takes_a_mask(causal: bool) -> None:
     assert load(published(Masked(causal), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
+
+
+class Physics(nn.Module):
+    """Takes the derivative of its own answer by its input, as a PINN does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        answer = self.linear(x).tanh()
+        return answer + torch.autograd.grad(answer.sum(), x, create_graph=True)[0].square().sum(1, keepdim=True)
+
+
+def test_a_gradient_in_forward_is_refused_in_words() -> None:
+    with pytest.raises(DocumentRefused, match=r"takes a gradient itself.*write that derivative out"):
+        published(Physics(), functional.cross_entropy, {"x": X, "y": Y})
+
+
+def test_a_name_may_have_a_dash() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.ModuleDict({"by-class": nn.Linear(8, 4)})
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.heads["by-class"](x)
+
+    document = load(published(Heads(), functional.cross_entropy, {"x": X, "y": Y}).document)
+    assert {entry.name for entry in document.trainable} == {"heads.by-class.weight", "heads.by-class.bias"}

@@ -107,7 +107,7 @@ class Objective(nn.Module):
 
         self.within = within
         try:
-            with _UNCACHED(), _without_lines(), _rows_counted():
+            with _UNCACHED(), _without_lines(), _rows_counted(), _no_second_derivative():
                 yield
         finally:
             self.within = nullcontext
@@ -222,6 +222,24 @@ def _all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
         for context in contexts:
             stack.enter_context(context)
         yield
+
+
+@contextmanager
+def _no_second_derivative() -> Iterator[None]:
+    """Inside, a gradient that the module takes itself is refused in words: a trace would have it as a constant."""
+    before = torch.autograd.grad
+
+    def refused(*_arguments: Any, **_named: Any) -> None:
+        raise DocumentRefused(
+            "the module or the loss takes a gradient itself (torch.autograd.grad, as of PINN, WGAN-GP or MAML), which "
+            "the language does not have: write that derivative out in operators"
+        )
+
+    torch.autograd.grad = refused
+    try:
+        yield
+    finally:
+        torch.autograd.grad = before
 
 
 @contextmanager

@@ -41,7 +41,7 @@ METRICS_LIMIT: Final = 16
 SIZES_LIMIT: Final = 8
 RESERVED: Final = ("loss", "__metadata__")
 _FORMAT: Final = re.compile(r"gradgraph/([1-9][0-9]{0,8})")
-NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}"
+NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
 """The pattern of a name."""
 
 
@@ -146,7 +146,8 @@ def _input(item: dict[str, Any], sizes: Mapping[str, int]) -> Input:
 
 def _name(value: Any) -> str:
     refuse_unless(
-        isinstance(value, str) and re.fullmatch(NAME, value) is not None, "a name has letters, digits, _ and ."
+        isinstance(value, str) and re.fullmatch(NAME, value) is not None,
+        "a name has letters, digits, _, . and -",
     )
     refuse_unless(value not in RESERVED, f"{value} is not the name of a tensor; rename it")
     return str(value)

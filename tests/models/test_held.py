@@ -1,0 +1,36 @@
+"""Sixty models that nothing was made for are published as they come, with their own bits in their own modes."""
+
+import pytest
+import torch
+
+from gradmarket.market.model.document.schema import load
+from gradmarket.sdk.model import check_taken, published
+from tests.models.held import HELD
+from tests.sdk.own_bits import by_document, by_module, differences
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
+]
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_held_model_has_its_own_bits(name: str) -> None:
+    """Publishing proves both documents; where nothing is drawn, the whole batch is compared once more from outside."""
+    build, loss, rows = HELD[name]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        torch.manual_seed(0)
+        module, data = build(), rows()
+        arrays = {key: tensor.numpy() for key, tensor in data.items()}
+        made = published(module, loss, arrays)
+        check_taken(made, arrays, len(arrays["y"]))
+        if not load(made.document).draws:
+            assert not differences(by_document(made, data), by_module(module, loss, data))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_there_are_sixty() -> None:
+    assert len(HELD) == 60
