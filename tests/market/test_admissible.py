@@ -16,7 +16,7 @@ DIGITS = json.loads((Path(__file__).parents[2] / "examples" / "digits.json").rea
 LOCAL = {"kind": "local", "rows": 32, "steps": 4, "optimizer": {"name": "sgd", "lr": 0.1}}
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"optimizer": {"name": "adamx", "lr": 0.1}}, "optimizer.name: no 'adamx' here; did you mean 'adamw'?"),
+    ({"optimizer": {"name": "adamwx", "lr": 0.1}}, "optimizer.name: no 'adamwx' here; did you mean 'adamw'?"),
     ({"optimizer": {"name": "sgd", "lr": 0.1, "nesterof": 1}}, "optimizer.nesterof: "),
     ({"step": LOCAL | {"optimizer": {"name": "sgdd", "lr": 0.1}}}, "step.optimizer.name: no 'sgdd' here; did you mean"),
     ({"aggregator": {"name": "meen"}}, "aggregator.name: no 'meen' here; did you mean 'mean'?"),
