@@ -60,7 +60,7 @@ def _npz(path: Path) -> Arrays:
 def _safetensors(path: Path) -> Arrays:
     """Reads a file of safetensors; bfloat16 is widened to float32, which holds all of it."""
     arrays = {}
-    for name, entry in deserialize(path.read_bytes()):
+    for name, entry in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
         kind, shape = entry["dtype"], entry["shape"]
         if kind == "BF16":
             array = (np.frombuffer(entry["data"], "<u2").astype("<u4") << np.uint32(16)).view("<f4")

@@ -235,7 +235,7 @@ def _no_second_derivative() -> Iterator[None]:
             "the language does not have: write that derivative out in operators"
         )
 
-    torch.autograd.grad = refused
+    torch.autograd.grad = refused  # type: ignore[assignment]
     try:
         yield
     finally:
