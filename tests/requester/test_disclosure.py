@@ -17,6 +17,7 @@ from gradmarket.requester.chain.chain_context import ChainPolicy
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Task
 from tests.kit.behaviour import HONEST, scaled
+from tests.lanes import leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
@@ -140,7 +141,7 @@ def judged(market: MarketFixture, state: TaskState) -> Callable[[], bool]:
     return lambda: market.tasks()[0].state == state
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("rounds", leave_to_full([2, 1]))
 def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_told(
     new_floor: NewFloor, rounds: int
 ) -> None:
