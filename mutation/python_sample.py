@@ -237,12 +237,12 @@ def _fresh(at: str, imports: Mapping[str, Sequence[str]], found: dict[str, int])
 
 
 def report(verdicts: Sequence[Verdict], lane: str, seed: int) -> dict[str, Any]:
-    """Returns the share of faults that the lane caught among those that it decided."""
+    """Returns the share of faults that the lane caught; what is undecided counts as not caught."""
     caught = sum(verdict.fate == "caught" for verdict in verdicts)
     decided = sum(verdict.fate != "undecided" for verdict in verdicts)
     return {
         "name": f"python.mutation_sample.{lane}",
-        "value": round(caught / decided, 4) if decided else 0.0,
+        "value": round(caught / len(verdicts), 4) if verdicts else 0.0,
         "unit": "share",
         "seed": seed,
         "mutants": len(verdicts),

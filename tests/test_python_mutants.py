@@ -59,10 +59,10 @@ def test_a_sample_stays_while_other_code_changes() -> None:
     assert len({(each.path, each.before) for each in later} & {(each.path, each.before) for each in chosen}) >= 7
 
 
-def test_what_was_not_decided_is_no_share() -> None:
+def test_what_was_not_decided_counts_as_not_caught() -> None:
     fates = [Verdict(fate, "a.py", 1, fate) for fate in ("caught", "caught", "survived", "undecided")]
     told = report(fates, "test", 1)
-    assert (told["value"], told["caught"], told["survived"], told["undecided"]) == (0.6667, 2, 1, 1)
+    assert (told["value"], told["caught"], told["survived"], told["undecided"]) == (0.5, 2, 1, 1)
     assert report([], "test", 1)["value"] == 0.0
 
 
