@@ -4,6 +4,7 @@ Some libraries check whether they are being traced, and then build masks that th
 depends on the data's values, the bitwise comparison detects it.
 """
 
+import builtins
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ def as_when_alone() -> Iterator[None]:
     with (
         _replaced(torch.compiler, "is_exporting", _no),
         _replaced(masks, "find_packed_sequence_indices", _one_sequence),
+        _replaced(builtins, "len", _count),
     ):
         yield
 
@@ -37,6 +39,14 @@ def _replaced(owner: Any, name: str, function: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+_count_of: Final = len
+
+
+def _count(value: Any) -> Any:
+    """Replaces `len`: of a tensor it is the symbol that its rows are, where Python would ask for a whole number."""
+    return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else _count_of(value)
 
 
 def _no() -> bool:

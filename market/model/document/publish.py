@@ -1,6 +1,5 @@
 """A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
 
-import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -107,7 +106,7 @@ class Objective(nn.Module):
 
         self.within = within
         try:
-            with _UNCACHED(), _without_lines(), _rows_counted(), _no_second_derivative():
+            with _UNCACHED(), _without_lines(), _no_second_derivative():
                 yield
         finally:
             self.within = nullcontext
@@ -240,21 +239,6 @@ def _no_second_derivative() -> Iterator[None]:
         yield
     finally:
         torch.autograd.grad = before
-
-
-@contextmanager
-def _rows_counted() -> Iterator[None]:
-    """Inside, `len` of a tensor is the symbol that its rows are, where Python itself would ask for a whole number."""
-    before = builtins.len
-
-    def counted(value: Any) -> Any:
-        return value.shape[0] if isinstance(value, Tensor) and value.dim() else before(value)
-
-    builtins.len = counted
-    try:
-        yield
-    finally:
-        builtins.len = before
 
 
 @contextmanager
