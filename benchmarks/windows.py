@@ -21,7 +21,7 @@ from gradmarket.market.wire import digest_of
 from gradmarket.runner import Runner, RunnerSettings
 
 PREFIX = "audit.window"
-STEPS, ROWS, PLACES, CHARACTERS = sized((30, 16, 64, 90), (10, 2, 8, 9))
+STEPS, ROWS, PLACES, CHARACTERS = sized((30, 16, 64, 90), (15, 2, 8, 9))
 WINDOWS = (1, 5)
 RUNS = sized(5, 2)
 GPT = {"depth": sized(4, 1), "width": sized(128, 16), "heads": 4}
