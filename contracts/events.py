@@ -16,7 +16,7 @@ from gradmarket.contracts.errors import ChainError, NodeRefused
 from gradmarket.contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.rpc import MALFORMED, node_errors, refusal
+from gradmarket.contracts.rpc import LOG_SPAN, MALFORMED, node_errors, refusal
 from gradmarket.contracts.transaction_types import Receipt
 from gradmarket.market.terms import Address, Hash, Units
 
@@ -32,7 +32,7 @@ def in_spans(web3: Web3, ask: Callable[[int, int], Iterable[Log]], first: int, l
     blocks, or so many logs, and each refuses more in words of its own.
     """
     node: Any = web3.provider
-    at, span = first, int(node.log_span)
+    at, span = first, int(getattr(node, "log_span", LOG_SPAN))
     while at <= last:
         try:
             with node_errors():
@@ -44,7 +44,7 @@ def in_spans(web3: Web3, ask: Callable[[int, int], Iterable[Log]], first: int, l
             continue
         yield from records
         at += span
-        node.log_span = min(span, node.log_span)
+        node.log_span = min(span, getattr(node, "log_span", LOG_SPAN))
 
 
 def logs(web3: Web3, asked: FilterParams, first: int, last: int) -> Iterator[LogReceipt]:

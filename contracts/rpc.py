@@ -45,12 +45,7 @@ AUTHORITY: Final = "name the file of the authority that signed it (PEM) in SSL_C
 
 
 class _Provider(HTTPProvider):
-    """Repeats a request if a block was mined while Anvil looked up "latest", which it does in two steps.
-
-    `log_span`: blocks that the node answers in one request for logs, as far as is known.
-    """
-
-    log_span = LOG_SPAN
+    """Repeats a request if a block was mined while Anvil looked up "latest", which it does in two steps."""
 
     def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
         answer = super().make_request(method, params)
