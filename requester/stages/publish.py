@@ -13,6 +13,7 @@ from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model import tensors
 from gradmarket.market.model.figures import Ranges
 from gradmarket.market.model.layout import check_weighed
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
@@ -68,6 +69,7 @@ def _run(context: Context, job_id: str) -> None:
         )
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
+        job.protocol = PROTOCOL  # a draft may be of an earlier release: it is opened now, by the rules of this one
         job.price = price_of(work, job, None)
         work.move_now(job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         tell(work, job_id, "published", context.clock(), spec_digest=publication.digest)

@@ -9,10 +9,12 @@ import pytest
 from gradmarket.data.pack import Cut, pack
 from gradmarket.market.job import Publication
 from gradmarket.market.model import tensors
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import JobState, RoundState
 from gradmarket.requester.engine import run_once
 from gradmarket.requester.stages import aggregate, publish
 from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.unfinished import check_unfinished
 from tests.handmade import Raw, encoded, linear, node, value, with_nodes
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -64,6 +66,17 @@ def test_an_honest_evaluation_is_let_by(new_floor: Callable[..., Any]) -> None:
     drafted(market, linear())
     publish.run(market.context, NEW)
     assert market.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS
+
+
+def test_a_draft_of_another_release_is_published_under_the_rules_of_this_one(new_floor: Callable[..., Any]) -> None:
+    market = new_floor()
+    drafted(market, linear())
+    with market.context.begin() as work:
+        work.get_one(Job, NEW).protocol = 0
+    publish.run(market.context, NEW)
+    (job,) = market.all(Job, Job.id == NEW)
+    assert (job.state, job.protocol) == (JobState.AWAITING_FUNDS, PROTOCOL)
+    check_unfinished(market.context.sessions.kw["bind"])
 
 
 def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: Callable[..., Any]) -> None:
