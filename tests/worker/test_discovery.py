@@ -110,6 +110,18 @@ def test_a_later_job_of_a_market_that_led_nowhere_is_followed(ledger: Ledger, ne
     assert [one.event.job for one in discovery.look()] == [later.job]
 
 
+def test_a_flood_of_dust_makes_no_market_forgotten_that_was_worked_for(
+    ledger: Ledger, new_key: NewKey, honest: JobOpened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery_of, "MOST_KNOWN", 3)
+    discovery = Discovery(ledger.web3, honest.block)
+    (found,) = discovery.look()
+    discovery.put_back(found)
+    crowd(ledger, with_money(ledger, new_key()), 6, 1)
+    discovery.look(0)
+    assert HONEST in [one.endpoint for one in discovery.look()]
+
+
 def test_a_flood_in_one_token_makes_nothing_of_another_forgotten(
     ledger: Ledger, elsewhere: Ledger, new_key: NewKey, honest: JobOpened, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 Anybody can write anything into an event, so nothing in it is trusted: the contract's code is compared, a market is
 reached at public addresses only (unless the chain is a local one), and it must serve the very job that it announced.
 Only tokens that the owner names count; amounts of two tokens are not compared.
-Only tokens that the owner names count; amounts of two tokens are not compared.
 """
 
 from collections import Counter
@@ -127,12 +126,15 @@ class Discovery:
                 self._forget_the_least(token)
 
     def _forget_the_least(self, token: Address) -> None:
-        """Forgets the smallest deposit of the token that most announcements are of: one token ousts no other."""
+        """Forgets the smallest deposit of the token that most announcements are of: one token ousts no other.
+
+        Turns decide between equal deposits alone: dust that was never returned ousts no market that was.
+        """
         counts = Counter(one.token for one in self._candidates.values())
         crowded = max(counts, key=lambda each: (counts[each], each == token))
         waiting = [one for key, one in self._candidates.items() if one.token == crowded and key not in self._out]
         if waiting:
-            del self._candidates[min(waiting, key=lambda one: (-one.turns, _deposit(one.event))).source]
+            del self._candidates[min(waiting, key=lambda one: (_deposit(one.event), -one.turns)).source]
 
     def _in_turns(self) -> Iterator[Announcement]:
         """Yields the announcements that are due, one token after the other in turn."""
