@@ -4,8 +4,9 @@ import ipaddress
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from posixpath import normpath
 from typing import Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
@@ -33,7 +34,7 @@ class NetworkPlace:
     """The Host header and the name that TLS verifies."""
     link: str
     own: bool
-    """Whether the link is on the market's own origin."""
+    """Whether the link is on the market's own origin, in its path: other services of the host get no session."""
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -73,7 +74,7 @@ def place(
 ) -> NetworkPlace:
     """Returns where to fetch `link` from; it may be relative to the market's `origin`, and keeps the path in that.
 
-    The market's own origin may have any address if the worker's owner `named` the market, but not after a redirect from
+    What is in the market's own origin and path may have any address if the worker's owner `named` the market, but not after a redirect from
     another origin (`own` is False then). The origins in `allowed`, which the owner named too, may have any address;
     pass a store's only if the market itself gives the link, not if a job's dataset gives it. Any other host must have
     public addresses only. Raises DownloadRefused for schemes other than http and https, for credentials in the link,
@@ -88,7 +89,7 @@ def place(
         raise DownloadRefused(f"{link[:200]!r} is neither http nor https")
     if url.userinfo:
         raise DownloadRefused("the link carries credentials")
-    home = own and _origin(url) == _origin(httpx.URL(origin))
+    home = own and _within(url, httpx.URL(origin))
     if home and named:
         return NetworkPlace(url, url.netloc.decode(), str(url), True)
     if _origin(url) in {_origin(httpx.URL(named)) for named in allowed}:
@@ -112,6 +113,19 @@ def server_origin(text: str) -> str:
 
 def _origin(url: httpx.URL) -> tuple[str, str, int]:
     return (url.scheme, url.host, url.port or PORTS.get(url.scheme, 0))
+
+
+def _within(url: httpx.URL, service: httpx.URL) -> bool:
+    """Returns whether the service's path has the URL's, as the most lenient of servers would read both."""
+    return _origin(url) == _origin(service) and f"{_plain(url)}/".startswith(f"{_plain(service)}/")
+
+
+def _plain(url: httpx.URL) -> str:
+    """Returns the path with escapes decoded, however often they were encoded, and dot segments resolved."""
+    path = url.path
+    while (decoded := unquote(path)) != path:
+        path = decoded
+    return normpath("/" + path.replace("\\", "/").lstrip("/")).rstrip("/")
 
 
 def _public(host: str, port: int, look_up: Resolve, remedy: str) -> str:

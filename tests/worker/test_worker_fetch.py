@@ -270,6 +270,37 @@ def test_the_markets_own_origin_is_allowed_where_its_owner_put_it_but_no_other_p
         place("/v1/blobs/a", market, own=False)
 
 
+@pytest.mark.parametrize(
+    ("link", "own"),
+    [
+        ("/v1/blobs/a", True),
+        ("v1/blobs/a", True),
+        ("https://host.example/shop/v1/blobs/a", True),
+        ("https://host.example/shop", True),
+        ("https://host.example/shop/a/../v1", True),
+        ("https://host.example/shop/a/%2e%2e/v1", True),
+        ("https://host.example/other/v1/blobs/a", False),
+        ("https://host.example/shopping/v1", False),
+        ("https://host.example/", False),
+        ("https://host.example/Shop/v1", False),
+        ("https://host.example/shop/../other", False),
+        ("/../other", False),
+        ("../other", False),
+        ("/%2e%2e/other", False),
+        ("/%2E./other", False),
+        ("/..%2fother", False),
+        ("/%252e%252e/other", False),
+        ("/..%5cother", False),
+        ("/a/.%2e/..%2F..%2fother?x=/shop/", False),
+    ],
+)
+def test_a_service_under_a_path_is_its_own_and_no_other_of_its_host_gets_its_session(link: str, own: bool) -> None:
+    assert place(link, "https://host.example/shop", lambda _host, _port: [PUBLIC]).own is own
+    if not own:
+        with pytest.raises(DownloadRefused, match="not a public address"):
+            place(link, "https://host.example/shop", lambda _host, _port: ["127.0.0.1"])
+
+
 @given(st.integers(0, 2**32 - 1).map(lambda number: ".".join(str(byte) for byte in number.to_bytes(4, "big"))))
 def test_what_leads_to_an_address_is_as_public_as_the_address(address: str) -> None:
     number = int.from_bytes(bytes(map(int, address.split("."))), "big")
