@@ -55,8 +55,8 @@ class Context:
     """Gives a new worker gas, on a local chain."""
     chain_trouble: Callable[[], str]
     """Returns why the chain cannot be used; empty where it can."""
-    fell_back: Callable[[], bool] = bool
-    """Returns once whether the clock went back, so that stored times may be ahead of it (store.stored_times)."""
+    after_fall: Callable[[Callable[[], object]], None] = lambda _mend: None
+    """Calls what it is given, until it succeeds, where stored times may be ahead of the clock (store.stored_times)."""
     meters: Meters = field(default_factory=Meters)
     states: LiveStates = field(default_factory=LiveStates)
 

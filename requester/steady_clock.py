@@ -49,11 +49,20 @@ class SteadyClock:
                 self._stepped, self._offset = None, offset
             return steady + self._offset
 
-    def fell_back(self) -> bool:
-        """Returns once after the start, and after each time that it went back: stored times may be ahead."""
+    def after_fall(self, mend: Callable[[], object]) -> None:
+        """Calls `mend` once after the start and after each time that it went back: stored times may be ahead.
+
+        Where `mend` raises, the next call tries again.
+        """
         with self._lock:
             behind, self._behind = self._behind, False
-            return behind
+        try:
+            if behind:
+                mend()
+                behind = False
+        finally:
+            with self._lock:
+                self._behind |= behind
 
     def _follow(self, offset: float) -> None:
         if self._stepped is not None:

@@ -35,9 +35,8 @@ def blobs(context: Context) -> str:
 
 def look_after(context: Context) -> None:
     """Says once of each part that failed in this process that it works again; mends times after a wrong clock."""
-    if context.fell_back():
-        with suppress(SQLAlchemyError):
-            _mend_times(context)
+    with suppress(SQLAlchemyError):
+        context.after_fall(lambda: _mend_times(context))
     parts = {part_troubles.DATABASE: lambda: database(context), part_troubles.BLOBS: lambda: blobs(context)}
     part_troubles.probe(parts)
 
