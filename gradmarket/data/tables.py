@@ -25,9 +25,13 @@ def arrays_of(table: pa.Table) -> dict[str, np.ndarray]:
 
 
 def _index_columns(schema: pa.Schema) -> set[str]:
-    """Returns the columns that pandas read as a table's index, by its own metadata of the schema."""
-    told = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    return {name for name in told.get("index_columns", ()) if isinstance(name, str)}
+    """Returns the columns that pandas read as a table's index, by its own metadata of the schema; no other tells."""
+    try:
+        told = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    except (ValueError, RecursionError):
+        return set()
+    columns = told.get("index_columns") if isinstance(told, dict) else None
+    return {name for name in columns if isinstance(name, str)} if isinstance(columns, list) else set()
 
 
 def check_header(path: Path, table: pa.Table) -> pa.Table:

@@ -198,6 +198,18 @@ def test_an_index_is_no_feature(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "told",
+    [b"", b"{", b"[]", b"7", b'"a"', b"null", b"\xff\xfe\xff", b"[" * 100_000, b'{"index_columns": 7}',
+     b'{"index_columns": null}', b'{"index_columns": {"a": 1}}', b'{"index_columns": "a"}', b'{"index_columns": [[], {}]}'],
+    ids=range(13),
+)  # fmt: skip
+def test_metadata_that_pandas_did_not_write_names_no_index(tmp_path: Path, told: bytes) -> None:
+    table = pa.table({"a": [0.5]}).replace_schema_metadata({b"pandas": told})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    assert list(sources.read(tmp_path / "t.parquet")) == ["a"]
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("0.5,1\n0.25,0\n", "the first row holds numbers"),
