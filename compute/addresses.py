@@ -74,11 +74,11 @@ def place(
 ) -> NetworkPlace:
     """Returns where to fetch `link` from; it may be relative to the market's `origin`, and keeps the path in that.
 
-    What is in the market's own origin and path may have any address if the worker's owner `named` the market, but not after a redirect from
-    another origin (`own` is False then). The origins in `allowed`, which the owner named too, may have any address;
-    pass a store's only if the market itself gives the link, not if a job's dataset gives it. Any other host must have
-    public addresses only. Raises DownloadRefused for schemes other than http and https, for credentials in the link,
-    and for addresses that are not public (private, loopback, link-local): then with `remedy`.
+    What is in the market's own origin and path may have any address if the worker's owner `named` the market, but not
+    after a redirect from elsewhere (`own` is False then). The origins in `allowed`, which the owner named too, may have
+    any address; pass a store's only if the market itself gives the link, not if a job's dataset gives it. Any other
+    host must have public addresses only. Raises DownloadRefused for schemes other than http and https, for credentials
+    in the link, and for addresses that are not public (private, loopback, link-local): then with `remedy`.
     """
     below = link.startswith("/") and not link.startswith("//")
     try:

@@ -200,7 +200,8 @@ def test_an_index_is_no_feature(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "told",
     [b"", b"{", b"[]", b"7", b'"a"', b"null", b"\xff\xfe\xff", b"[" * 100_000, b'{"index_columns": 7}',
-     b'{"index_columns": null}', b'{"index_columns": {"a": 1}}', b'{"index_columns": "a"}', b'{"index_columns": [[], {}]}'],
+     b'{"index_columns": null}', b'{"index_columns": {"a": 1}}', b'{"index_columns": "a"}',
+     b'{"index_columns": [[], {}]}'],
     ids=range(13),
 )  # fmt: skip
 def test_metadata_that_pandas_did_not_write_names_no_index(tmp_path: Path, told: bytes) -> None:
