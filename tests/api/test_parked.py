@@ -16,6 +16,7 @@ from gradmarket.requester.store.tables import Worker
 from gradmarket.requester.store.work import Work
 from gradmarket.requester.store.workers import LIVE_S
 from tests.api.api_service import Service
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
 
 ASK = {"determinism_class": "cpu", "capacity": 1, "wait_s": 600}
@@ -63,6 +64,7 @@ class Polling:
         return self.socket.recv(65536)
 
 
+@FULL
 def test_who_waits_stays_alive_and_asking_for_as_long_as_it_waits(service: Service) -> None:
     address, client = service.worker()
     poll = Polling(service, client)

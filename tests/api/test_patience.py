@@ -11,6 +11,7 @@ import pytest
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, dawdle, wait_for_end, wait_until
 from tests.processes import drip, let_go
 
@@ -38,16 +39,19 @@ def sends(made: socket.socket, first: bytes, drop: bytes = b"") -> bytes:
     return drip(made, drop)
 
 
+@FULL
 def test_a_connection_that_says_nothing_is_let_go(hasty: Service) -> None:
     with connected(hasty) as made:
         assert drip(made) == b""
 
 
+@FULL
 def test_a_header_a_byte_at_a_time_is_let_go(hasty: Service) -> None:
     with connected(hasty) as made:
         assert sends(made, b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"a") == b""
 
 
+@FULL
 def test_so_it_is_after_an_honest_request_on_the_same_connection(hasty: Service) -> None:
     with connected(hasty) as made:
         made.sendall(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -62,6 +66,7 @@ def test_a_body_that_drips_is_answered_408_without_a_token(hasty: Service) -> No
         assert b"application/problem+json" in heard
 
 
+@FULL
 def test_an_upload_that_stands_still_is_let_go(hasty: Service) -> None:
     head = (
         f"PUT /v1/blobs/blake3:{'0' * 64} HTTP/1.1\r\nHost: x\r\n"
@@ -73,6 +78,7 @@ def test_an_upload_that_stands_still_is_let_go(hasty: Service) -> None:
     wait_until(lambda: not list(incoming.iterdir()), "what came of it is gone")
 
 
+@FULL
 def test_an_upload_that_moved_for_long_and_then_stands_still_is_let_go(hasty: Service) -> None:
     """Bytes come while its timer runs out, which must be set again."""
     head = (
@@ -88,6 +94,7 @@ def test_an_upload_that_moved_for_long_and_then_stands_still_is_let_go(hasty: Se
         assert drip(made) == b""
 
 
+@FULL
 def test_an_upload_that_moves_is_not(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     """It takes longer than every bound, and is never still for so long; a busy machine's pauses are no silence."""
 
@@ -108,6 +115,7 @@ def test_a_poll_that_waits_longer_than_every_bound_is_not(hasty: Service) -> Non
     assert answer.status_code == 200
 
 
+@FULL
 def test_an_answer_that_nobody_reads_is_let_go(hasty: Service) -> None:
     data = b"\0" * (32 << 20)
     digest = hasty.context.blobs.put(data)
@@ -175,6 +183,7 @@ def test_who_is_refused_for_its_length_can_send_all_of_it_and_then_read_why(serv
     assert b" 200 " in healthy.splitlines()[0], "the connection goes on behind the body"
 
 
+@FULL
 def test_who_is_refused_for_its_length_and_sends_on_is_let_go(hasty: Service) -> None:
     with connected(hasty) as made:
         heard = sends(made, b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n{", b" ")

@@ -47,6 +47,7 @@ def children(tmp_path: Path) -> Iterator[DemoProcesses]:
     service.stop_chain(tmp_path / "service")
 
 
+@FULL
 @pytest.mark.parametrize("hidden", [pytest.param(16, id="one put", marks=FULL), pytest.param(20_000, id="two parts")])
 def test_a_job_ends_well_with_its_blobs_in_a_bucket(
     s3: str, bucket: str, children: DemoProcesses, tmp_path: Path, hidden: int

@@ -17,6 +17,7 @@ from gradmarket.requester.chain.chain_context import ChainPolicy
 from gradmarket.requester.chain.escrow import that_fit
 from gradmarket.requester.store.tables import Batch, Earned, JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, ChainFixture, busy, check, lossy
+from tests.lanes import FULL
 from tests.onchain import ETHER, NewKey
 
 
@@ -82,6 +83,7 @@ def test_the_contract_keeps_the_root_of_the_rows(chain_fixture: ChainFixture, ne
     assert chain_fixture.ledger.batch_root(chain_job, 0) == batch_root(escrow.groups_of(first))
 
 
+@FULL
 def test_many_small_batches_add_up(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key, 3)
     for _ in range(4):
@@ -123,6 +125,7 @@ def test_killed_after_sending_before_the_outcome_is_written(chain_fixture: Chain
     assert len(chain_fixture.all(Transaction, Transaction.kind == "settle")) == 1
 
 
+@FULL
 def test_killed_before_the_accounts_are_copied(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     settlement_batches.step(chain_fixture.chain)
@@ -144,6 +147,7 @@ def test_a_lost_answer_is_no_failure(chain_fixture: ChainFixture, new_key: NewKe
     assert len(chain_fixture.all(Transaction, Transaction.kind == "settle")) == 1
 
 
+@FULL
 def test_a_lost_question_is_asked_again(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.restart(lossy(chain_fixture.ledger, "eth_sendRawTransaction", before=True))
@@ -151,6 +155,7 @@ def test_a_lost_question_is_asked_again(chain_fixture: ChainFixture, new_key: Ne
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_lost_receipt_is_asked_for_again(chain_fixture: ChainFixture, new_key: NewKey, times: int) -> None:
     job_id, worker = busy(chain_fixture, new_key)
@@ -191,6 +196,7 @@ def test_a_batch_that_only_the_chain_knows_is_adopted(chain_fixture: ChainFixtur
     assert {row.id for row in chain_fixture.all(Earned, Earned.batch_id == first.id)} == {row.id for row in rows[2:5]}
 
 
+@FULL
 def test_another_batch_under_our_number_displaces_ours(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     settlement_batches.step(chain_fixture.chain)
@@ -242,6 +248,7 @@ def test_voucher_and_batch_together_pay_what_was_earned(
     assert chain_fixture.account(job_id, worker).withdrawn == 70
 
 
+@FULL
 def test_what_a_worker_takes_is_seen_without_a_restart(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.settle_down()

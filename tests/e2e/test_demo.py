@@ -26,6 +26,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], st
     return play(Console(file=printed, width=120), within=folder), printed.getvalue(), folder
 
 
+@FULL
 def test_everything_that_the_demo_checks_holds(played: tuple[dict[str, Any], str, Path]) -> None:
     report, printed, _ = played
     assert report["ok"], printed
@@ -33,6 +34,7 @@ def test_everything_that_the_demo_checks_holds(played: tuple[dict[str, Any], str
     assert "kept apart by payout" in printed
 
 
+@FULL
 def test_honest_workers_have_their_pay_on_chain_and_cheats_nothing(played: tuple[dict[str, Any], str, Path]) -> None:
     workers = played[0]["workers"]
     assert sorted(one["behaviour"] for one in workers) == ["honest", "honest", "honest", "noise", "sign_flip"]
@@ -42,6 +44,7 @@ def test_honest_workers_have_their_pay_on_chain_and_cheats_nothing(played: tuple
     assert sum(one["rejected"] for one in workers if one["behaviour"] == "honest") == 0
 
 
+@FULL
 def test_the_sums_of_the_report_agree(played: tuple[dict[str, Any], str, Path]) -> None:
     report = played[0]
     escrow = {name: int(amount) for name, amount in report["escrow"].items()}
@@ -52,6 +55,7 @@ def test_the_sums_of_the_report_agree(played: tuple[dict[str, Any], str, Path]) 
     assert report["tasks"] == report["uploads"] == 2 * report["rounds"]
 
 
+@FULL
 def test_nothing_is_left_running_or_lying_about(played: tuple[dict[str, Any], str, Path]) -> None:
     folder = played[2]
     wait_until_left(folder)
@@ -92,5 +96,6 @@ def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
     wait_until_left(tmp_path)
 
 
+@FULL
 def test_the_report_is_plain_json(played: tuple[dict[str, Any], str, Path]) -> None:
     assert json.loads(json.dumps(played[0])) == played[0]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.resources import CARDS, smallest_card
 from gradmarket.market.rules.row_privacy import RowPrivacy
+from tests.lanes import FULL
 
 READY: dict[str, Any] = {
     "name": "planned",
@@ -76,6 +77,7 @@ def test_a_model_whose_rows_hang_together_is_refused_before_it_is_posted(tmp_pat
     assert "Traceback" not in answer.output
 
 
+@FULL
 def test_rounds_that_overlap_keep_twice_the_workers_busy(tmp_path: Path) -> None:
     one, two = (planned(tmp_path, READY | {"overlap": o}, "--workers", "12")["takes"] for o in (0, 1))
     assert one["job_seconds"] == pytest.approx(3 * one["task_seconds"])
@@ -94,6 +96,7 @@ def test_rounds_that_grow_cost_what_all_their_tasks_cost(tmp_path: Path) -> None
     assert takes["job_seconds"] == pytest.approx((1 + 2 * 2) * takes["task_seconds"])
 
 
+@FULL
 def test_updates_in_few_bytes_are_told_for_the_rounds_since_a_worker_s_last_task(tmp_path: Path) -> None:
     """Six replicas a round: of six workers each has a task a round, of twelve in every other, of sixty hardly any."""
     small = READY | {"downlink": {"codec": "int8"}}
@@ -104,6 +107,7 @@ def test_updates_in_few_bytes_are_told_for_the_rounds_since_a_worker_s_last_task
     assert six["traffic_down"] == 18 * update + 6 * 4 * PARAMETERS + partitions
 
 
+@FULL
 def test_the_first_rounds_longer_updates_are_told_as_a_part_of_the_mean(tmp_path: Path) -> None:
     """One round of three has int8, and the others int4."""
     downlink = {"codec": "int4", "first": {"codec": "int8", "rounds": 1}}

@@ -10,6 +10,7 @@ import pytest
 from fuzz.child import WARMING, Outcome
 from fuzz.playing import ROOT, Batch, player
 from fuzz.showing import shown
+from tests.lanes import FULL
 
 READER: Final = """
 import builtins, os, pickle, socket, subprocess
@@ -76,6 +77,7 @@ def fuzz(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-m", "fuzz", *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
+@FULL
 def test_a_case_is_played_again_by_its_seed_and_another_word_is_none() -> None:
     again = fuzz("--seed", "jsonl/3")
     assert again.returncode == 0

@@ -23,6 +23,7 @@ from gradmarket.market.model.document.rolling import LEAST, rolled
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound, Range
 from tests.handmade import Raw, encoded, linear, node, tensor, value
+from tests.lanes import leave_to_full
 from tests.loops import unrolled
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -126,7 +127,7 @@ def answers(document: Raw, state: dict[str, Any], data: dict[str, Tensor]) -> li
     return [one.detach().contiguous().numpy().tobytes() for one in (results.loss, *found)]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", leave_to_full(MODULES))
 def test_a_loop_is_one_scan_of_the_module_s_bits(name: str) -> None:
     document, state = published(MODULES[name])
     scans = [node for node in document["nodes"] if node["op"] == "scan"]
@@ -136,7 +137,7 @@ def test_a_loop_is_one_scan_of_the_module_s_bits(name: str) -> None:
     assert answers(document, state, data) == answers(unrolled(document), state, data)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", leave_to_full(MODULES))
 def test_a_scan_costs_what_its_steps_cost_written_out(name: str) -> None:
     document, _ = published(MODULES[name])
     for training in (True, False):

@@ -71,6 +71,7 @@ def rounds(service: Served, job: str) -> int:
     return len(service.http().get(f"/v1/jobs/{job}/rounds?limit=500").json()["items"])
 
 
+@FULL
 def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalChain, tmp_path: Path) -> None:
     with served(tmp_path / "data", own_anvil.url, SLOWLY) as service, worker(service, tmp_path / "first"):
         job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gradmarket.contracts import keystore
 from gradmarket.contracts.local import LocalChain
+from tests.lanes import FULL
 from tests.ops.served import served
 from tests.ops.signed_in import sign_in
 from tests.patience import PATIENCE_S, wait_until
@@ -33,6 +34,7 @@ def _arguments(path: Path) -> str:
         return ""
 
 
+@FULL
 def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path) -> None:
     with served(tmp_path / "data", own_anvil.url, {"GRADMARKET_PASSPHRASE": PASSPHRASE}) as service:
         session, signature = sign_in(service.url)

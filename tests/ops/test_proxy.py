@@ -18,6 +18,7 @@ from blake3 import blake3
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
+from tests.lanes import FULL
 from tests.ops.proxied import INSIDE, SAMPLE, Proxy, program, proxied
 from tests.patience import PATIENCE_S, wait_for, wait_until
 from tests.processes import drip, let_go
@@ -86,25 +87,34 @@ def form(request: pytest.FixtureRequest, service: Service, proxy: Proxy) -> Form
     return Form(service.url if request.param == "alone" else proxy.url)
 
 
-@pytest.mark.parametrize("first", [b"", b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Slow: "], ids=["nothing", "a header"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Slow: ", id="a header"),
+        pytest.param(b"", id="nothing", marks=FULL),
+    ],
+)
 def test_who_never_finishes_a_header_is_let_go(form: Form, first: bytes) -> None:
     with form.connected() as made:
         made.sendall(first)
         assert b" 200 " not in drip(made, first and b"a")
 
 
+@FULL
 def test_a_body_that_stands_still_is_let_go(form: Form) -> None:
     with form.connected() as made:
         made.sendall(SLOW_BODY)
         assert b" 200 " not in drip(made)
 
 
+@FULL
 def test_a_body_that_drips_is_let_go(form: Form) -> None:
     with form.connected() as made:
         made.sendall(SLOW_BODY)
         assert b" 200 " not in drip(made, b" ")
 
 
+@FULL
 def test_an_answer_that_nobody_reads_is_let_go(form: Form, service: Service) -> None:
     data = bytes(32 << 20)
     digest = service.context.blobs.put(data)
@@ -232,6 +242,7 @@ def test_an_upload_goes_through_as_it_comes_and_tls_is_spoken(service: Service, 
         assert client.get(f"/v1/blobs/{digest}").content == data
 
 
+@FULL
 def test_a_poll_waits_longer_than_every_bound(service: Service, proxy: Proxy) -> None:
     token = service.worker()[1].headers["authorization"].removeprefix("Bearer ")
     with Form(proxy.url).client(token) as worker:

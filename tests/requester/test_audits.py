@@ -18,7 +18,7 @@ from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
 from tests.kit.behaviour import NOISE, scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -63,6 +63,7 @@ def test_honest_work_passes_and_ends_with_the_same_bits(new_floor: NewFloor) -> 
     check_books(market)
 
 
+@FULL
 def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_floor: NewFloor) -> None:
     market = new_floor(rounds=5, audit=always())
     for _ in range(3):
@@ -184,6 +185,7 @@ def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloo
     check_books(market)
 
 
+@FULL
 def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("go_on"))
     liars, honest = merged_lies(market)
@@ -220,6 +222,7 @@ def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: Ne
     assert market.events("task_reissued")
 
 
+@FULL
 def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor: NewFloor) -> None:
     """What is revoked is dropped, and the merge reads it."""
     market = new_floor(audit=always())
@@ -240,6 +243,7 @@ def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor
     assert market.task().state == TaskState.REVOKED
 
 
+@FULL
 def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_paid(new_floor: NewFloor) -> None:
     market = new_floor(rounds=4, audit=always())
     betrayed(market)
@@ -296,6 +300,7 @@ def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_f
     assert all(task.state == TaskState.REVOKED for task in market.tasks() if task.id in {a.id for a in accepted})
 
 
+@FULL
 def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_accepted(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, audit={"probability": 1e-9})
     (liar, _), _ = betrayed(market)
@@ -359,6 +364,7 @@ def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
     check_books(market)
 
 
+@FULL
 def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
     """Else a machine that erred once, on a network that lost an answer, would convict by itself."""
     market = new_floor(audit=always())

@@ -23,7 +23,7 @@ from gradmarket.requester.moves import blob_cleanup, replay, snapshots
 from gradmarket.requester.moves.admission import admit
 from gradmarket.requester.store import jobs, published_updates
 from tests.kit.behaviour import scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import COUNTER, LAYOUT, MarketFixture, first_parameters
@@ -92,6 +92,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overl
     ends_as_the_formula_says(market)
 
 
+@FULL
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap: int) -> None:
     market = staffed(new_floor, overlap=overlap, **FIRST)
@@ -106,6 +107,7 @@ def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap
     assert list(map(len, updates)) == [early] * 3 + [late] * 4
 
 
+@FULL
 def test_the_first_rounds_are_replayed_with_their_codec(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SMALL", 0)
     market = new_floor(settings=SELDOM, **ALONE | FIRST)
@@ -135,6 +137,7 @@ def test_a_follower_has_what_every_round_starts_from(new_floor: NewFloor) -> Non
         follow(LAYOUT, codec("two_bit"), held, Hash(bytes(32)), update, (COUNTER,))
 
 
+@FULL
 def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor: NewFloor) -> None:
     market = staffed(new_floor, downlink={"codec": "fp32"})
     market.play(passes=100)
@@ -148,6 +151,7 @@ def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor
     np.testing.assert_allclose(near, exact, atol=0.5)
 
 
+@FULL
 @pytest.mark.parametrize("crashes", leave_to_full([[2, 3], [1], [1, 2, 3, 4, 5, 6]]))
 def test_after_a_crash_it_is_replayed_to_the_same_bits(
     new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
@@ -163,6 +167,7 @@ def test_after_a_crash_it_is_replayed_to_the_same_bits(
     ends_as_the_formula_says(market)
 
 
+@FULL
 def test_a_job_larger_than_the_memory_gives_the_same_bits(new_floor: NewFloor) -> None:
     market = staffed(new_floor, settings=SELDOM | {"merge_memory": 0})
     market.play(passes=100)
@@ -186,6 +191,7 @@ def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_floor: NewFloor)
     assert not any(market.context.blobs.has(digest) for digest in gone)
 
 
+@FULL
 def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE | {"rounds": 12, "tasks_per_round": 1})
     market.worker()

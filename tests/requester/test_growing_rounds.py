@@ -6,7 +6,7 @@ import pytest
 
 from gradmarket.market.terms import JobState, RoundState
 from gradmarket.requester.store import coverage, jobs
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE
 from tests.requester.test_overlapped_rounds import LIE, NewFloor, closed, ends_as_the_formula_says, staffed
@@ -44,6 +44,7 @@ def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_
     assert [sum(task.round == number for task in accepted) for number in range(4)] == SIZES
 
 
+@FULL
 def test_rounds_grow_while_they_overlap(new_floor: NewFloor) -> None:
     market = staffed(new_floor, **GROWING | {"overlap": 1})
     market.play()
@@ -65,6 +66,7 @@ def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it
     assert [row.state for row in market.rounds()] == [RoundState.CLOSED] * 2
 
 
+@FULL
 def test_newcomers_are_allowed_the_money_of_the_round_that_is_open(new_floor: NewFloor) -> None:
     market = staffed(new_floor, **GROWING)
     with market.context.reading() as reader:

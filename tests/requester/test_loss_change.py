@@ -22,6 +22,7 @@ from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.store.tables import Reputation, Score
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -96,6 +97,7 @@ def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_aga
     check_books(market)
 
 
+@FULL
 def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
     (liar,) = hired(market, SIGN_FLIP)
@@ -127,6 +129,7 @@ def test_a_machine_of_any_class_audits_and_any_may_work(new_floor: NewFloor) -> 
     assert len(audits_of(market)) == 8
 
 
+@FULL
 def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
     """A class is but a name there: however many names strangers sign in with, the honest ones' count as before."""
     market = new_floor(tasks_per_round=2, **scored())

@@ -23,7 +23,7 @@ from gradmarket.requester.store import jobs
 from gradmarket.requester.store.disclosure import of_job
 from gradmarket.requester.store.tables import Task
 from tests.kit.behaviour import scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import COUNTER, LAYOUT, PRICE, MarketFixture, first_parameters
@@ -86,6 +86,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampl
     assert len(market.tasks()) == SPEC["rounds"] * SPEC["tasks_per_round"]
 
 
+@FULL
 def test_without_an_overlap_it_ends_elsewhere(new_floor: NewFloor) -> None:
     ends = []
     for delay in (0, 1):
@@ -122,6 +123,7 @@ def test_a_round_that_is_done_first_waits_for_the_one_before_it(new_floor: NewFl
     ends_as_the_formula_says(market)
 
 
+@FULL
 @pytest.mark.parametrize("crashes", [[1], [2, 3], [1, 2, 3, 4]])
 def test_after_a_crash_it_is_replayed_to_the_same_bits(
     new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
@@ -136,6 +138,7 @@ def test_after_a_crash_it_is_replayed_to_the_same_bits(
     ends_as_the_formula_says(market)
 
 
+@FULL
 def test_a_crash_during_the_merge_of_a_round_changes_nothing(new_floor: NewFloor) -> None:
     market = staffed(new_floor, overlap=1)
     stages = market.stages
@@ -181,6 +184,7 @@ def test_who_computes_from_the_newest_parameters_is_outvoted(new_floor: NewFloor
     assert {answered[task] for task in late & answered.keys()} <= {ReplicaState.REJECTED, ReplicaState.NOT_NEEDED}
 
 
+@FULL
 def test_who_does_so_alone_is_found_by_an_audit_and_its_gradients_are_taken_back(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE | {"audit": {"probability": 1.0}})
     cheat = stale(market)
@@ -213,6 +217,7 @@ def test_a_lie_found_late_takes_back_what_was_computed_from_it_and_no_more(new_f
     assert {task.id for task in market.tasks() if task.round == 1} == set(before)
 
 
+@FULL
 def test_who_works_on_an_unharmed_round_is_not_called_off(new_floor: NewFloor) -> None:
     market = new_floor(**SPEC | {"tasks_per_round": 1, "audit": {"probability": 1.0}})
     market.worker(LIE), market.worker(LIE)
@@ -233,6 +238,7 @@ def test_who_works_on_an_unharmed_round_is_not_called_off(new_floor: NewFloor) -
     ends_as_the_formula_says(market)
 
 
+@FULL
 def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floor: NewFloor) -> None:
     market = staffed(new_floor, rounds=8, audit={"probability": 1.0})
     market.play(passes=40)

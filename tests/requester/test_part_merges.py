@@ -19,6 +19,7 @@ from gradmarket.requester.store import merge_part_rows
 from gradmarket.requester.store.locks import alone
 from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
 from tests.kit.behaviour import scaled
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
 from tests.requester.test_snapshots import order_audit
@@ -143,6 +144,7 @@ def test_an_aggregator_that_compares_answers_stays_with_one_process(
     played(market)
 
 
+@FULL
 @pytest.mark.parametrize("done", [0, 1, 3])
 def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, done: int) -> None:
     alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
@@ -157,6 +159,7 @@ def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, 
     assert played(market) == alone
 
 
+@FULL
 def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor) -> None:
     market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market.worker()
@@ -174,6 +177,7 @@ def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor)
     assert played(market) == played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
 
 
+@FULL
 def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_floor: NewFloor) -> None:
     market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market.worker()
@@ -190,6 +194,7 @@ def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_
     assert blobs_of(market) <= before
 
 
+@FULL
 def test_one_process_replays_where_a_part_of_the_memory_is_gone(new_floor: NewFloor) -> None:
     alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
@@ -201,6 +206,7 @@ def test_one_process_replays_where_a_part_of_the_memory_is_gone(new_floor: NewFl
     assert market.events("merge_failed") == []
 
 
+@FULL
 def test_one_process_merges_where_a_part_goes_during_the_merge(new_floor: NewFloor) -> None:
     alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
@@ -236,6 +242,7 @@ def every_level() -> Iterator[None]:
     structlog.configure(**before)
 
 
+@FULL
 @pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFloor, drops: bool) -> None:
@@ -295,6 +302,7 @@ def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
     assert all(row.state in (RoundState.CLOSED, RoundState.REWOUND) for row in market.all(Round))
 
 
+@FULL
 def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor) -> None:
     """Twice as many would be joined to parameters of twice the length, and the round would never close."""
     alone = played(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
@@ -339,6 +347,7 @@ def test_a_part_that_fails_says_why_on_the_job_until_it_is_done(new_floor: NewFl
     assert market.the_job().reason == "all rounds are done"
 
 
+@FULL
 def test_a_memory_whose_parts_are_gone_is_not_that_of_the_first_round(new_floor: NewFloor) -> None:
     """As where a process that lost its lock stores a snapshot while another has merged the next round."""
     market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))

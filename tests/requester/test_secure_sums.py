@@ -17,7 +17,7 @@ from gradmarket.requester.exchange.commitments import TooEarly, TooLate
 from gradmarket.requester.store import holders
 from gradmarket.requester.store.noised_rounds import count_noised_rounds
 from gradmarket.requester.store.tables import SecureMessage, SecureSum
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import OpenJob
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -222,6 +222,7 @@ def test_only_who_holds_the_lease_is_heard_and_only_at_the_open_step(floor: Floo
         six[0].hand_in(held, SharesMessage(holder=one.holder, shares=[]), step=2)
 
 
+@FULL
 def test_a_lease_that_is_over_is_heard_no_more(floor: Floor) -> None:
     market, six = floor()
     market.until(lambda: six[0].held, six[0])
@@ -232,6 +233,7 @@ def test_a_lease_that_is_over_is_heard_no_more(floor: Floor) -> None:
         six[0].hand_in(held, six[0].said)
 
 
+@FULL
 def test_a_holder_that_waits_for_the_others_keeps_its_lease(floor: Floor) -> None:
     market, six = floor()
     for _ in range(60):
@@ -268,6 +270,7 @@ def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(floor: Floo
     assert "must not be done again" in market.the_job().reason
 
 
+@FULL
 @pytest.mark.parametrize("step", leave_to_full([4, 1, 2, 3, 5, 6]))
 def test_the_service_restarts_at_any_step(floor: Floor, step: int) -> None:
     market, six = floor(rounds=2)
@@ -280,6 +283,7 @@ def test_the_service_restarts_at_any_step(floor: Floor, step: int) -> None:
     assert market.earned() == {one.address: 2 * PRICE for one in six}
 
 
+@FULL
 def test_merged_rounds_are_merged_again_after_a_crash(floor: Floor) -> None:
     market, six = floor(rounds=3)
     market.until(lambda: len(market.rounds()) > 1)
@@ -311,6 +315,7 @@ def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
         assert not any(form.tobytes() in data for form in forms for data in seen)
 
 
+@FULL
 def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> None:
     """Too few answer step 5 and all others are gone: the job is paused, and says why."""
     market, six = floor()
@@ -324,6 +329,7 @@ def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> 
     assert "must not be done again" in market.the_job().reason
 
 
+@FULL
 @pytest.mark.parametrize(("step", "away"), leave_to_full([(4, 2), (5, 3)]))
 def test_a_round_whose_survivors_were_told_waits_for_them_and_is_never_begun_anew(
     floor: Floor, step: int, away: int
@@ -363,6 +369,7 @@ def test_a_receipt_without_a_vector_in_the_sum_is_refused(floor: Floor) -> None:
     assert {one.state for one in market.replicas(cheat)} == {ReplicaState.REJECTED}
 
 
+@FULL
 def test_a_job_that_is_cancelled_keeps_nothing_that_was_said(floor: Floor) -> None:
     market, six = floor()
     at(market, six, 4)

@@ -5,6 +5,7 @@ from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.task_views import evidence
 from gradmarket.requester.store import strikes
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
 from tests.requester.market_workers import SimWorker
@@ -204,6 +205,7 @@ def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_floor) -> Non
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 
 
+@FULL
 def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause_it(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=2, replication=ALONE, settings={"max_attempts": 2, "max_strikes": 10**6})
     withholders = [market.worker(WITHHOLDER) for _ in range(4)]
@@ -234,6 +236,7 @@ def test_who_is_too_late_for_one_job_s_deadlines_rests_in_that_job_alone(new_flo
     assert [replica.job_id for replica in market.replicas() if replica.state == ReplicaState.LEASED] == [another] * 3
 
 
+@FULL
 def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=12, settings={"max_strikes": 10**6})
     known = [market.worker() for _ in range(3)]
@@ -257,6 +260,7 @@ def test_a_newcomer_that_works_is_let_in_beside_those_who_delivered_before(new_f
     assert market.earned()[newcomer.address] >= PRICE
 
 
+@FULL
 def test_attempts_that_all_answered_in_vain_count_anew_after_a_resume(new_floor) -> None:  # type: ignore[no-untyped-def]
     deadlines = {"lease_s": 8, "wave_s": 5, "upload_s": 5}
     market = new_floor(settings={"max_attempts": 2, "max_strikes": 10**6}, deadlines=deadlines)

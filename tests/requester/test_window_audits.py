@@ -12,7 +12,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.exchange import state_upload
 from gradmarket.requester.store import visibility
 from gradmarket.requester.store.tables import Audit, Reputation, UnneededBlob, WindowState
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
@@ -98,6 +98,7 @@ def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_fl
     assert audit.window == (None if found else drawn)
 
 
+@FULL
 def test_what_passed_by_windows_is_repeated_wholly_once_one_of_them_fails(new_floor: NewFloor) -> None:
     """Tasks without their first window: those for which another one was drawn passed, or are about to."""
     market = windowed(new_floor, tasks_per_round=TASKS)
@@ -112,6 +113,7 @@ def test_what_passed_by_windows_is_repeated_wholly_once_one_of_them_fails(new_fl
     assert all(market.row(liar).accepted_at is not None for liar in liars)
 
 
+@FULL
 def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_floor: NewFloor) -> None:
     """The auditor is at two windows of a task while another audit of its operator fails."""
     market = windowed(new_floor, tasks_per_round=TASKS)
@@ -133,6 +135,7 @@ def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_floor: NewFloor) 
     assert {audit.state for audit in audits_of(market) if audit.task_id == passing.task} == {AuditState.FAILED}
 
 
+@FULL
 def test_an_audit_after_a_failed_one_is_of_the_whole(new_floor: NewFloor) -> None:
     """Where the draw passed over the operator's other tasks."""
     market = windowed(new_floor, tasks_per_round=TASKS, audit={"probability": 0.5, "on_failure": "replay"})

@@ -1,6 +1,7 @@
 """Answers paid by what they are worth on the requester's rows, over a floor: who gets what, and where it stands."""
 
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -8,15 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from gradmarket.data.pack import Cut, pack
+from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.model import tensors
+from gradmarket.market.model.figures import Published
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.requester.moves import drift
 from gradmarket.requester.store import earned_rows, holders, jobs, workers
 from gradmarket.requester.store.tables import Task
 from gradmarket.sdk.model import published
 from tests.kit.behaviour import HONEST, SIGN_FLIP, Behaviour, scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_private_jobs import holder, listed
@@ -36,11 +39,16 @@ class Scaling(nn.Module):
         return x * self.w
 
 
-def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
-    """A private job of so many holders that is paid by worth, its evaluation a real document over real rows."""
+@cache
+def evaluated() -> tuple[Published, Packed]:
     x = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
     rows = {"x": x, "y": np.zeros((16, 4), np.float32)}
-    made, packed = published(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
+    return published(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
+
+
+def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
+    """A private job of so many holders that is paid by worth, its evaluation a real document over real rows."""
+    made, packed = evaluated()
     document = document or made.document
     blobs = [document, packed.body, *packed.files.values()]
     market: MarketFixture = new_floor(
@@ -158,6 +166,7 @@ def test_a_crash_between_pay_and_close_pays_once(new_floor, monkeypatch) -> None
     check_books(market)
 
 
+@FULL
 def test_two_runs_measure_the_same(new_floor) -> None:  # type: ignore[no-untyped-def]
     told = []
     for _ in range(2):

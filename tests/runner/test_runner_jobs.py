@@ -11,6 +11,7 @@ from gradmarket.market.errors import RunnerCrashed
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
 from tests.handmade import encoded, linear, tensor
+from tests.lanes import FULL
 
 SEED = bytes(32)
 WIDTH, ROWS, JOBS = 100_000, 40, 50
@@ -55,6 +56,7 @@ def pid_of(runner: Runner, job: str, data: bytes) -> int:
     return runner.pid
 
 
+@FULL
 def test_no_child_sees_two_jobs_and_few_are_kept() -> None:
     """The same document in another job, too: its digest is no secret. One that ends takes only its own job with it."""
     data = encoded(linear())

@@ -19,6 +19,7 @@ from gradmarket.demo.service import Service
 from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.requester.ready_data.digits import table
+from tests.lanes import FULL
 from tests.patience import dawdle
 from tests.town import ALONE
 
@@ -67,6 +68,7 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
     assert [worker.accepted for worker in workers] == [2]
 
 
+@FULL
 def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
     market: Market, served: Service, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def example(name: str) -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
 
+@FULL
 def test_a_character_model_by_local_steps_in_bf16_and_its_curve(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, market: Market
 ) -> None:

@@ -83,6 +83,7 @@ def test_it_trains_on_images_of_ones_own(written: Callable[..., Path], tmp_path:
     trained(written("images", 2), str(tmp_path / "mine.npz"))
 
 
+@FULL
 def test_it_trains_on_a_table_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
     rows = "".join(f"{n},{n * n},{'even' if n % 2 == 0 else 'odd'}\n" for n in range(200))
     (tmp_path / "mine.csv").write_text("a,b,parity\n" + rows)
@@ -101,7 +102,7 @@ def test_it_trains_on_text_of_ones_own(written: Callable[..., Path], tmp_path: P
         ("table", ["mine.csv", "c"], "has no column c: name the classes' column of a, b", ""),
         pytest.param("table", ["none.csv", "c"], "none.csv", NOWHERE, marks=FULL),
         pytest.param("text", ["none.txt"], "none.txt", NOWHERE, marks=FULL),
-        ("text", [], "no service", "fix: start one with `gradmarket serve`"),
+        pytest.param("text", [], "no service", "fix: start one with `gradmarket serve`", marks=FULL),
         pytest.param("private", [], "no service", "fix: start one with `gradmarket serve`", marks=FULL),
     ],
 )

@@ -38,6 +38,7 @@ from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
+from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.town import ALONE
 
@@ -86,6 +87,7 @@ def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
     assert [round.number for round in market.job(job.id).rounds()] == list(range(4))
 
 
+@FULL
 def test_tasks_of_padded_texts_are_one_gradient_over_all_targets(market: Market) -> None:
     """One step of four tasks of two rows, by torch alone: the gradient of all eight rows at once."""
     generator = torch.Generator().manual_seed(1)
@@ -113,6 +115,7 @@ def test_tasks_of_padded_texts_are_one_gradient_over_all_targets(market: Market)
         market.train(model, loss, (x, y), optimizer=trained, tasks_per_round=4, aggregator={"name": "median"}, **fields)
 
 
+@FULL
 def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Market, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((90, 2)).astype(np.float32)
     table = pa.table({"a": x[:, 0], "b": x[:, 1], "sum": x.sum(1)})
@@ -205,6 +208,7 @@ def test_a_manifest_with_every_format_trains_a_ready_model_by_curl_alone(served:
     assert 0 <= now["metrics"]["accuracy"] <= 1
 
 
+@FULL
 def test_a_dataset_is_packed_uploaded_and_trained_on_by_command(
     served: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +393,7 @@ def test_the_package_is_light_until_its_door_is_used() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@FULL
 def test_the_tabular_example_runs(
     served: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_signal_in_the_middle_of_a_task_still_sees_it_paid(fake_market: FakeMa
     assert not [row for row in fake_market.rows.values() if row.state in (ReplicaState.LEASED, ReplicaState.COMMITTED)]
 
 
+@FULL
 def test_killed_at_any_moment_it_goes_on_where_it_was(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
