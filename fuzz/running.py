@@ -9,6 +9,7 @@ import numpy as np
 from fuzz.case import chance_of, kind_of, seed_of
 from fuzz.child import Outcome
 from gradmarket.market.errors import OutOfMemory, Refused
+from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.model.document.graph import Document, Expected
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
@@ -52,7 +53,7 @@ def _computed(runner: Runner, data: bytes) -> bool:
     if bound.peak_bytes > MEMORY // 4:
         raise Refused("its inputs are too large to be made here")
     answer = runner.compute(_filled(state), _filled(batch), SEED, GradientStep(rows=ROWS))
-    assert {name: array.shape for name, array in answer.items()} == _shapes(info.document)
+    assert {name: array.shape for name, array in answer.items()} == _shapes(info.document), "another answer"
     return True
 
 
@@ -68,4 +69,5 @@ def _array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 def _shapes(document: Document) -> dict[str, tuple[int, ...]]:
     gradients = {entry.name: entry.shape for entry in document.trainable}
-    return {"loss": ()} | gradients | {name: document.state[name][0] for name in document.updates}
+    weight: dict[str, tuple[int, ...]] = {WEIGHT: ()} if document.weight is not None else {}
+    return {"loss": ()} | gradients | {name: document.state[name][0] for name in document.updates} | weight

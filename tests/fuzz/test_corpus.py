@@ -16,6 +16,8 @@ CASES: Final = 2_000
 QUICK: Final = 500
 """Of them in `make test`."""
 RUN: Final = 40
+FEW: Final = 100
+"""The share of so few that are accepted strays: of these two are enough, of more it is one in twenty."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,8 @@ def test_what_a_stranger_sends_is_read_or_refused_and_nothing_else_happens(
     outcome = playing.play(Batch(kind, start, count))
     assert outcome.failures == []
     assert outcome.cases == count == outcome.accepted + outcome.refused
-    assert count / 20 < outcome.accepted < count * 4 / 5, "cases that are all refused, or all taken, find nothing"
+    least = 2 if count <= FEW else count / 20
+    assert least <= outcome.accepted < count * 4 / 5, "cases that are all refused, or all taken, find nothing"
 
 
 def test_an_accepted_document_runs_or_is_refused_and_the_child_stays(playing: Playing, runner: Runner) -> None:
