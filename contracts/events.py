@@ -1,8 +1,10 @@
 """Reads the contract's events. Money is in the job's units."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeVar
 
+from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from hexbytes import HexBytes
 from web3 import Web3
@@ -23,33 +25,56 @@ from gradmarket.market.terms import Address, Hash, Units
 Log = TypeVar("Log")
 OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")
 """Events that name a job and one of its workers, and change what either may withdraw."""
+LEAST_KEPT: Final = 500
+"""Blocks in one request that a connection remembers as answered, at least: what is refused below may be one block."""
+NOBODY: Final = to_checksum_address("0x" + "00" * 20)
 
 
-def in_spans(web3: Web3, ask: Callable[[int, int], Iterable[Log]], first: int, last: int) -> Iterator[Log]:
+def in_spans(
+    web3: Web3,
+    ask: Callable[[int, int], Iterable[Log]],
+    first: int,
+    last: int,
+    skip: Callable[[int], bool] = lambda _block: False,
+) -> Iterator[Log]:
     """Yields what `ask` returns for spans of blocks from `first` to `last`. Raises as `node_errors`.
 
-    A span that the node refuses is halved, and its connection remembers that: public nodes answer from 500 to 10,000
-    blocks, or so many logs, and each refuses more in words of its own.
+    A span that the node refuses is halved, and doubled again after each answer: public nodes answer from 500 to 10,000
+    blocks, or so many logs, and each refuses more in words of its own. The connection remembers a width that was
+    refused, but none below LEAST_KEPT: a node that lacks the newest block, or whose block is full, refuses any.
+
+    Where one block alone is refused, `skip` decides whether to go on without it.
     """
     node: Any = web3.provider
-    at, span = first, int(getattr(node, "log_span", LOG_SPAN))
+    at, span = first, _most(node)
     while at <= last:
+        width = min(span, last - at + 1)
         try:
             with node_errors():
-                records = ask(at, min(last, at + span - 1))
+                records = ask(at, at + width - 1)
         except NodeRefused:
-            if at == last or span == 1:
+            if width == 1 and not skip(at):
                 raise
-            span = min(span, last - at + 1) // 2
+            if width > LEAST_KEPT:
+                node.log_span = max(LEAST_KEPT, width // 2)
+            at, span = (at + 1, 1) if width == 1 else (at, width // 2)
             continue
         yield from records
-        at += span
-        node.log_span = min(span, getattr(node, "log_span", LOG_SPAN))
+        at, span = at + width, min(2 * width, _most(node))
 
 
-def logs(web3: Web3, asked: FilterParams, first: int, last: int) -> Iterator[LogReceipt]:
+def _most(node: Any) -> int:
+    """Returns how many blocks the node answers in one request, as far as the connection knows."""
+    return int(getattr(node, "log_span", LOG_SPAN))
+
+
+def logs(
+    web3: Web3, asked: FilterParams, first: int, last: int, skip: Callable[[int], bool] = lambda _block: False
+) -> Iterator[LogReceipt]:
     """Yields the logs of these blocks that `asked` describes by address and topics, in the chain's order."""
-    return in_spans(web3, lambda at, to: web3.eth.get_logs({**asked, "fromBlock": at, "toBlock": to}), first, last)
+    return in_spans(
+        web3, lambda at, to: web3.eth.get_logs({**asked, "fromBlock": at, "toBlock": to}), first, last, skip
+    )
 
 
 @node_errors()
@@ -168,13 +193,27 @@ def all_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> list[Jo
 
 
 def announced(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
-    """Yields every JobOpened event of these blocks, of any contract: the caller must check the contract's code."""
+    """Yields every JobOpened event of these blocks, of any contract: the caller must check the contract's code.
+
+    Anybody may fill a block with such events until nodes refuse it: it is left out.
+    """
     event = web3.eth.contract(abi=list(load("GradMarket").abi)).events.JobOpened()
-    for log in logs(web3, {"topics": [HexBytes(keccak(text=event.signature))]}, first, last):
+    asked: FilterParams = {"topics": [HexBytes(keccak(text=event.signature))]}
+    for log in logs(web3, asked, first, last, partial(_is_full, web3)):
         try:
             yield _opened(event.process_log(log))
         except (Web3Exception, *MALFORMED):
             continue  # another contract's event of the same name
+
+
+def _is_full(web3: Web3, block: int) -> bool:
+    """Returns whether a node that refuses the block's logs answers those of no contract; else it lacks the block."""
+    try:
+        with node_errors():
+            web3.eth.get_logs({"address": NOBODY, "fromBlock": block, "toBlock": block})
+    except NodeRefused:
+        return False
+    return True
 
 
 @node_errors()

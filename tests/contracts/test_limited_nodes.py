@@ -6,11 +6,12 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from web3 import Web3
 
 from gradmarket.contracts import events
 from gradmarket.contracts.errors import ChainUnreachable, NodeBusy, NodeRefused
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import connect
+from gradmarket.contracts.rpc import LOG_SPAN, connect
 from gradmarket.market.signing import address_of
 from tests.network.servers import serving
 from tests.onchain import OpenJob
@@ -52,7 +53,10 @@ def limited(ledger: Ledger, most: int, refusal: Refusal) -> Iterator[tuple[Ledge
         lambda _number: (413, b"too large"),
     ],
 )
-def test_a_span_that_a_node_refuses_is_halved_and_remembered(open_job: OpenJob, refusal: Refusal) -> None:
+def test_a_span_that_a_node_refuses_is_halved_and_remembered(
+    open_job: OpenJob, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LEAST_KEPT", 1)
     job = open_job()
     for _ in range(12):
         job.ledger.web3.provider.make_request("evm_mine", [])  # type: ignore[arg-type]
@@ -104,3 +108,68 @@ def test_a_busy_node_is_told_as_such(ledger: Ledger, status: int, words: str) ->
 def test_a_node_that_refuses_by_its_status_is_told_as_such(ledger: Ledger, status: int) -> None:
     with serving(lambda *_asked: (status, b"")) as url, pytest.raises(NodeRefused, match=f"it answers {status}"):
         Ledger(connect(url), ledger.deployment).height()
+
+
+def asked_in_spans(web3: Web3, last: int, refuses: Callable[[int, int], bool], first: int = 0) -> list[tuple[int, int]]:
+    """Reads all blocks from a node that refuses some ranges; returns first and last block of each request."""
+    asked, answered = list[tuple[int, int]](), list[int]()
+
+    def ask(at: int, to: int) -> range:
+        asked.append((at, to))
+        if refuses(at, to):
+            raise NodeRefused("no")
+        return range(at, to + 1)
+
+    answered += events.in_spans(web3, ask, first, last)
+    assert answered == list(range(first, last + 1))
+    return asked
+
+
+def test_a_small_range_that_was_refused_once_leaves_later_ones_as_wide() -> None:
+    """The node behind a load balancer lacked the newest block for a moment."""
+    web3, moments = connect("http://127.0.0.1:9"), iter([True])
+    assert len(asked_in_spans(web3, 101, lambda _at, _to: next(moments, False), first=100)) == 3
+    assert asked_in_spans(web3, LOG_SPAN - 1, lambda _at, _to: False) == [(0, LOG_SPAN - 1)]
+
+
+def test_behind_a_full_block_spans_grow_again() -> None:
+    web3 = connect("http://127.0.0.1:9")
+    asked = asked_in_spans(web3, 20 * LOG_SPAN, lambda at, to: at <= 70 < to)
+    assert len(asked) < 260
+    assert min(to - at + 1 for at, to in asked[-100:-1]) >= events.LEAST_KEPT
+
+
+def test_what_a_node_answers_is_remembered_but_nothing_narrower_than_public_nodes_do() -> None:
+    web3 = connect("http://127.0.0.1:9")
+    asked_in_spans(web3, 9_999, lambda at, to: to - at >= 800)
+    assert max(to - at + 1 for at, to in asked_in_spans(web3, 9_999, lambda _at, _to: False)) == 625
+    asked_in_spans(web3, 9_999, lambda at, to: to - at >= 100)
+    assert asked_in_spans(web3, 499, lambda _at, _to: False) == [(0, 499)]
+
+
+@contextmanager
+def too_full(ledger: Ledger, block: int, also: bytes) -> Iterator[Ledger]:
+    """Yields the chain behind a node that refuses the logs of one block, but those of requests that hold `also`."""
+    url = str(ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+
+    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+        asked = json.loads(body)
+        if asked["method"] == "eth_getLogs" and (not also or also not in body):
+            first, last = (int(asked["params"][0][name], 16) for name in ("fromBlock", "toBlock"))
+            if first <= block <= last:
+                return said("query returned more than 10000 results")(asked["id"])
+        return 200, httpx.post(url, content=body, headers={"content-type": "application/json"}).content
+
+    with serving(answer) as full_url:
+        yield Ledger(connect(full_url), ledger.deployment)
+
+
+def test_discovery_goes_on_without_a_block_that_is_full_of_events(open_job: OpenJob) -> None:
+    """Anybody may fill one with announcements of no market; what reads a market's own events believes the node."""
+    first, full, second = open_job(), open_job(), open_job()
+    wanted = [job.id for job in (first, second)]
+    start, block, end = (events.opened_job(job.ledger, job.id).block for job in (first, full, second))
+    with too_full(first.ledger, block, b'"address"') as ledger:
+        assert [event.job for event in events.announced(ledger.web3, start, end)] == wanted
+    with too_full(first.ledger, block, b"") as ledger, pytest.raises(NodeRefused):
+        list(events.announced(ledger.web3, start, end))
