@@ -18,6 +18,7 @@ from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import serving
 from tests.kit.clock import Clock
+from tests.lanes import FULL
 
 POLL = {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
 LIMITS: dict[str, Any] = {
@@ -120,6 +121,7 @@ def test_one_wallet_is_limited_whatever_token_it_sends(limited) -> None:  # type
         assert other.post("/v1/work/poll", json=POLL).status_code == 200
 
 
+@FULL
 def test_a_poll_that_waits_counts_once(limited) -> None:  # type: ignore[no-untyped-def]
     with serving(limited(address_burst=1000, wallet_burst=2)) as service:
         _, worker = service.worker()

@@ -19,6 +19,7 @@ from gradmarket.requester.store import identities, tokens
 from gradmarket.requester.store.tables import ApiToken, Replica
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 
 FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s": 0.0}
@@ -75,6 +76,7 @@ def test_a_sign_in_has_its_price_whoever_sends_it(anvil, deployment, tmp_path, w
         assert statuses(client, 30) == [200] * 30, "what has no such price goes on"
 
 
+@FULL
 def test_a_paid_worker_s_long_bodies_count_for_more_with_any_of_its_tokens(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     """A poll of 256 KiB counts as 17 requests of its wallet's 40."""
     with limited(anvil, deployment, tmp_path, stranger_burst=100, token_rate=0.01, token_burst=40) as service:
@@ -101,6 +103,7 @@ def test_an_api_token_lifts_no_limit_once_it_is_revoked(anvil, deployment, tmp_p
         assert statuses(client, 21) == [200] * 20 + [429]
 
 
+@FULL
 def test_an_api_token_lifts_no_limit_once_it_has_expired(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     with limited(anvil, deployment, tmp_path) as service:
         named = service.requester.post("/v1/tokens", json={"name": "ci", "role": "read"}).json()

@@ -17,6 +17,7 @@ from gradmarket.requester.stages import publish
 from gradmarket.requester.store.tables import Job, Round, Task, UnservedBlob, UploadedBlob, WindowState
 from tests.api.api_service import Service
 from tests.api.test_authorisation import JOB, with_a_replica
+from tests.lanes import FULL
 
 ADDRESS = "0x" + "11" * 20
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "shape": [], "classes": 2}}
@@ -181,6 +182,7 @@ def test_rows_that_pay_are_unserved(service: Service) -> None:
     assert taken.status_code == 201, taken.text
 
 
+@FULL
 def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> None:
     """Else a private job's reason tells the labels of another's rows, by declaring fewer classes than these have."""
     theirs, other = rows(6), other_requester(service)

@@ -90,6 +90,7 @@ def watched(restarted: Restarted, job: str, tmp_path: Path) -> Iterator[Watch]:
         process.wait()
 
 
+@FULL
 def test_watching_outlives_the_service(restarted: Restarted, job: str, watched: Watch, tmp_path: Path) -> None:
     process = watched("--json")
     wait_until(lambda: (tmp_path / "said").read_text() != "")

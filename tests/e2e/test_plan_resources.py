@@ -85,6 +85,7 @@ def test_rounds_that_overlap_keep_twice_the_workers_busy(tmp_path: Path) -> None
     assert (one["overlap"], two["overlap"]) == (0, 1)
 
 
+@FULL
 def test_rounds_that_grow_cost_what_all_their_tasks_cost(tmp_path: Path) -> None:
     """One round of two tasks, and two of six."""
     told = planned(tmp_path, READY | {"growth": [{"round": 1, "tasks": 6}]}, "--workers", "9")

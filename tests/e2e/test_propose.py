@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.market.job import JobSpec
 from gradmarket.market.step import GradientStep, LocalStep
+from tests.lanes import FULL
 
 JOB: dict[str, Any] = {
     "name": "proposed",
@@ -64,6 +65,7 @@ def deadlines(printed: str) -> dict[str, Any]:
     return {name: value for name, value in json.loads(printed).items() if name == "deadlines"}
 
 
+@FULL
 def test_the_steps_of_local_steps_are_proposed_anew(tmp_path: Path) -> None:
     local = {"kind": "local", "rows": 16, "steps": 3, "rewarm": 1, "optimizer": {"lr": 0.1}}
     job = JOB | {"step": local, "optimizer": {"name": "nesterov", "lr": 0.5}, "rounds": 200}

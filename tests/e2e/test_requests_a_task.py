@@ -4,6 +4,7 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire import PollAnswer
 from tests.attacks.scene import staged
 from tests.attacks.scripted_worker import ScriptedWorker
+from tests.lanes import FULL
 
 TASKS = 16
 
@@ -26,6 +27,7 @@ def _ends_and_begins(answer: PollAnswer) -> bool:
     return paid and bool(answer.vouchers) and bool(answer.leases)
 
 
+@FULL
 def test_a_reveal_is_answered_with_payment_and_next_lease() -> None:
     with staged() as scene:
         job = scene.post(tasks_per_round=TASKS, budget=str(3 * 10 * 10**9 * TASKS * 2))

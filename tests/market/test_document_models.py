@@ -11,7 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.schema import load
+from tests.lanes import FULL
 from tests.models.zoo import ZOO
+
+LATER = {"resnet-50", "convnet", "hub's llama"}
+"""Each is like one that stays in `make test`."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -30,7 +34,10 @@ def made(name: str) -> tuple[bytes, dict[str, Tensor]]:
     return ZOO[name].document()
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[FULL] if name in {"resnet-50", "convnet", "hub's llama"} else []) for name in ZOO],
+)
 def test_a_model_is_published_with_its_own_bits(name: str) -> None:
     """Loss and gradients are compared with the module's, at two seeds and two shapes, by what makes the document."""
     case = ZOO[name]

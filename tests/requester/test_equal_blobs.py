@@ -26,6 +26,7 @@ from gradmarket.requester.store import unneeded, visibility
 from gradmarket.requester.store.facts import layout_facts
 from gradmarket.requester.store.tables import Job, Task
 from tests.handmade import encoded, linear
+from tests.lanes import FULL
 from tests.requester.market_workers import SimWorker
 
 NEW = "00000000000000cc"
@@ -165,6 +166,7 @@ def test_an_answer_with_another_job_s_parameters_neither_hides_nor_deletes_them(
     market.until(lambda: market.rounds()[-1].number == 5, honest)
 
 
+@FULL
 def test_the_ready_dataset_stays(new_floor: Callable[..., Any]) -> None:
     market = new_floor()
     with market.context.begin() as work:

@@ -19,7 +19,7 @@ from gradmarket.requester.store import merge_part_rows
 from gradmarket.requester.store.locks import alone
 from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
 from tests.kit.behaviour import scaled
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
 from tests.requester.test_snapshots import order_audit
@@ -81,7 +81,7 @@ def named(market: MarketFixture) -> set[Any]:
     return rounds | {row.digest for row in market.all(JobBlob)} | {task.payload for task in market.tasks()}
 
 
-@pytest.mark.parametrize("optimizer", [ADAMW, LAMB, NESTEROV], ids=lambda chosen: str(chosen["name"]))
+@pytest.mark.parametrize("optimizer", leave_to_full([ADAMW, LAMB, NESTEROV]), ids=lambda chosen: str(chosen["name"]))
 def test_parts_give_the_digests_of_one_process_and_leave_nothing(
     new_floor: NewFloor, optimizer: dict[str, Any]
 ) -> None:

@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 from gradmarket.runner import allowance
+from tests.lanes import FULL
 
 
 def ended(code: str) -> tuple[int, str]:
@@ -37,6 +38,7 @@ def test_processor_time_beyond_it_ends_the_process() -> None:
     assert ended(code) == (allowance.OVERDRAWN, "")
 
 
+@FULL
 def test_who_waits_uses_no_processor_time() -> None:
     code = """
         import select

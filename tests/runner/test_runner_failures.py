@@ -18,6 +18,7 @@ from gradmarket.market.model.figures import Published
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings, process
 from tests.handmade import VECTORS, Raw, encoded, linear, node, tensor, value
+from tests.lanes import FULL, leave_to_full
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import is_running, processor_ticks
 
@@ -67,6 +68,7 @@ ONE_ROW = {"x": np.zeros((1, 1), np.float32)}
 ONE = GradientStep(rows=1)
 
 
+@FULL
 def test_a_child_that_is_late_or_killed_is_followed_by_another(mlp: Published, digits: Arrays) -> None:
     patient = RunnerSettings(seconds=PATIENCE_S, memory_bytes=2**36)
     with Runner(replace(patient, seconds=3.0)) as runner:
@@ -182,7 +184,7 @@ PARENT = """
 CALLS = {"from the main thread": "ask()", "from another thread": "threading.Thread(target=ask).start()"}
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+@pytest.mark.parametrize("call", leave_to_full(CALLS.values()), ids=CALLS.keys())
 def test_a_killed_parent_leaves_nothing(call: str) -> None:
     code = textwrap.dedent(PARENT).format(call=call)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import published
+from tests.lanes import leave_to_full
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 X = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
@@ -108,7 +109,7 @@ class Masked(nn.Module):
         return self.transformer(places, places, src_mask=mask, tgt_mask=mask).mean(1)
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("causal", leave_to_full([True, False]))
 def test_torchs_transformer_takes_a_mask(causal: bool) -> None:
     assert load(published(Masked(causal), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
+from tests.lanes import leave_to_full
 
 RUNNER = CliRunner()
 EXAMPLE = str(Path(__file__).resolve().parents[2] / "examples" / "digits.json")
@@ -123,12 +124,17 @@ def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "why"),
-    [
-        ({"audit": None}, "only audits use windows"),
-        ({"verifier": {"name": "tolerance"}, "replication": {"replicas": 3, "max_replicas": 3}}, "compared by bits"),
-        ({"replication": {"name": "adaptive"}}, "adaptive counts audits of whole tasks"),
-        ({"step": {"window": 16}}, "1 of 16 steps each make a task of 16"),
-    ],
+    leave_to_full(
+        [
+            ({"audit": None}, "only audits use windows"),
+            (
+                {"verifier": {"name": "tolerance"}, "replication": {"replicas": 3, "max_replicas": 3}},
+                "compared by bits",
+            ),
+            ({"replication": {"name": "adaptive"}}, "adaptive counts audits of whole tasks"),
+            ({"step": {"window": 16}}, "1 of 16 steps each make a task of 16"),
+        ]
+    ),
 )
 def test_a_plan_refuses_windows_that_no_audit_repeats(changed: dict[str, Any], why: str, tmp_path: Path) -> None:
     windowed = {"kind": "local", "steps": 16, "rows": 64, "optimizer": {"lr": 0.01}, "window": 4}
