@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire import OfferFields
@@ -28,6 +29,12 @@ LIE = scaled(-1.0)
 LOOPBACK = ("127.0.0.1", 50_000)
 """An address without limits."""
 OPEN = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
+
+
+@pytest.fixture
+def floor_ledger(ledger: Ledger) -> Ledger:
+    """A chain, which the route of a job's ledger reads."""
+    return ledger
 
 
 class Reader:

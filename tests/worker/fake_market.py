@@ -454,7 +454,8 @@ class Server:
     """The app on a free port of the loopback, in a thread."""
 
     def __init__(self, app: FastAPI, port: int = 0) -> None:
-        self._server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", lifespan="off", ws="none"))
+        silent: Any = {"log_config": None, "log_level": "critical", "access_log": False}
+        self._server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", ws="none", **silent))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
 
     def __enter__(self) -> "Server":
