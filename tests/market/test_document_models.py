@@ -34,10 +34,7 @@ def made(name: str) -> tuple[bytes, dict[str, Tensor]]:
     return ZOO[name].document()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[FULL] if name in {"resnet-50", "convnet", "hub's llama"} else []) for name in ZOO],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[FULL] if name in LATER else []) for name in ZOO])
 def test_a_model_is_published_with_its_own_bits(name: str) -> None:
     """Loss and gradients are compared with the module's, at two seeds and two shapes, by what makes the document."""
     case = ZOO[name]
