@@ -32,7 +32,10 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 )
 @patiently
 def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalRequest) -> OperatorStatus:
-    """A consent may be withdrawn before it is used; of a worker that never signs in that is kept for 30 days.
+    """A consent may be withdrawn before it is used: that is kept for 30 days, and for ever once the worker signs in.
+
+    A worker that used a consent stays known, so its withdrawal has no end. One that signed in without any, and did
+    nothing, is forgotten after its session, as if it never came.
 
     It costs a stranger as much as a sign-in does (edge.rate_limit).
     """

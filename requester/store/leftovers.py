@@ -30,7 +30,7 @@ REPEATED_S: Final = 7 * 86_400.0
 """Seconds for which a POST may be repeated with its Idempotency-Key."""
 WITHDRAWN_S: Final = 30 * 86_400.0
 MOST_WITHDRAWN: Final = 100_000
-"""How long withdrawals of consents for workers that never signed in are kept, and how many at most."""
+"""How long withdrawals of consents for workers that are not known are kept, and how many at most."""
 AT_ONCE: Final = 500
 """Rows of a kind that one transaction takes."""
 
@@ -64,8 +64,10 @@ def sweep(work: Work, now: float, session_s: float) -> None:
 
 
 def withdrawals(reader: RowReader, now: float) -> int:
-    """Counts withdrawals of the last WITHDRAWN_S, up to MOST_WITHDRAWN."""
-    some = select(ConsentRow.worker).where(ConsentRow.at >= now - WITHDRAWN_S).limit(MOST_WITHDRAWN).subquery()
+    """Counts withdrawals of the last WITHDRAWN_S for workers that are not known, up to MOST_WITHDRAWN."""
+    young = ConsentRow.at >= now - WITHDRAWN_S
+    unknown = select(ConsentRow.worker).where(young, ConsentRow.withdrawn > 0, ~_KNOWN)
+    some = unknown.limit(MOST_WITHDRAWN).subquery()
     return reader.session.scalar(select(func.count()).select_from(some)) or 0
 
 
@@ -73,9 +75,13 @@ _KNOWN: Final = exists().where(Worker.address == ConsentRow.worker)
 _HISTORY: Final = or_(
     *(exists().where(column == Worker.address) for column in (Replica.worker, Account.worker, Holder.worker)),
     exists().where(Reputation.operator == Worker.address),
+    exists().where(ConsentRow.worker == Worker.address),
     Worker.accepted_at.is_not(None),
 )
-"""Conditions: it is in a list, held a lease, had money set aside, or was judged."""
+"""Conditions: it is in a list, held a lease, had money set aside, was judged, or a key consented to be its operator.
+
+The last, since a consent has no end: were its worker forgotten, so were its withdrawal, and it would be valid again.
+"""
 _SAYS_MUCH: Final = or_(as_type(Worker.least_prices, String) != "{}", as_type(Worker.jobs, String) != "[]")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from gradmarket.market.errors import Conflict
+from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.terms import Address, Role
 from gradmarket.requester.store import identities, leftovers, operators, schema, tokens
 from gradmarket.requester.store.session import Sessions, connect, sessions_of
@@ -129,7 +129,7 @@ def withdraws(sessions: Sessions, number: int, now: float = NOW) -> None:
 def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "MOST_WITHDRAWN", 2)
+    monkeypatch.setattr(leftovers, "MOST_WITHDRAWN", 1)
     signs_in(sessions, 1)
     for number in (1, 2):
         withdraws(sessions, number)
@@ -146,4 +146,41 @@ def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(
     swept(sessions, NOW + leftovers.WITHDRAWN_S + 2)
     with reading(sessions) as reader:
         left = {row.worker for row in reader.session.scalars(select(ConsentRow))}
-    assert left == {wallet(1)}
+    assert left == {wallet(1), wallet(4)}, "both signed in once"
+
+
+def consents(sessions: Sessions, number: int, now: float) -> None:
+    with begin(sessions) as work:
+        identities.sign_in(work, wallet(number), PAYOUT, None, now, consent=5)
+
+
+@pytest.mark.parametrize("withdrawn_at", [NOW + 1, NOW + 2 * DAY, NOW + 100 * DAY])
+def test_a_used_consent_that_was_withdrawn_stays_so_after_every_sweep(sessions: Sessions, withdrawn_at: float) -> None:
+    consents(sessions, 1, NOW)
+    swept(sessions, withdrawn_at)
+    withdraws(sessions, 1, withdrawn_at)
+    for days in (1, 2, 31, 62):
+        swept(sessions, withdrawn_at + days * DAY)
+    with pytest.raises(SignatureRefused, match="took this consent back"):
+        consents(sessions, 1, withdrawn_at + 63 * DAY)
+
+
+def test_a_withdrawal_before_the_first_use_stays_once_the_worker_signed_in(sessions: Sessions) -> None:
+    withdraws(sessions, 1)
+    signs_in(sessions, 1, NOW + DAY)
+    for days in (3, 31, 62, 93):
+        swept(sessions, NOW + days * DAY)
+    with pytest.raises(SignatureRefused, match="took this consent back"):
+        consents(sessions, 1, NOW + 94 * DAY)
+
+
+def test_consents_and_withdrawals_of_known_workers_take_no_place_of_unknown_ones(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "MOST_WITHDRAWN", 1)
+    consents(sessions, 1, NOW)
+    consents(sessions, 2, NOW)
+    withdraws(sessions, 2)
+    withdraws(sessions, 3)
+    with pytest.raises(Conflict, match="never signed in"):
+        withdraws(sessions, 4)
