@@ -1,9 +1,10 @@
 """Turns a researcher's own module and loss into graph documents, and compares these with the module here."""
 
 import copy
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ from gradmarket.sdk.alone import as_when_alone
 Loss = Callable[[Any, Tensor], Any]
 """(the module's output, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
 
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""Held while a module is published: torch.export, and what is exchanged for it, are the whole process'."""
 EXAMPLE_ROWS = 8
 """Rows from all over the data that document and module are compared on."""
 
@@ -36,7 +39,7 @@ def published(
 ) -> Published:
     """Returns the documents of a copy of `module`, which is not changed.
 
-    Inputs other than a single `x` are passed by name.
+    Inputs other than a single `x` are passed by name. Threads that publish wait for each other.
 
     If the target is labels and the output is a score per class, `accuracy` is measured too. Raises DocumentRefused and
     names the operator that the market lacks, or what differs from the module.
@@ -48,7 +51,8 @@ def published(
     y = example.pop("y")
     inputs = example["x"] if set(example) == {"x"} else example
     refuse_unfit(module)
-    return publish(_copied(module), _with_metrics(loss), (inputs, y), precision=precision, around=as_when_alone)
+    with _ONE_AT_A_TIME:
+        return publish(_copied(module), _with_metrics(loss), (inputs, y), precision=precision, around=as_when_alone)
 
 
 def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules import transformer
 
 from gradmarket.market.model.document.equality import restored
+from gradmarket.market.model.document.exchanged import exchanged
 
 _DECIDES: Final = "_detect_is_causal_mask"
 
@@ -29,23 +30,13 @@ def decisions(module: nn.Module, data: Mapping[str, Tensor]) -> Callable[[], Abs
         decided.append(bool(before(*arguments, **named)))
         return decided[-1]
 
-    with restored(module.buffers()), torch.random.fork_rng(devices=[]), _replaced(noted):
+    with restored(module.buffers()), torch.random.fork_rng(devices=[]), exchanged(transformer, _DECIDES, noted):
         module(dict(data))
 
     @contextmanager
     def repeated() -> Iterator[None]:
         waiting = iter(decided)
-        with _replaced(lambda *_arguments, **_named: next(waiting)):
+        with exchanged(transformer, _DECIDES, lambda *_arguments, **_named: next(waiting)):
             yield
 
     return repeated
-
-
-@contextmanager
-def _replaced(function: Callable[..., bool]) -> Iterator[None]:
-    before = getattr(transformer, _DECIDES)
-    setattr(transformer, _DECIDES, function)
-    try:
-        yield
-    finally:
-        setattr(transformer, _DECIDES, before)

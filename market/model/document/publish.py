@@ -19,6 +19,7 @@ from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.decisions import decisions
 from gradmarket.market.model.document.emit import emit
 from gradmarket.market.model.document.equality import check_equal
+from gradmarket.market.model.document.exchanged import exchanged
 from gradmarket.market.model.document.modes import asking, knows_its_mode
 from gradmarket.market.model.document.sequences import OneCall
 from gradmarket.market.model.document.unfit import refuse_sum, refuse_unfit
@@ -226,7 +227,6 @@ def _all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
 @contextmanager
 def _no_second_derivative() -> Iterator[None]:
     """Inside, a gradient that the module takes itself is refused in words: a trace would have it as a constant."""
-    before = torch.autograd.grad
 
     def refused(*_arguments: Any, **_named: Any) -> None:
         raise DocumentRefused(
@@ -234,11 +234,8 @@ def _no_second_derivative() -> Iterator[None]:
             "the language does not have: write that derivative out in operators"
         )
 
-    torch.autograd.grad = refused  # type: ignore[assignment]
-    try:
+    with exchanged(torch.autograd, "grad", refused):
         yield
-    finally:
-        torch.autograd.grad = before
 
 
 @contextmanager
