@@ -29,14 +29,14 @@ class RowUses:
 
     `steps` are those taken of the dataset whose manifest has the digest `rows`, and an epoch of it has `slots`.
     `before`: how often a row of earlier ones was used, which counts for those that are there now: they may be the same.
-    noise_multiplier: the job's.
+    noise_multiplier: the job's; None where an older release kept it.
     """
 
     publication: Digest
     rows: Digest
     slots: int
     order: HashField
-    noise_multiplier: float
+    noise_multiplier: float | None = None
     steps: int = 0
     before: int = 0
 
@@ -70,7 +70,9 @@ class RowBudget:
 
         Gaussian mechanisms compose to one: the squares of uses over noise add up (market.rules.privacy).
         """
-        return privacy.spent(1.0, self.delta, sum(one.uses() / one.noise_multiplier**2 for one in jobs))
+        known = [(one.uses(), one.noise_multiplier) for one in jobs if one.uses()]
+        squares = [uses / noise**2 for uses, noise in known if noise is not None]
+        return privacy.spent(1.0, self.delta, sum(squares)) if len(squares) == len(known) else math.inf
 
 
 NO_BUDGET: Final = RowBudget()
@@ -96,7 +98,7 @@ class UsesInMemory:
 class CountedRows:
     """The rows of a packed dataset for jobs that bound what is told of each row. `digest`: of its manifest.
 
-    `budget` bounds all jobs on these rows together, those that are over too.
+    `budget` bounds all jobs of the store together, those that are over too.
     """
 
     manifest: Manifest
@@ -118,14 +120,19 @@ class CountedRows:
         return used
 
     def _check_budget(self, used: RowUses, after: RowUses) -> None:
-        """Raises Refused where all jobs on these rows together would tell more of one than their owner allows."""
-        others = [one for one in self.store.load_all() if one.rows == self.digest and one.order != used.order]
-        if math.isfinite(self.budget.epsilon) and self.budget.spent([*others, after]) > self.budget.epsilon:
+        """Raises Refused where all jobs of this folder together would tell more of a row than its owner allows.
+
+        Rows of other datasets count too: one that was packed again may hold the same rows.
+        """
+        if not math.isfinite(self.budget.epsilon):
+            return
+        others = [one for one in self.store.load_all() if one.order != used.order]
+        if self.budget.spent([*others, after]) > self.budget.epsilon:
             spent = self.budget.spent([*others, used])
             raise Refused(
                 f"epsilon {spent:.4g} of this worker's own {self.budget.epsilon:g} is spent of a row by "
-                f"{len(others) + 1} jobs on this dataset, and a task would pass it",
-                "raise row_epsilon, or bring other rows",
+                f"{len(others) + 1} jobs of this worker's folder, and a task would pass it",
+                "raise row_epsilon; for rows that no job has seen, work with a new folder (--data)",
             )
 
     def peek(self, publication: Publication) -> Sequence[Taken]:

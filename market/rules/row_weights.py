@@ -14,8 +14,13 @@ targets, and weighs as that job says (rules.private_jobs).
 
 import math
 from collections.abc import Sequence
+from statistics import median
+from typing import Final
 
 from gradmarket.market.rules.private_jobs import MEAN
+
+MOST_MEDIANS: Final = 8.0
+"""One lie that is accepted, by a lone replica or a quorum that colludes, is at most so many honest answers."""
 
 
 def fault(aggregator: str, judged: str) -> str:
@@ -31,7 +36,13 @@ def fault(aggregator: str, judged: str) -> str:
 def scales(weights: Sequence[float]) -> tuple[float, ...]:
     """Returns what answers of these weights are multiplied by, so that their plain mean is the weighted one.
 
-    The same in any order of the answers. Where no row of a round has a weight, all answers are zeros, and count alike.
+    A weight counts as at most MOST_MEDIANS times the round's median of those above 0. The same in any order of the
+    answers. Where no row of a round has a weight, all answers are zeros, and count alike.
     """
-    total = math.fsum(weights)
-    return tuple(len(weights) * weight / total for weight in weights) if total else (1.0,) * len(weights)
+    some = [weight for weight in weights if weight > 0.0]
+    if not some:
+        return (1.0,) * len(weights)
+    most = MOST_MEDIANS * median(some)
+    counted = [min(weight, most) for weight in weights]
+    total = math.fsum(counted)
+    return tuple(len(counted) * weight / total for weight in counted)

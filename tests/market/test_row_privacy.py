@@ -370,6 +370,19 @@ def test_a_document_that_computes_rows_apart_is_taken_with_its_logarithm_and_dra
     assert bound(made.program, 8, by_row=True).operations > 0
 
 
+@pytest.mark.parametrize(("module", "mixes"), [(Apart, False), (Centered, True)])
+def test_rows_are_told_apart_in_bf16_too(module: Callable[[], nn.Module], mixes: bool) -> None:
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    batch = {"x": rng.random((8, 6)).astype(np.float32), "y": rng.integers(0, 3, 8)}
+    program = Program(load(published(module(), nn.functional.cross_entropy, batch, "bf16").document))
+    if mixes:
+        with pytest.raises(DocumentRefused, match="depends on the rows beside it"):
+            bound(program, 8, by_row=True)
+    else:
+        assert bound(program, 8, by_row=True).operations > 0
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -269,6 +269,14 @@ def test_scales_keep_the_mean_of_the_weights(weights: list[int]) -> None:
     assert all(0.0 <= scale <= len(weights) * (1 + 1e-9) for scale in scales)
 
 
+@pytest.mark.parametrize("claimed", [1e6, VALUE_BOUND])
+def test_an_accepted_lie_about_a_weight_is_a_few_answers_and_no_whole_round(claimed: float) -> None:
+    honest = [90.0, 100.0, 100.0, 110.0, 0.0]
+    scales = row_weights.scales([*honest, claimed])
+    assert scales[-1] / len(scales) == pytest.approx(800 / (400 + 800))
+    assert row_weights.scales(honest) == pytest.approx([5 * weight / 400 for weight in honest])
+
+
 def test_rows_alike_have_no_weight_and_the_same_bytes_as_before() -> None:
     full = padded()
     full["y"] = np.abs(full["y"]) % WORDS

@@ -1,5 +1,6 @@
 """A holder's worker counts how often a job has used its rows, and stops at the job's epsilon whatever a market says."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,30 @@ def test_a_worker_counts_what_all_jobs_together_tell_of_its_rows(tmp_path: Path,
     ).counted
     taken(owned, counted, owned.slots(8))
     second = counted.model_copy(update={"job": "fedcba9876543210"})
-    with pytest.raises(Refused, match=r"of this worker's own .* is spent of a row by 2 jobs on this dataset"):
+    with pytest.raises(Refused, match=r"of this worker's own .* is spent of a row by 2 jobs of this worker's folder"):
         owned.take(second)
     assert RowUsesFolder(tmp_path / "uses").load(second.job) is None
-    packed(tmp_path / "others", tmp_path / "uses", rows=40)
-    others = OwnRows.opened(tmp_path / "others", RowUsesFolder(tmp_path / "uses"), budget=owned.budget).counted
-    assert others.take(second)
+    packed(tmp_path / "again", tmp_path / "uses", rows=40)
+    again = OwnRows.opened(tmp_path / "again", RowUsesFolder(tmp_path / "uses"), budget=owned.budget).counted
+    with pytest.raises(Refused, match="of this worker's own"):  # packed again with other rows beside them
+        again.take(second)
+    assert OwnRows.opened(tmp_path / "again", RowUsesFolder(tmp_path / "new"), budget=owned.budget).counted.take(second)
+
+
+def test_what_an_older_release_kept_stops_no_job_without_a_budget(tmp_path: Path, counted: Publication) -> None:
+    """Its files have no noise multiplier; under a budget they count as without limit."""
+    store = RowUsesFolder(tmp_path / "uses")
+    rows = packed(tmp_path / "rows", tmp_path / "uses").counted
+    rows.take(counted)
+    file = next((tmp_path / "uses").glob("*.json"))
+    kept = {name: value for name, value in json.loads(file.read_text()).items() if name != "noise_multiplier"}
+    file.write_text(json.dumps(kept))
+    other = counted.model_copy(update={"job": "fedcba9876543210"})
+    assert rows.take(other)
+    assert rows.take(counted)
+    bound = OwnRows.opened(tmp_path / "rows", store, budget=RowBudget(1e4, 1e-5)).counted
+    with pytest.raises(Refused, match="epsilon inf of this worker's own"):
+        bound.take(other)
 
 
 def test_jobs_of_unlike_noise_add_up_as_one_mechanism() -> None:

@@ -9,6 +9,7 @@ is zero, for the loss and its gradient, where what the one row adds does not dep
 a row's place and are the same in all four. Rows and parameters are random, so that nothing of a holder's rows is told.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,12 +17,15 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.errors import DocumentRefused, MarketError
+from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.calls import TORCH_TYPES
 from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.ranges import ranges
 
-ROUNDING: Final = 1e-3
-"""How much of what one row adds may depend on the other by rounding alone."""
+ROUNDING: Final[Mapping[Precision, float]] = {"fp32": 1e-3, "bf16": 3e-2}
+"""How much of what one row adds, and in bf16 of loss and gradient themselves, may depend on the other by rounding."""
+MOST_ELEMENTS: Final = 2**24
+"""Models of more parameters are not run: the check may take no longer than a bound from shapes does."""
 _WHOLE: Final = 3
 """Whole numbers of an input that nothing bounds are below this."""
 
@@ -30,8 +34,11 @@ def refuse_mixing(program: Program) -> None:
     """Raises DocumentRefused where a row's gradient depends on the rows beside it.
 
     Positive numbers are tried where others give a loss that is not finite, as logarithms may; a document that has none
-    for either is not judged.
+    for either is not judged, nor one of more than MOST_ELEMENTS.
     """
+    if sum(math.prod(shape) for shape, _ in program.document.state.values()) > MOST_ELEMENTS:
+        return
+    precision = program.document.precision
     for least in (-1.0, 0.05):
         draw = torch.Generator().manual_seed(1)
         try:
@@ -43,8 +50,9 @@ def refuse_mixing(program: Program) -> None:
         if not found.isfinite().all():
             continue
         both, other_a, other_b, neither = found
-        mixed = (both - other_a - other_b + neither).norm()
-        if mixed > ROUNDING * ((both - other_a).norm() + (both - other_b).norm()):
+        mixed, rounding = (both - other_a - other_b + neither).norm(), ROUNDING[precision]
+        told = (both - other_a).norm() + (both - other_b).norm()
+        if mixed > rounding * (told if precision == "fp32" else told + both.norm()):
             raise DocumentRefused(
                 "step.per_row: a row's gradient depends on the rows beside it, so that no row has one of its own: "
                 "take no mean over the batch in the model, and compare no rows in the loss"
