@@ -43,11 +43,16 @@ def raised(old: Fees, price: GasPrice, overdue: bool, ceiling: int | None = None
     short = old.most < (price.base or 0) + min(old.tip, price.tip)
     if not short and not overdue:
         return None
-    most, tip = int(old.most * BUMP) + 1, int(old.tip * BUMP) + 1
-    if ceiling is not None and (most > ceiling or (short and price.least > ceiling)):
+    least = bumped(old)
+    if ceiling is not None and (least.most > ceiling or (short and price.least > ceiling)):
         raise GasTooDear(waits(price, ceiling))
     now = price.tip if price.base is None else 2 * price.base + price.tip
-    return _within(max(most, now), max(tip, price.tip), old.legacy, ceiling)
+    return _within(max(least.most, now), max(least.tip, price.tip), old.legacy, ceiling)
+
+
+def bumped(old: Fees) -> Fees:
+    """Returns the least that every node takes as a replacement's fees."""
+    return Fees(int(old.most * BUMP) + 1, int(old.tip * BUMP) + 1, old.legacy)
 
 
 def waits(price: GasPrice, ceiling: int) -> str:

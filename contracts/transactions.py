@@ -23,7 +23,7 @@ from web3.types import TxParams, TxReceipt
 
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
-from gradmarket.contracts.gas_price import GasPrice, offered, raised
+from gradmarket.contracts.gas_price import GasPrice, bumped, offered, raised
 from gradmarket.contracts.rpc import node_errors
 from gradmarket.contracts.transaction_types import Fees, Mined, Outcome, Receipt, Reverted, Signed, Unknown
 from gradmarket.market.signing import address_of
@@ -34,6 +34,8 @@ MAX_GAS: Final = 2**24
 GAS_MARGIN: Final = 1.25
 POLL_S: Final = 0.05
 NONCE_TRIES: Final = 20
+RAISES: Final = 20
+"""Raises by BUMP, each on top of the last, to replace a transaction whose fees are not known: tenfold together."""
 RAISE_S: Final = 5.0
 """Seconds between looks at the base fee while a transaction waits."""
 STUCK_S: Final = 30.0
@@ -44,34 +46,41 @@ def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) ->
     """Sends from `key`'s account with its next nonce, and waits; tries again if another transaction takes that nonce.
 
     Where the base fee rises beyond what it offers meanwhile, it is replaced; so is one of an earlier call that waits
-    for STUCK_S already: whatever comes after it could not be mined before, and whoever sent it sends it again.
+    for STUCK_S already: whatever comes after it could not be mined before, and whoever sent it sends it again. A node
+    wants more for that than it offers, which is not known: our fees are raised at once until the node takes them.
 
-    Raises ContractRefused without sending if the contract would revert, NodeRefused if there is no money for gas, and
-    ChainUnreachable only if nothing was sent yet.
+    Raises ContractRefused without sending if the contract would revert, NodeRefused if there is no money for gas or
+    what is stuck offers too much for it, and ChainUnreachable only if nothing was sent yet.
     """
     sender = address_of(key)
     gas, chain = estimate(web3, sender, call), chain_id(web3)
     for _ in range(NONCE_TRIES):
-        nonce, price = _free_nonce(web3, sender), fees(web3)
-        signed = sign(key, chain, nonce, call, gas, price)
+        nonce, stuck = _free_nonce(web3, sender)
+        again, price, raises = partial(sign, key, chain, nonce, call, gas), fees(web3), RAISES if stuck else 0
+        signed = again(price)
         try:
-            _send_new(web3, signed.raw)
+            while not (taken := _send_new(web3, signed.raw)) and raises:
+                price, raises = bumped(price), raises - 1
+                signed = again(price)
+            if stuck and not taken:
+                raise NodeRefused(f"a transaction that waits (nonce {nonce}) offers more than {price.most} wei for gas")
             if not _overtaken(web3, sender, nonce, signed):
                 break
         except ChainUnreachable:
             break
-    again = partial(sign, key, chain, nonce, call, gas)
     return _wait_raising(web3, signed, price, again, time.monotonic() + timeout_s)
 
 
-def _free_nonce(web3: Web3, sender: Address) -> int:
-    """Returns the next nonce; that of the oldest transaction that waits where none was mined for STUCK_S."""
+def _free_nonce(web3: Web3, sender: Address) -> tuple[int, bool]:
+    """Returns the next nonce; where none was mined for STUCK_S, that of the oldest that waits, and True for stuck."""
     oldest, until = _nonce(web3, sender, "latest"), time.monotonic() + STUCK_S
-    while _nonce(web3, sender, "pending") > oldest and time.monotonic() < until:
+    while _nonce(web3, sender, "pending") > oldest:
+        if time.monotonic() >= until:
+            return oldest, True
         time.sleep(POLL_S)
         if _nonce(web3, sender, "latest") > oldest:
-            return _nonce(web3, sender, "pending")
-    return oldest
+            return _nonce(web3, sender, "pending"), False
+    return oldest, False
 
 
 def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees], Signed], until: float) -> Outcome:
@@ -94,13 +103,15 @@ def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees]
         time.sleep(POLL_S)
 
 
-def _send_new(web3: Web3, raw: bytes) -> None:
-    """Sends the transaction; ignores that another one with this nonce waits, which `_overtaken` finds out."""
+def _send_new(web3: Web3, raw: bytes) -> bool:
+    """Sends the transaction; returns False where the node keeps another one that waits with this nonce."""
     try:
         send(web3, raw)
     except NodeRefused as error:
-        if "replacement transaction underpriced" not in error.detail:
+        if "replacement transaction underpriced" not in error.detail.lower():
             raise
+        return False
+    return True
 
 
 def _overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:

@@ -1,9 +1,14 @@
 """A transaction's outcome is mined, reverted or unknown, and unknown is not failure."""
 
+import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
+import httpx
 import pytest
+from eth_account.typed_transactions.typed_transaction import TypedTransaction
 from hexbytes import HexBytes
 
 from gradmarket.contracts import calls, local, transactions
@@ -27,6 +32,7 @@ from gradmarket.contracts.transactions import (
 )
 from gradmarket.market.signing import address_of, checksum
 from gradmarket.market.terms import Address, Amount, Units
+from tests.network.servers import serving
 from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
 
 SOMEONE = checksum("0x" + "4d" * 20)
@@ -148,6 +154,67 @@ def test_what_an_earlier_call_left_stuck_does_not_hold_up_the_next(
     request(web3, "evm_setAutomine", True)
     assert isinstance(execute(web3, key, call), Mined)
     assert own_ledger.payout_of(address_of(key)) == SOMEONE
+
+
+@contextmanager
+def strict(ledger: Ledger) -> Iterator[tuple[Ledger, list[str]]]:
+    """Yields the chain behind a node with go-ethereum's rule for replacements, and the methods that it was asked.
+
+    Both fees must be a tenth higher (core/txpool, PriceBump).
+    """
+    url, methods, known = str(ledger.web3.provider.endpoint_uri), list[str](), dict[int, Fees]()  # type: ignore[attr-defined]
+
+    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+        asked = json.loads(body)
+        methods.append(" ".join([asked["method"], *(word for word in asked["params"] if word == "latest")]))
+        if asked["method"] == "eth_sendRawTransaction":
+            raw = bytes(HexBytes(asked["params"][0]))
+            nonce, new = int(TypedTransaction.from_bytes(HexBytes(raw)).as_dict()["nonce"]), offer_in(raw)[1]
+            old = known.get(nonce, Fees(0, 0))
+            if 10 * new.most < 11 * old.most or 10 * new.tip < 11 * old.tip:
+                error = {"code": -32000, "message": "replacement transaction underpriced"}
+                return 200, json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}).encode()
+            known[nonce] = new
+        return 200, httpx.post(url, content=body, headers={"content-type": "application/json"}).content
+
+    with serving(answer) as strict_url:
+        yield Ledger(connect(strict_url), ledger.deployment), methods
+
+
+def test_what_is_stuck_with_a_high_tip_is_outbid_at_once(
+    own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tip is beyond the usual one: what a first transaction offers is refused, and so are some raises."""
+    monkeypatch.setattr(transactions, "STUCK_S", 0.0)
+    key = with_money(own_ledger, new_key())
+    call, usual = calls.set_payout(own_ledger.deployment.contract, SOMEONE), fees(own_ledger.web3)
+    with strict(own_ledger) as (ledger, methods):
+        request(ledger.web3, "evm_setAutomine", False)
+        tip = 3 * usual.tip
+        stuck = sign(key, CHAIN_ID, ledger.nonce(address_of(key)), call, 100_000, Fees(usual.most + tip, tip))
+        send(ledger.web3, stuck.raw)
+        methods.clear()
+        sent = execute(ledger.web3, key, call, timeout_s=0.0)
+        request(ledger.web3, "evm_mine")
+        assert isinstance(outcome(ledger.web3, sent.hash), Mined)
+    assert methods.count("eth_sendRawTransaction") > 3
+    assert methods.count("eth_getTransactionCount latest") == 1, "it waits once for what is stuck"
+    assert own_ledger.payout_of(address_of(key)) == SOMEONE
+
+
+def test_what_is_stuck_and_offers_beyond_all_measure_is_named_at_once(
+    own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "STUCK_S", 0.0)
+    key = with_money(own_ledger, new_key())
+    call, usual = calls.set_payout(own_ledger.deployment.contract, SOMEONE), fees(own_ledger.web3)
+    with strict(own_ledger) as (ledger, methods):
+        request(ledger.web3, "evm_setAutomine", False)
+        dear = Fees(20 * usual.most, 20 * usual.tip)
+        send(ledger.web3, sign(key, CHAIN_ID, ledger.nonce(address_of(key)), call, 100_000, dear).raw)
+        with pytest.raises(NodeRefused, match=r"a transaction that waits \(nonce 1\) offers more than \d+ wei"):
+            execute(ledger.web3, key, call)
+    assert methods.count("eth_getTransactionCount latest") == 2, "one of them was the test's"
 
 
 def test_on_a_chain_without_a_base_fee_transactions_are_legacy_ones(
