@@ -1,5 +1,6 @@
 """Records the outcome of a transaction, and what follows from it, in the caller's database transaction."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -16,10 +17,10 @@ from gradmarket.requester.store.tables import Batch, Job, Transaction
 from gradmarket.requester.store.work import RowReader, Work
 
 
-def rewrite(work: Work, row_id: int, signed: Signed, offer: dict[str, Any]) -> None:
-    """Stores a replacement before it is sent."""
+def rewrite(work: Work, row_id: int, signed: Signed, offer: dict[str, Any], replaced: Sequence[str]) -> None:
+    """Stores a replacement before it is sent, and the hashes of all that it replaces, the oldest first."""
     row = work.get_one(Transaction, row_id)
-    row.replaced = [*row.replaced, row.hash]
+    row.replaced = list(replaced)
     row.raw, row.hash, row.offer = signed.raw, signed.hash, offer
 
 

@@ -176,15 +176,15 @@ def _replacement(chain: ChainContext, row: Transaction, now: float, price: GasPr
     It needs one where it cannot be mined at the chain's price now, and where it waited long in spite of its fees. The
     nonce stays, so that one of them is mined at most.
     """
-    gas, old = _offered(row)
-    overdue = now - row.created_at >= chain.policy.replace_after_s * 2 ** len(row.replaced)
+    (gas, old), tried = _offered(row), _tried(chain, row)
+    overdue = now - row.created_at >= chain.policy.replace_after_s * 2 ** (len(tried) - 1)
     new = raised(old, price, overdue, chain.policy.max_fee)
     if new is None:
         return None
     call = Call(Address(row.to) if row.to else None, row.data)
     signed = sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, new)
     with chain.begin() as work:
-        outcomes.rewrite(work, row.id, signed, _offer(gas, new))
+        outcomes.rewrite(work, row.id, signed, _offer(gas, new), tried[::-1])
     return signed.raw
 
 
@@ -220,22 +220,34 @@ def _finish(chain: ChainContext, row: Transaction) -> bool:
 
 def _outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
     """Returns the outcome of whichever attempt at this nonce has one, with its hash."""
-    for hash_ in _tried(row):
+    tried = _tried(chain, row)
+    for hash_ in tried:
         result = outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
         if not isinstance(result, Unknown):
             return result, hash_
-    return Unknown(_tried(row)[0]), _tried(row)[0]
+    return Unknown(tried[0]), tried[0]
 
 
 def _given_up(chain: ChainContext, row: Transaction) -> bool:
     """Whether there is no receipt at all, not even an unconfirmed one, long after the transaction was created."""
-    known = any(not isinstance(outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _tried(row))
+    known = any(not isinstance(outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _tried(chain, row))
     return not known and chain.clock() - row.created_at >= chain.policy.lost_after_s
 
 
-def _tried(row: Transaction) -> list[str]:
-    """Returns the hashes of all attempts at the row's nonce, the newest first."""
-    return [row.hash or "", *reversed(row.replaced)]
+def _tried(chain: ChainContext, row: Transaction) -> list[str]:
+    """Returns the hashes of all attempts at the row's nonce, the newest first.
+
+    Releases before `offer` stored no attempt but the newest: each doubled both fees of the last, the first tip was odd.
+    """
+    tried = [row.hash or "", *reversed(row.replaced)]
+    if row.offer or row.raw is None:
+        return tried
+    gas, price = offer_in(row.raw)
+    call = Call(Address(row.to) if row.to else None, row.data)
+    while price.tip and price.tip % 2 == 0:
+        price = Fees(price.most // 2, price.tip // 2)
+        tried.append(sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, price).hash)
+    return tried
 
 
 def _raw(row: Transaction) -> bytes:

@@ -14,6 +14,7 @@ from gradmarket.contracts.gas_price import GWEI, GasPrice
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.processes import known_ended, own_name
 from gradmarket.contracts.rpc import request
+from gradmarket.contracts.transaction_types import Fees
 from gradmarket.contracts.transactions import execute, fees, mined, sign
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
@@ -112,6 +113,38 @@ def test_the_first_attempt_may_be_the_one_that_is_mined(
     check(chain_fixture, job_id, worker, 7)
     (row,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     assert row.hash == first.hash
+
+
+@pytest.mark.parametrize("mined_one", [0, 1, 2])
+@pytest.mark.parametrize("replaced_since", [False, True])
+def test_what_an_earlier_release_replaced_may_be_the_one_that_is_mined(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], mined_one: int, replaced_since: bool
+) -> None:
+    """It kept no attempts: each doubled both fees, the first tip was odd."""
+    chain_fixture = till_on(own_ledger)
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(1))
+    request(own_ledger.web3, "evm_setAutomine", False)
+    row, odd = post(chain_fixture), Fees(8 * GWEI + 1, GWEI + 1)
+    call = calls.Call(Address(row.to), row.data)
+    attempts = [
+        sign(chain_fixture.key, own_ledger.deployment.chain_id, row.nonce, call, 90_000, price)
+        for price in (odd, Fees(2 * odd.most, 2 * odd.tip), Fees(4 * odd.most, 4 * odd.tip))
+    ]
+    with chain_fixture.chain.begin() as work:
+        old = work.get_one(Transaction, row.id)
+        old.raw, old.hash, old.offer, old.replaced = attempts[-1].raw, attempts[-1].hash, {}, []
+        old.state, old.sent_at = TransactionState.SENT, chain_fixture.clock()
+    if replaced_since:
+        chain_fixture.clock.now += chain_fixture.policy.replace_after_s * 4
+        sender.push(chain_fixture.chain)
+        assert [len(each.replaced) for each in chain_fixture.all(Transaction)] == [3]
+        request(own_ledger.web3, "anvil_dropAllTransactions")
+    own_ledger.web3.eth.send_raw_transaction(attempts[mined_one].raw)
+    request(own_ledger.web3, "evm_mine")
+    sender.follow(chain_fixture.chain)
+    (after,) = chain_fixture.all(Transaction)
+    assert (after.state, after.hash) == (TransactionState.MINED, attempts[mined_one].hash)
 
 
 def base_fee(ledger: Ledger, gwei: float) -> None:
