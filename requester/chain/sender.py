@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eth_utils.crypto import keccak
+from hexbytes import HexBytes
 from sqlalchemy import delete, func, select
 
 from gradmarket.contracts.calls import Call
@@ -235,12 +237,14 @@ def _given_up(chain: ChainContext, row: Transaction) -> bool:
 
 
 def _tried(chain: ChainContext, row: Transaction) -> list[str]:
-    """Returns the hashes of all attempts at the row's nonce, the newest first.
+    """Returns the hashes of all attempts at the row's nonce, the newest first: `hash` becomes that of the mined one.
 
     Releases before `offer` stored no attempt but the newest: each doubled both fees of the last, the first tip was odd.
     """
-    tried = [row.hash or "", *reversed(row.replaced)]
-    if row.offer or row.raw is None:
+    if row.raw is None:
+        return [row.hash or ""]
+    tried = [HexBytes(keccak(row.raw)).to_0x_hex(), *reversed(row.replaced)]
+    if row.offer:
         return tried
     gas, price = offer_in(row.raw)
     call = Call(Address(row.to) if row.to else None, row.data)

@@ -18,7 +18,7 @@ from gradmarket.contracts.transaction_types import Fees
 from gradmarket.contracts.transactions import execute, fees, mined, sign
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
-from gradmarket.requester.chain import leader_lease, sender, settlement_batches
+from gradmarket.requester.chain import leader_lease, outcomes, sender, settlement_batches
 from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.progress import chain_trouble
@@ -145,6 +145,31 @@ def test_what_an_earlier_release_replaced_may_be_the_one_that_is_mined(
     sender.follow(chain_fixture.chain)
     (after,) = chain_fixture.all(Transaction)
     assert (after.state, after.hash) == (TransactionState.MINED, attempts[mined_one].hash)
+
+
+def test_where_the_chain_forgets_the_attempt_that_it_mined_another_may_follow(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
+) -> None:
+    chain_fixture = till_on(own_ledger)
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(1))
+    request(own_ledger.web3, "evm_setAutomine", False)
+    first = post(chain_fixture)
+    sender.push(chain_fixture.chain)
+    chain_fixture.clock.now += chain_fixture.policy.replace_after_s
+    sender.push(chain_fixture.chain)
+    (second,) = chain_fixture.all(Transaction)
+    for mined_one in (first, second):
+        before = request(own_ledger.web3, "evm_snapshot")
+        request(own_ledger.web3, "anvil_dropAllTransactions")
+        own_ledger.web3.eth.send_raw_transaction(mined_one.raw or b"")
+        request(own_ledger.web3, "evm_mine")
+        sender.follow(chain_fixture.chain)
+        (after,) = chain_fixture.all(Transaction)
+        assert (after.state, after.hash) == (TransactionState.MINED, mined_one.hash)
+        request(own_ledger.web3, "evm_revert", before)
+        with chain_fixture.chain.begin() as work:
+            outcomes.unfinished(work, work.get_one(Transaction, first.id))
 
 
 def base_fee(ledger: Ledger, gwei: float) -> None:
