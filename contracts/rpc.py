@@ -25,8 +25,9 @@ from web3.types import RPCEndpoint, RPCResponse
 
 from gradmarket.contracts.artifact import load
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, ForeignChain, NodeBusy, NodeRefused
+from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address
-from gradmarket.network.environment import authorities, proxy_of
+from gradmarket.network.environment import authorities, is_address, proxy_of
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """The ids of chains on one machine, whose money is worth nothing."""
@@ -60,8 +61,10 @@ def connect(url: str, timeout_s: float = 10.0) -> Web3:
     """Returns a connection that does not retry requests without an answer: the caller knows whether that is safe.
 
     It omits web3's validation, which requests the chain id before every call: our signatures include it anyway. Proxy
-    and trust are the environment's (network.environment). Raises Refused where its settings are wrong.
+    and trust are the environment's (network.environment). Raises Refused where its settings or `url` are wrong.
     """
+    if not is_address(url):
+        raise Refused(f"{url[:200]!r} is not the address of a chain's node", "write it like http://127.0.0.1:8545")
     parts = urlsplit(url)
     proxy = proxy_of(parts.scheme, parts.hostname or "", parts.port)
     proxies = {"no_proxy": "*", **({"http": proxy, "https": proxy} if proxy else {})}

@@ -4,10 +4,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from gradmarket.client import RequesterClient
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.network.environment import is_address
 
 URL: Final = "GRADMARKET_URL"
 TOKEN: Final = "GRADMARKET_TOKEN"
@@ -48,12 +48,7 @@ def find(url: str | None = None, token: str | None = None, data: Path | None = N
 
 
 def _check_address(address: str) -> None:
-    try:
-        parts = urlsplit(address)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 0) >= 0
-    except ValueError:
-        sound = False
-    if not sound:
+    if not is_address(address):
         raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
+from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
 from gradmarket.contracts.private_files import GROUP, OTHERS
 from gradmarket.market.signing import NamedAddress
-from gradmarket.network.environment import is_loopback
+from gradmarket.network.environment import is_address, is_loopback
 
 SECRETS = "GRADMARKET_SECRETS"
 
@@ -174,6 +174,22 @@ class RequesterSettings(BaseSettings):
         folder = os.environ.get(SECRETS)
         files = SecretsSettingsSource(settings_cls, folder) if folder else file_secret_settings
         return (init_settings, env_settings, dotenv_settings, files)
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        if url is not None and not is_address(url):
+            raise ValueError("no address of a service: write it like http://127.0.0.1:8700")
+        return url
+
+    @field_validator("broker")
+    @classmethod
+    def _has_a_place(cls, broker: SecretStr | None) -> SecretStr | None:
+        try:
+            _ = broker and urlsplit(broker.get_secret_value()).port
+        except ValueError:
+            raise ValueError("no address of Redis: write it like redis://127.0.0.1:6379/0") from None
+        return broker
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -34,6 +34,15 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
+def is_address(url: str) -> bool:
+    """Returns whether a text is the address of an HTTP service: a scheme, a host, and a port that there can be."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in PORTS and bool(parts.hostname) and (parts.port or 0) >= 0
+    except ValueError:
+        return False
+
+
 def path_of(url: str) -> str:
     """Returns the path in a service's address, without a slash at its end: empty where it is at the root."""
     return urlsplit(url).path.rstrip("/")

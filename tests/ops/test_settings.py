@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.commands.settings import KINDS, page, rows
+from gradmarket.market.errors import Refused
+from gradmarket.market.fields import settings_from
 from gradmarket.requester.settings import RequesterSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -44,3 +46,10 @@ def test_what_is_left_empty_is_not_given(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert settings.owner is None
     assert settings.token is not None
     assert settings.token.get_secret_value() == "of the file"
+
+
+@pytest.mark.parametrize(("name", "value"), [("URL", "http://["), ("URL", "http://a:x"), ("BROKER", "redis://[")])
+def test_what_is_no_address_is_refused_by_its_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"GRADMARKET_{name}", value)
+    with pytest.raises(Refused, match=f"GRADMARKET_{name}: .*no address of .*: write it like"):
+        settings_from(RequesterSettings, {})
