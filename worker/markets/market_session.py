@@ -191,8 +191,8 @@ class MarketSession:
 
     @property
     def works(self) -> bool:
-        """Returns whether work is under way, within the times that the market itself gave for it."""
-        return any(held.due_at >= time.time() for held in self._replica_files.open())
+        """Returns whether work is under way: it holds one of the worker's few places against other markets."""
+        return any(held.under_way(time.time()) for held in self._replica_files.open())
 
     def start(self) -> None:
         context = self.context

@@ -5,7 +5,7 @@ leased -> prepared (payload, salt and seal on disk) -> committed -> revealed -> 
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -32,6 +32,9 @@ from gradmarket.market.wire import (
     hash_of,
 )
 from gradmarket.worker import durable
+
+LONGEST_S: Final = 3600.0
+"""Seconds for which a replica counts as work under way at most: a market may give any time, a year too."""
 
 
 class SealedAnswer(BaseModel):
@@ -89,6 +92,10 @@ class InFlight(BaseModel):
         """Returns when all of its own deadlines, one after the other, are over, in Unix seconds."""
         offer = self.lease.offer
         return self.taken_at + offer.lease_seconds + offer.wave_seconds + offer.upload_seconds
+
+    def under_way(self, now: float) -> bool:
+        """Returns whether it is still worked on: within the times that the market gave for it, and LONGEST_S."""
+        return self.open and now <= min(self.due_at, self.taken_at + LONGEST_S)
 
     @property
     def units(self) -> Units:
