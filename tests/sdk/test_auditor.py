@@ -103,7 +103,9 @@ def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no
     return opened("test", there, served.place.token, Machine(folder))
 
 
-def test_what_an_auditor_may_take_is_its_owner_s_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_auditor_may_take_is_its_owner_s_to_say(
+    served: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[Machine] = []
 
     def refuse(_name: str, _market: Requester, _token: str | None, machine: Machine) -> None:
@@ -112,9 +114,10 @@ def test_what_an_auditor_may_take_is_its_owner_s_to_say(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(commands, "opened", refuse)
     monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)
-    words = ["auditor", "run", "--market", "http://127.0.0.1:9", "--cache", str(tmp_path)]
+    words = ["auditor", "run", "--market", served.place.url, "--cache", str(tmp_path)]
     for more in ([], ["--max-memory", str(2**30), "--max-disk", str(2**25)]):
-        assert CliRunner().invoke(app, [*words, *more]).exit_code == 2
+        done = CliRunner().invoke(app, [*words, *more])
+        assert done.exit_code == 2, done.output
     assert given == [Machine(tmp_path), Machine(tmp_path, memory=2**30, disk=2**25)]
 
 
