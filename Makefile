@@ -43,7 +43,7 @@ help:
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make mutants-sample     50 faults put into requester, worker and market, and how many make test notices: LANE=test or all, ONLY=folder, JSON=path"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
-	echo "make bench              what is measured: ONLY=prefix, JSON=path, SMALLEST=1 for seconds each and figures that say nothing"
+	echo "make bench              what is measured: ONLY=prefix, JSON=path, SMALLEST=1 checks in seconds that each runs; its figures mean nothing"
 	echo "make bench-peers        Flower and hivemind, each in an environment of its own, for make bench ONLY=round"
 	echo "make docs               the docs site, built into build/site"
 	echo "make figures            the committed results of make bench written into the pages that quote them, and their curves drawn"

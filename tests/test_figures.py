@@ -1,6 +1,7 @@
 """Figures in README.md and docs/ are those of the committed results."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ def test_a_page_quotes_its_results(page: Path) -> None:
     text = page.read_text()
     assert pages.renewed(text, pages.results()) == text
     assert len(pages.QUOTE.findall(text)) == text.count("<!-- =")
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda path: path.name)
+def test_no_line_begins_with_a_figure(page: Path) -> None:
+    """CommonMark takes such a line as a block of HTML: the paragraph ends there, and its links stay raw."""
+    assert not re.search(r"^ {0,3}<!-- =", page.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
