@@ -17,7 +17,6 @@ DURATIONS ?=
 export ORDER ?=
 
 BIN := .venv/bin
-ROOMS := compute contracts market migrations requester runner worker
 INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
@@ -60,7 +59,7 @@ endif
 
 develop: $(DEVELOP) $(CHAIN)
 
-$(INSTALLED): requirements.lock setup.py
+$(INSTALLED): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or newer, or make PYTHON=/its/path"; exit 1; }
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -c 'import ensurepip, venv' || { echo "venv is missing: install your system's python3-venv package"; exit 1; }
@@ -108,13 +107,9 @@ check: develop types
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest --disable-warnings tests/test_layers.py
 
-types: FLOWER = benchmarks/peers/flower_app/rounds
-types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
-	@rm -rf build/types && mkdir -p build/types/gradmarket
-	for part in gradmarket/*; do ln -s ../../../$$part build/types/gradmarket/; done
-	for room in $(ROOMS); do ln -s ../../../$$room build/types/gradmarket/$$room; done
-	for tool in benchmarks containers examples mutation tests $(FLOWER); do ln -s ../../$$tool build/types/; done
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket -p benchmarks -p containers -p mutation -p rounds
+types: export MYPYPATH = benchmarks/peers/flower_app
+types: $(DEVELOP)
+	@$(BIN)/mypy $(addprefix -p ,contracts gradmarket migrations requester worker benchmarks containers mutation rounds)
 
 test: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json $(DURATIONS))

@@ -15,8 +15,8 @@ from gradmarket import Market, TrainingJob
 from gradmarket.callbacks import Callback
 from gradmarket.cli import COMMANDS, app
 from gradmarket.market import plugins
-from gradmarket.requester.api import openapi, problems
-from gradmarket.requester.app import DOORS
+from requester.api import openapi, problems
+from requester.app import DOORS
 
 CALLBACKS: Final = "gradmarket.callbacks"
 

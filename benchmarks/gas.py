@@ -10,15 +10,15 @@ from eth_keys.datatypes import PrivateKey
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.calls import Call, OpenJob
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain, development_key, fund_gas
-from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.proofs import batch_root
-from gradmarket.contracts.transaction_types import Receipt
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events
+from contracts.calls import Call, OpenJob
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain, development_key, fund_gas
+from contracts.packing import PackedGroup
+from contracts.proofs import batch_root
+from contracts.transaction_types import Receipt
+from contracts.transactions import execute, mined
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units

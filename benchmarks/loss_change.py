@@ -24,7 +24,7 @@ from gradmarket.market.model.document.publish import classification, next_token,
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.rules.loss_change_test import ALPHA, BETA, OTHERS, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
-from gradmarket.requester.ready_data.digits import table
+from requester.ready_data.digits import table
 
 PREFIX = "loss_change."
 ROWS = 64

@@ -27,10 +27,10 @@ from gradmarket.market.gradient.round_merge import Recipe
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest
-from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.live_states import Image, LiveState, Version
-from gradmarket.requester.moves import replay
-from gradmarket.requester.moves.replay import MergeInputs
+from requester.blobs.disk import DiskBlobs
+from requester.live_states import Image, LiveState, Version
+from requester.moves import replay
+from requester.moves.replay import MergeInputs
 
 PREFIX = "round.merge"
 SAMPLES = sized(5, 1)

@@ -19,7 +19,7 @@ from benchmarks.rig import journey
 from benchmarks.rig.wheel import built
 from benchmarks.size import sized
 from containers.engine import PROBE, found, why_not
-from gradmarket.contracts import toolchain
+from contracts import toolchain
 
 PREFIX = "newcomer."
 TARGET: Final = "<= 90"

@@ -20,7 +20,7 @@ from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.requester.blobs.disk import DiskBlobs
+from requester.blobs.disk import DiskBlobs
 
 PREFIX = "payload"
 SAMPLES = sized(5, 1)

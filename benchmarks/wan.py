@@ -19,8 +19,8 @@ from benchmarks.rig.workers import Worker, payload_of
 from benchmarks.size import sized
 from gradmarket.market.framing import PIECE, sent_bytes
 from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.outgoing import Payload
+from worker.protocol.client import MarketClient
+from worker.protocol.outgoing import Payload
 
 PREFIX = "wan"
 LINKS = sized((Link(110, 500), Link(100, 100), Link(20, 100)), (Link(110, 500),))

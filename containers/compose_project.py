@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from containers.engine import ContainerEngine, ran
+from contracts import deployment
+from contracts.ledger import Ledger
+from contracts.rpc import connect
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
-from gradmarket.contracts import deployment
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import connect
 from gradmarket.demo.children import DemoFailed
 
 UP_S: Final = 600.0

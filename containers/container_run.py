@@ -13,8 +13,8 @@ from containers import images
 from containers import worker_containers as hiring
 from containers.compose_project import ComposeProject, opened
 from containers.worker_containers import WorkerContainers
+from contracts.toolchain import ToolMissing
 from gradmarket.client import RequesterClient
-from gradmarket.contracts.toolchain import ToolMissing
 from gradmarket.demo import demo_outcome
 from gradmarket.demo.demo_run import Clock, introduction, watch
 from gradmarket.demo.report import report, show

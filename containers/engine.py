@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gradmarket.contracts.toolchain import ToolMissing
+from contracts.toolchain import ToolMissing
 from gradmarket.demo.children import DemoFailed
 
 SECONDS: Final = 180.0

@@ -1,4 +1,4 @@
-"""Compiles the contracts and writes artifacts/*.json: `python -m gradmarket.contracts.build_artifacts`.
+"""Compiles the contracts and writes artifacts/*.json: `python -m contracts.build_artifacts`.
 
 The files depend on the sources and the settings alone, so that a test can compile again and compare.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from gradmarket.contracts import toolchain
-from gradmarket.contracts.artifact import FOLDER
+from contracts import toolchain
+from contracts.artifact import FOLDER
 
 NAMES: Final = ("GradMarket", "GradToken")
 

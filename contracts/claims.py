@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transaction_types import Outcome
-from gradmarket.contracts.transactions import execute
+from contracts import calls
+from contracts.ledger import Ledger
+from contracts.transaction_types import Outcome
+from contracts.transactions import execute
 from gradmarket.market.messages import Payout, Release, Voucher
 from gradmarket.market.terms import Address, Units
 

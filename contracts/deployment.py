@@ -12,13 +12,13 @@ from eth_utils.address import to_checksum_address
 from web3 import Web3
 from web3.contract import Contract
 
-from gradmarket.contracts.artifact import load
-from gradmarket.contracts.calls import construct
-from gradmarket.contracts.errors import ContractRefused, ForeignChain
-from gradmarket.contracts.rpc import node_errors
-from gradmarket.contracts.transactions import execute, mined
+from contracts.artifact import load
+from contracts.calls import construct
+from contracts.rpc import node_errors
+from contracts.transactions import execute, mined
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash
+from gradmarket.network.chain_errors import ContractRefused, ForeignChain
 
 MIN_WINDOW_S: Final = 60
 TOKEN_SUPPLY: Final = Amount(10**9 * 10**18)

@@ -13,14 +13,14 @@ from web3.exceptions import Web3Exception
 from web3.logs import DISCARD
 from web3.types import FilterParams, LogReceipt
 
-from gradmarket.contracts.artifact import load
-from gradmarket.contracts.errors import ChainError, NodeRefused
-from gradmarket.contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.rpc import LOG_SPAN, MALFORMED, node_errors, refusal
-from gradmarket.contracts.transaction_types import Receipt
+from contracts.artifact import load
+from contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
+from contracts.ledger import Ledger
+from contracts.packing import PackedGroup
+from contracts.rpc import LOG_SPAN, MALFORMED, node_errors, refusal
+from contracts.transaction_types import Receipt
 from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.network.chain_errors import ChainError, NodeRefused
 
 Log = TypeVar("Log")
 OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.contracts.errors import GasTooDear
-from gradmarket.contracts.transaction_types import Fees
+from contracts.transaction_types import Fees
+from gradmarket.network.chain_errors import GasTooDear
 
 GWEI: Final = 10**9
 BUMP: Final = 1.125

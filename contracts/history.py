@@ -8,9 +8,9 @@ from eth_utils.crypto import keccak
 from hexbytes import HexBytes
 from web3.types import FilterParams, LogReceipt
 
-from gradmarket.contracts.events import logs
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import node_errors
+from contracts.events import logs
+from contracts.ledger import Ledger
+from contracts.rpc import node_errors
 from gradmarket.market.rules.bookkeeping import FREE, Cause, EntryKind, LedgerEntry
 from gradmarket.market.terms import Address, Units
 

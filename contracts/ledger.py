@@ -14,12 +14,12 @@ from eth_utils.crypto import keccak
 from web3 import Web3
 from web3.types import BlockIdentifier, TxParams
 
-from gradmarket.contracts.deployment import Deployment, market_at, token_at, verify
-from gradmarket.contracts.errors import ForeignChain, NodeRefused
-from gradmarket.contracts.permits import Permit
-from gradmarket.contracts.rpc import calls, node_errors
+from contracts.deployment import Deployment, market_at, token_at, verify
+from contracts.permits import Permit
+from contracts.rpc import calls, node_errors
 from gradmarket.market.signing import Domain, word
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.network.chain_errors import ForeignChain, NodeRefused
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from eth_account import Account
 from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
-from gradmarket.contracts.errors import ChainUnreachable, LocalChainFailed
-from gradmarket.contracts.private_files import private_folder
-from gradmarket.contracts.processes import gone, holds, listening_port
-from gradmarket.contracts.rpc import connect, request
-from gradmarket.contracts.toolchain import find
+from contracts.private_files import private_folder
+from contracts.processes import gone, holds, listening_port
+from contracts.rpc import connect, request
+from contracts.toolchain import find
+from gradmarket.network.chain_errors import ChainUnreachable, LocalChainFailed
 
 CHAIN_ID: Final = 31337
 START_S: Final = 20.0

@@ -4,9 +4,9 @@ import gzip
 import json
 from pathlib import Path
 
-from gradmarket.contracts.errors import LocalChainFailed
-from gradmarket.contracts.local import STATE, LocalChain
-from gradmarket.contracts.rpc import request
+from contracts.local import STATE, LocalChain
+from contracts.rpc import request
+from gradmarket.network.chain_errors import LocalChainFailed
 
 
 def resumable(directory: Path) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from eth_utils.crypto import keccak
 
-from gradmarket.contracts.packing import PackedGroup, record
+from contracts.packing import PackedGroup, record
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.terms import Address, Hash, Units
 

@@ -23,10 +23,10 @@ from web3.exceptions import (
 )
 from web3.types import RPCEndpoint, RPCResponse
 
-from gradmarket.contracts.artifact import load
-from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, ForeignChain, NodeBusy, NodeRefused
+from contracts.artifact import load
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address
+from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, ForeignChain, NodeBusy, NodeRefused
 from gradmarket.network.environment import authorities, is_address, proxy_of
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})

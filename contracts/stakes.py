@@ -6,8 +6,8 @@ Every function raises ChainUnreachable if the node does not answer.
 from dataclasses import dataclass
 from enum import IntEnum
 
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import node_errors
+from contracts.ledger import Ledger
+from contracts.rpc import node_errors
 from gradmarket.market.terms import Address, Amount, Hash
 
 

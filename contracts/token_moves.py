@@ -15,11 +15,11 @@ from web3 import Web3
 from web3.exceptions import Web3Exception
 from web3.types import StateOverride
 
-from gradmarket.contracts.deployment import token_at
-from gradmarket.contracts.errors import ChainError
-from gradmarket.contracts.rpc import node_errors
+from contracts.deployment import token_at
+from contracts.rpc import node_errors
 from gradmarket.market.signing import word
 from gradmarket.market.terms import Address
+from gradmarket.network.chain_errors import ChainError
 
 _TOKEN, _TO, _AMOUNT = "5f35", "602035", "604035"
 """Push the words of the input: token, recipient and amount."""

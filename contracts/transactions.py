@@ -21,13 +21,13 @@ from web3 import Web3
 from web3.exceptions import TransactionNotFound
 from web3.types import TxParams, TxReceipt
 
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
-from gradmarket.contracts.gas_price import GasPrice, bumped, offered, raised
-from gradmarket.contracts.rpc import node_errors
-from gradmarket.contracts.transaction_types import Fees, Mined, Outcome, Receipt, Reverted, Signed, Unknown
+from contracts.calls import Call
+from contracts.gas_price import GasPrice, bumped, offered, raised
+from contracts.rpc import node_errors
+from contracts.transaction_types import Fees, Mined, Outcome, Receipt, Reverted, Signed, Unknown
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
+from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, NodeRefused
 
 MAX_GAS: Final = 2**24
 """The gas limit of one transaction (EIP-7825)."""

@@ -24,7 +24,7 @@ from torch import nn
 from gradmarket import Market, TrainingJob
 from gradmarket.data.pack import Cut, pack, write
 from gradmarket.endpoint import find
-from gradmarket.worker import wallet
+from worker import wallet
 
 HOLDERS, ALPHA, LEAST = 10, 0.5, 32
 LOCAL = {"kind": "local", "rows": 16, "steps": 10, "optimizer": {"name": "sgd", "lr": 0.2}}

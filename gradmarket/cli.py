@@ -18,18 +18,18 @@ from typer.main import get_command, get_group
 from gradmarket.terminal import echo
 
 COMMANDS: Final = {
-    "serve": ("gradmarket.requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
-    "queue": ("gradmarket.requester.queue", "app", "Run the service's stages in Celery workers, on many machines."),
+    "serve": ("requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
+    "queue": ("requester.queue", "app", "Run the service's stages in Celery workers, on many machines."),
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "demo", "The whole market on this machine: honest workers, cheats, money."),
     "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download what it trained."),
     "new": ("gradmarket.commands.new", "new", "Write a training script and its job, which run at once."),
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
-    "worker": ("gradmarket.worker.cli.worker_commands", "app", "Sell gradients: run a worker, look after its wallet."),
+    "worker": ("worker.cli.worker_commands", "app", "Sell gradients: run a worker, look after its wallet."),
     "auditor": ("gradmarket.commands.auditor_command", "app", "Run accepted tasks again: the requester's own check."),
     "token": ("gradmarket.commands.token", "app", "API tokens: make, list and end them."),
     "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
-    "wallet": ("gradmarket.worker.cli.worker_commands", "wallet_app", "A worker's key, and what it has earned."),
+    "wallet": ("worker.cli.worker_commands", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
     "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: what attacks gain."),
     "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and what it means."),

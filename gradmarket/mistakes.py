@@ -11,15 +11,15 @@ from pydantic import ValidationError
 from typer import TyperException
 
 from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
-from gradmarket.contracts.errors import (
+from gradmarket.market.errors import Conflict, MarketError, NotFound, OutOfMemory, Refused, RunnerFailed
+from gradmarket.market.fields import first_fault
+from gradmarket.network.chain_errors import (
     ChainUnreachable,
     ContractRefused,
     ForeignChain,
     LocalChainFailed,
     NodeRefused,
 )
-from gradmarket.market.errors import Conflict, MarketError, NotFound, OutOfMemory, Refused, RunnerFailed
-from gradmarket.market.fields import first_fault
 from gradmarket.terminal import echo
 
 CODE: Final = 2

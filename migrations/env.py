@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from gradmarket.requester.store.tables import Base
+from requester.store.tables import Base
 
 connection = context.config.attributes["connection"]
 context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=True, compare_type=True)

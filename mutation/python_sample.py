@@ -28,10 +28,10 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from mutation.python_mutants import PythonMutant, sample
+from tests.source_tree import PACKAGES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-ROOMS: Final = ("requester", "worker", "market")
-INSTALLED: Final = (*ROOMS, "compute", "contracts", "migrations", "runner")
+FOLDERS: Final = ("requester", "worker", "gradmarket/market")
 SKIPPED: Final = (".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".peers")
 LANES: Final = {"test": "not full", "all": ""}
 COSTS: Final = {
@@ -85,8 +85,6 @@ class Copy:
         shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*SKIPPED), dirs_exist_ok=True, symlinks=True)
         for name in (".venv", "contracts/node_modules"):
             (folder / name).symlink_to(ROOT / name)
-        for room in INSTALLED:
-            (folder / "gradmarket" / room).symlink_to(folder / room)
         return cls(folder, lane)
 
     def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str]:
@@ -167,7 +165,7 @@ def _ended(pid: int, seconds: float) -> int | None:
 
 
 def sources() -> dict[str, str]:
-    files = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
+    files = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
 
 
@@ -202,11 +200,11 @@ class TestMap:
 def _modules() -> dict[str, Path]:
     """Returns the tests' modules and ours, by the name that they are imported by."""
     found = {}
-    for room in (*INSTALLED, "gradmarket", "tests", "fuzz"):
-        for path in (ROOT / room).rglob("*.py"):
+    for folder in (*PACKAGES, "tests", "fuzz"):
+        for path in (ROOT / folder).rglob("*.py"):
             if "node_modules" not in path.parts:
                 name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-                found[f"gradmarket.{name}" if room in INSTALLED else name] = path
+                found[name] = path
     return found
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from gradmarket.contracts import toolchain
+from contracts import toolchain
 from mutation.mutants import Mutant, sample
 
 EXPLAINED: Final = toolchain.HERE / "test" / "survivors.json"

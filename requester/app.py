@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from gradmarket.market.views.job_views import Stats
 from gradmarket.network.environment import path_of
 from gradmarket.pages.rendering import ASSETS
-from gradmarket.requester.api import (
+from requester.api import (
     audit_routes,
     batching,
     blob_routes,
@@ -43,18 +43,18 @@ from gradmarket.requester.api import (
     token_routes,
     worker_routes,
 )
-from gradmarket.requester.api.auth_routes import Callers
-from gradmarket.requester.api.token_buckets import Buckets, Rate
-from gradmarket.requester.context import Context
-from gradmarket.requester.edge.body import BodyLimit
-from gradmarket.requester.edge.own_path import OwnPath
-from gradmarket.requester.edge.rate_limit import RateLimit
-from gradmarket.requester.edge.request_log import RequestLog
-from gradmarket.requester.edge.token_first import TokenFirst
-from gradmarket.requester.page import live_parts
-from gradmarket.requester.page import routes as page_routes
-from gradmarket.requester.store.answers import History
-from gradmarket.requester.store.progress import Standing
+from requester.api.auth_routes import Callers
+from requester.api.token_buckets import Buckets, Rate
+from requester.context import Context
+from requester.edge.body import BodyLimit
+from requester.edge.own_path import OwnPath
+from requester.edge.rate_limit import RateLimit
+from requester.edge.request_log import RequestLog
+from requester.edge.token_first import TokenFirst
+from requester.page import live_parts
+from requester.page import routes as page_routes
+from requester.store.answers import History
+from requester.store.progress import Standing
 
 DOORS: Final = (
     *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),

@@ -20,7 +20,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from gradmarket.contracts import local_copy
+from contracts import local_copy
 from gradmarket.market.errors import Refused
 
 DATABASE: Final = "gradmarket.sqlite"

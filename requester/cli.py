@@ -14,18 +14,18 @@ import typer
 import uvicorn
 
 from gradmarket.market.fields import settings_from
-from gradmarket.requester import logs
-from gradmarket.requester.app import create_app
-from gradmarket.requester.context import Context
-from gradmarket.requester.edge.serving import EVERYWHERE, config, listener, own_url
-from gradmarket.requester.engine import STAGES, StageEngine
-from gradmarket.requester.folder_lock import serving
-from gradmarket.requester.notifier import Notifier
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.wiring import wired
 from gradmarket.terminal import echo
+from requester import logs
+from requester.app import create_app
+from requester.context import Context
+from requester.edge.serving import EVERYWHERE, config, listener, own_url
+from requester.engine import STAGES, StageEngine
+from requester.folder_lock import serving
+from requester.notifier import Notifier
+from requester.settings import RequesterSettings
+from requester.wiring import wired
 
-CELERY: Final = "gradmarket.requester.queue"
+CELERY: Final = "requester.queue"
 """Imported where stages are left to it: Celery, its messages and Redis take a seventh of the start."""
 COLLECT: Final = (20_000, 20, 100)
 """Rows and answers are mostly freed by counting: with Python's own thresholds collections take 5 % of the CPU."""

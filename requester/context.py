@@ -4,23 +4,23 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from gradmarket.contracts.ledger import Ledger
+from contracts.ledger import Ledger
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain, Signer, Struct, digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.chain.chain_worker import ChainWorker
-from gradmarket.requester.event_logging import narrate
-from gradmarket.requester.live_states import LiveStates
-from gradmarket.requester.meters import Meters
-from gradmarket.requester.model_runner import ModelRunner
-from gradmarket.requester.notifier import Notifier
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.session import Sessions
-from gradmarket.requester.store.tables import Account, Job
-from gradmarket.requester.store.work import RowReader, Work, begin, reading
-from gradmarket.requester.tracing import span
+from requester.blobs import Blobs
+from requester.chain.chain_worker import ChainWorker
+from requester.event_logging import narrate
+from requester.live_states import LiveStates
+from requester.meters import Meters
+from requester.model_runner import ModelRunner
+from requester.notifier import Notifier
+from requester.settings import RequesterSettings
+from requester.store.session import Sessions
+from requester.store.tables import Account, Job
+from requester.store.work import RowReader, Work, begin, reading
+from requester.tracing import span
 
 Clock = Callable[[], float]
 

@@ -11,9 +11,9 @@ from gradmarket.market.model.tensors import Expected
 from gradmarket.market.rules.loss_change_test import OTHERS
 from gradmarket.market.terms import Digest
 from gradmarket.network.environment import path_of
-from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.model_runner import ModelRunner
-from gradmarket.requester.ready_data import digits
+from requester.blobs import Blobs
+from requester.model_runner import ModelRunner
+from requester.ready_data import digits
 
 MANIFEST_BYTES = 64 * 2**20
 OURS = "/v1/blobs/"

@@ -7,10 +7,10 @@ from typing import Final
 
 import structlog
 
-from gradmarket.requester import logs
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves.probing import look_after
-from gradmarket.requester.stages import (
+from requester import logs
+from requester.context import Context
+from requester.moves.probing import look_after
+from requester.stages import (
     aggregate,
     assign,
     audit,
@@ -25,9 +25,9 @@ from gradmarket.requester.stages import (
     sweep,
     unmask,
 )
-from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.tracing import span
+from requester.stages.stage import Stage
+from requester.store.retries import patiently
+from requester.tracing import span
 
 STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from gradmarket.requester.logs import ids
-from gradmarket.requester.store.tables import Base, JobEvent
+from requester.logs import ids
+from requester.store.tables import Base, JobEvent
 
 log = structlog.get_logger("gradmarket.events")
 

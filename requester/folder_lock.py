@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gradmarket.contracts.private_files import OTHERS, private_folder
+from contracts.private_files import OTHERS, private_folder
 from gradmarket.market.errors import Conflict, Refused
 
 LOCK: Final = "serve.lock"

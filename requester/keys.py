@@ -13,9 +13,9 @@ from typing import Final
 from eth_keys.datatypes import PrivateKey
 from pydantic import SecretStr
 
-from gradmarket.contracts import keystore
+from contracts import keystore
 from gradmarket.market.errors import Refused
-from gradmarket.requester.settings import RequesterSettings
+from requester.settings import RequesterSettings
 
 FIX: Final = "GRADMARKET_PASSPHRASE_FILE or GRADMARKET_PASSPHRASE"
 

@@ -13,7 +13,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gradmarket.market.printable import printable_lines
-from gradmarket.requester.part_troubles import ToldOnce, told_once
+from requester.part_troubles import ToldOnce, told_once
 
 HIDDEN: Final = "[hidden]"
 _SECRET_NAMES: Final = re.compile(

@@ -20,8 +20,8 @@ from gradmarket.market.model.figures import Ranges
 from gradmarket.market.model.task_cost import cost, evaluation, evaluation_cost
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
-from gradmarket.requester.blobs import Blobs
 from gradmarket.runner import Runner, RunnerSettings
+from requester.blobs import Blobs
 
 PUBLISHING: Final = "publishing"
 """Whose child publishes ready architectures, and bounds them."""

@@ -22,14 +22,14 @@ from celery.beat import Scheduler, SchedulingError
 from kombu.exceptions import OperationalError
 
 from gradmarket.market.fields import settings_from
-from gradmarket.requester import logs
-from gradmarket.requester.broker import PromptAMQP
-from gradmarket.requester.context import Context
-from gradmarket.requester.engine import STAGES, ready_rows, run_once
-from gradmarket.requester.moves.probing import look_after
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.stages import settle
-from gradmarket.requester.wiring import wired
+from requester import logs
+from requester.broker import PromptAMQP
+from requester.context import Context
+from requester.engine import STAGES, ready_rows, run_once
+from requester.moves.probing import look_after
+from requester.settings import RequesterSettings
+from requester.stages import settle
+from requester.wiring import wired
 
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"

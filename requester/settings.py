@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
-from gradmarket.contracts.private_files import GROUP, OTHERS
+from contracts.private_files import GROUP, OTHERS
 from gradmarket.market.signing import NamedAddress
 from gradmarket.network.environment import is_address, is_loopback
 

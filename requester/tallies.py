@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import JobState, ReplicaState, RoundState, TaskState
-from gradmarket.requester.store import workers
-from gradmarket.requester.store.tables import (
+from requester.store import workers
+from requester.store.tables import (
     Account,
     Batch,
     Earned,
@@ -25,7 +25,7 @@ from gradmarket.requester.store.tables import (
     Wave,
     Worker,
 )
-from gradmarket.requester.store.work import RowReader
+from requester.store.work import RowReader
 
 VERDICTS: Final = {
     ReplicaState.PAYABLE: "accepted",

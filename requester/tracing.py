@@ -9,7 +9,7 @@ from opentelemetry import trace
 
 TRACER: Final = trace.get_tracer("gradmarket")
 """Until a provider is set its spans do nothing, and take a few microseconds."""
-SPAN_FILE: Final = "gradmarket.requester.span_file"
+SPAN_FILE: Final = "requester.span_file"
 
 
 def span(name: str) -> AbstractContextManager[trace.Span]:

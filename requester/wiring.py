@@ -11,34 +11,34 @@ from pathlib import Path
 from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
-from gradmarket.contracts import deployment, local, local_copy
-from gradmarket.contracts.deployment import Deployment
-from gradmarket.contracts.errors import ChainError
-from gradmarket.contracts.gas_price import GWEI, WAITS
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.private_files import private_folder
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts import deployment, local, local_copy
+from contracts.deployment import Deployment
+from contracts.gas_price import GWEI, WAITS
+from contracts.ledger import Ledger
+from contracts.private_files import private_folder
+from contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.requester import blobs, keys
-from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy
-from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant
-from gradmarket.requester.context import Context, begun
-from gradmarket.requester.model_runner import ModelRunner
-from gradmarket.requester.notifier import Notifier, Relay, notifier_of
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.steady_clock import SteadyClock
-from gradmarket.requester.store import schema, tokens
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.session import Sessions, sessions_of
-from gradmarket.requester.store.session import connect as connect_database
-from gradmarket.requester.store.unfinished import check_unfinished
-from gradmarket.requester.store.work import begin, reading
-from gradmarket.requester.tracing import started
+from gradmarket.network.chain_errors import ChainError
+from requester import blobs, keys
+from requester.chain.chain_context import ChainContext, ChainPolicy
+from requester.chain.chain_worker import ChainWorker, local_grant
+from requester.context import Context, begun
+from requester.model_runner import ModelRunner
+from requester.notifier import Notifier, Relay, notifier_of
+from requester.settings import RequesterSettings
+from requester.steady_clock import SteadyClock
+from requester.store import schema, tokens
+from requester.store.retries import patiently
+from requester.store.session import Sessions, sessions_of
+from requester.store.session import connect as connect_database
+from requester.store.unfinished import check_unfinished
+from requester.store.work import begin, reading
+from requester.tracing import started
 
 OFFICE = "settle"
 """The topic that is notified when there may be chain work."""

@@ -14,10 +14,10 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 from hypothesis import HealthCheck, settings
 
-from gradmarket.contracts import rpc
-from gradmarket.contracts.deployment import Deployment, deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import CHAIN_ID, LocalChain
+from contracts import rpc
+from contracts.deployment import Deployment, deploy
+from contracts.ledger import Ledger
+from contracts.local import CHAIN_ID, LocalChain
 from gradmarket.demo import service as demo_service
 from gradmarket.demo.service import Service
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server

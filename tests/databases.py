@@ -12,8 +12,8 @@ import pgserver
 import psycopg
 import pytest
 
-from gradmarket.requester.store import schema
-from gradmarket.requester.store.session import connect
+from requester.store import schema
+from requester.store.session import connect
 from tests.lanes import FULL
 
 IN_MEMORY = Path("/dev/shm")

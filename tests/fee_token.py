@@ -7,10 +7,10 @@ from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 from web3 import Web3
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.deployment import Deployment, genesis_of, market_at
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls
+from contracts.deployment import Deployment, genesis_of, market_at
+from contracts.ledger import Ledger
+from contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Hash
 from tests.onchain import DEPLOYER
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import STATE, development_key, fund_gas
-from gradmarket.contracts.transaction_types import Receipt
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events
+from contracts.ledger import Ledger
+from contracts.local import STATE, development_key, fund_gas
+from contracts.transaction_types import Receipt
+from contracts.transactions import execute, mined
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units

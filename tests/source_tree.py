@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-ROOMS: Final = ("market", "contracts", "runner", "compute", "migrations", "requester", "worker")
+PACKAGES: Final = ("contracts", "gradmarket", "migrations", "requester", "worker")
+"""What is installed: a name of import is its path from the root."""
 SKIPPED: Final = {"node_modules", "__pycache__", "out", "cache"}
-PACKAGE: Final = "gradmarket"
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,17 @@ class Module:
     @property
     def outside(self) -> set[str]:
         """Modules of others, by their full name."""
-        return {found.name for found in self.imports if not within(found.name, PACKAGE)}
+        return {found.name for found in self.imports if not is_ours(found.name)}
 
 
 def within(name: str, package: str) -> bool:
     """Whether the dotted `name` is `package` or lies in it."""
     return name == package or name.startswith(package + ".")
+
+
+def is_ours(name: str) -> bool:
+    """Whether the dotted `name` is a module of ours."""
+    return name.partition(".")[0] in PACKAGES
 
 
 def read() -> dict[str, Module]:
@@ -52,7 +57,7 @@ def parse(name: str, text: str, known: Iterable[str]) -> Module:
 
 def ours(module: Module) -> set[str]:
     """Modules of ours that it imports, but for itself."""
-    return {found.name for found in module.imports if within(found.name, PACKAGE)} - {module.name}
+    return {found.name for found in module.imports if is_ours(found.name)} - {module.name}
 
 
 def reachable(modules: Mapping[str, Module], start: str) -> set[str]:
@@ -88,9 +93,8 @@ def _strictly_below(modules: Mapping[str, Module], start: str) -> set[str]:
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
-    for room in ROOMS:
-        yield from _folder(ROOT / room, f"{PACKAGE}.{room}")
-    yield from _folder(ROOT / PACKAGE, PACKAGE)
+    for package in PACKAGES:
+        yield from _folder(ROOT / package, package)
 
 
 def _folder(folder: Path, package: str) -> Iterator[tuple[str, Path]]:

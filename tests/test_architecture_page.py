@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.requester.engine import STAGES
+from requester.engine import STAGES
 from tests import test_plugins
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""The arrows between rooms, read from the source. An exception is listed here by name, or it is an error."""
+"""The arrows between packages, read from the source. An exception is listed here by name, or it is an error."""
 
 import ast
 import subprocess
@@ -25,7 +25,7 @@ MAY_IMPORT: Final = {
     "requester": {"requester", "migrations", "pages", "terminal", "runner", "contracts", "network", "market"},
     "worker": {"worker", "client", "compute", "pages", "terminal", "runner", "contracts", "network", "market"},
 }
-"""Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
+"""Package, or folder of `gradmarket` -> the others it imports. Other folders of `gradmarket` may import all of them."""
 
 REQUESTER: Final = {
     **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
@@ -68,16 +68,16 @@ WORKER: Final = {
 }
 
 HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
-"""Arrows inside a room go to the same height or down."""
+"""Arrows inside a package go to the same height or down."""
 
-STAGES: Final = "gradmarket.requester.stages"
-EXCHANGE: Final = "gradmarket.requester.exchange"
+STAGES: Final = "requester.stages"
+EXCHANGE: Final = "requester.exchange"
 
-REQUESTER_ROOM: Final = "gradmarket.requester"
+REQUESTER_PACKAGE: Final = "requester"
 QUERIES: Final = (
-    f"{REQUESTER_ROOM}.store",
-    f"{REQUESTER_ROOM}.chain",
-    f"{REQUESTER_ROOM}.tallies",
+    f"{REQUESTER_PACKAGE}.store",
+    f"{REQUESTER_PACKAGE}.chain",
+    f"{REQUESTER_PACKAGE}.tallies",
     f"{STAGES}.aggregate",
     f"{STAGES}.rollback",
 )
@@ -96,8 +96,8 @@ PLUGINS: Final = (
     "gradmarket.market.rules.pricing",
     "gradmarket.market.rules.replication",
     "gradmarket.market.rules.verifiers",
-    "gradmarket.requester.blobs",
-    "gradmarket.requester.ready_data",
+    "requester.blobs",
+    "requester.ready_data",
 )
 """A file's name is the plug-in's, and `Settings` is looked up in it by that name: both recur from folder to folder."""
 
@@ -110,9 +110,9 @@ TORCH: Final = (
 )
 NO_TORCH: Final = (
     "gradmarket",
-    "gradmarket.requester.cli",
-    "gradmarket.requester.queue",
-    "gradmarket.worker.cli.worker_commands",
+    "requester.cli",
+    "requester.queue",
+    "worker.cli.worker_commands",
     "gradmarket.cli",
     "gradmarket.demo.command",
 )
@@ -126,10 +126,21 @@ START_NEEDS: Final = {
     "gradmarket": set(),
     "gradmarket.cli": set(),
     "gradmarket.commands.job_commands": CLIENT,
-    "gradmarket.worker.cli.worker_commands": SERVER,
-    "gradmarket.requester.cli": SERVER | {"alembic", "sqlalchemy", "fastapi"},
+    "worker.cli.worker_commands": SERVER,
+    "requester.cli": SERVER | {"alembic", "sqlalchemy", "fastapi"},
 }
 """What a start imports -> which of the HEAVY it needs; the others come when something is done with them."""
+SCRIPTS_IMPORT: Final = (
+    "gradmarket",
+    "gradmarket.sdk",
+    "gradmarket.client",
+    "gradmarket.callbacks",
+    "gradmarket.data",
+    "gradmarket.mistakes",
+    "gradmarket.endpoint",
+    *(f"gradmarket.starters.{name}" for name in ("holders", "images", "table", "text")),
+)
+"""What researchers import, and the scripts that `gradmarket new` writes for them."""
 CHILD: Final = "gradmarket.runner.child"
 PUBLISHER: Final = "gradmarket.runner.publishing"
 TRACING: Final = "gradmarket.market.model.document.publish"
@@ -141,9 +152,9 @@ BY_NAME: Final = {
     "gradmarket.cli",
     "gradmarket.market.gradient.compiled",
     "gradmarket.market.plugins",
-    "gradmarket.requester.cli",
-    "gradmarket.requester.notifier",
-    "gradmarket.requester.tracing",
+    "requester.cli",
+    "requester.notifier",
+    "requester.tracing",
 }
 """Modules that import by a name out of a fixed list."""
 
@@ -179,15 +190,16 @@ def modules() -> dict[str, Module]:
     return source_tree.read()
 
 
-def room(name: str) -> str:
-    parts = name.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "gradmarket"
+def package_of(name: str) -> str:
+    """The package or, of `gradmarket`, the folder that has a line in MAY_IMPORT; else `gradmarket`."""
+    parts = name.removeprefix("gradmarket.").split(".")
+    return parts[0] if parts[0] in MAY_IMPORT else "gradmarket"
 
 
-def against_rooms(module: Module) -> Iterator[str]:
-    allowed = MAY_IMPORT.get(room(module.name))
+def against_packages(module: Module) -> Iterator[str]:
+    allowed = MAY_IMPORT.get(package_of(module.name))
     for target in ours(module) if allowed is not None else ():
-        if room(target) not in allowed and target != "gradmarket":
+        if package_of(target) not in allowed and target != "gradmarket":
             yield f"{module.name} imports {target}"
 
 
@@ -195,14 +207,14 @@ def against_heights(module: Module) -> Iterator[str]:
     own = height(module.name)
     for target in ours(module):
         there = height(target)
-        same = room(module.name) == room(target)
+        same = package_of(module.name) == package_of(target)
         if same and own is not None and there is not None and there > own:
             yield f"{module.name} imports {target} from above"
 
 
 def height(name: str) -> int | None:
     parts = name.split(".")
-    return HEIGHTS.get(parts[1], {}).get(parts[2]) if len(parts) > 2 else None
+    return HEIGHTS.get(parts[0], {}).get(parts[1]) if len(parts) > 1 else None
 
 
 def against_stages(module: Module) -> Iterator[str]:
@@ -214,7 +226,7 @@ def against_stages(module: Module) -> Iterator[str]:
 
 
 def against_purity(module: Module) -> Iterator[str]:
-    if room(module.name) == "market":
+    if package_of(module.name) == "market":
         yield from (f"{module.name} uses {o}" for o in module.outside if o.partition(".")[0] not in PURE_OTHERS)
         yield from (f"{module.name} calls {name}" for name in calls(module) if name in IMPURE_CALLS)
 
@@ -246,7 +258,7 @@ def against_safety(module: Module) -> Iterator[str]:
 
 def against_hidden_queries(module: Module) -> Iterator[str]:
     """Queries are built in store, and only there a unit of work's session is used."""
-    if not within(module.name, REQUESTER_ROOM) or any(within(module.name, place) for place in QUERIES):
+    if not within(module.name, REQUESTER_PACKAGE) or any(within(module.name, place) for place in QUERIES):
         return
     yield from (f"{module.name} builds a query by {name}" for name in calls(module) if name in BUILDS_QUERIES)
     for node in ast.walk(module.tree):
@@ -266,8 +278,8 @@ def uses_torch(module: Module) -> bool:
 
 
 RULES: Final = (
-    against_rooms, against_heights, against_stages, against_purity, against_torch, against_late_imports, against_safety,
-    against_hidden_queries,
+    against_packages, against_heights, against_stages, against_purity, against_torch, against_late_imports,
+    against_safety, against_hidden_queries,
 )  # fmt: skip
 
 
@@ -286,9 +298,14 @@ def test_no_two_public_classes_have_one_name(modules: dict[str, Module]) -> None
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
-def test_no_module_name_recurs_within_a_room(modules: dict[str, Module]) -> None:
-    own = [name for name in modules if not plugin(name) and name.count(".") > 1]
-    stems = Counter((room(name), name.rpartition(".")[2]) for name in own)
+def test_no_module_name_recurs_within_a_package_of(modules: dict[str, Module]) -> None:
+    own = [
+        name
+        for name in modules
+        if not plugin(name)
+        and name.partition(".")[2].count(".") + (package_of(name) in HEIGHTS or package_of(name) == "contracts") > 0
+    ]
+    stems = Counter((package_of(name), name.rpartition(".")[2]) for name in own)
     assert [stem for stem, count in stems.items() if count > 1] == []
 
 
@@ -322,42 +339,42 @@ def test_a_child_that_only_computes_imports_nothing_that_traces_models(modules: 
 
 
 @pytest.mark.parametrize("tall", HEIGHTS)
-def test_every_folder_of_a_room_has_its_height(tall: str, modules: dict[str, Module]) -> None:
-    folders = {name.split(".")[2] for name in modules if name.startswith(f"gradmarket.{tall}.")}
+def test_every_folder_of_a_package_has_its_height(tall: str, modules: dict[str, Module]) -> None:
+    folders = {name.split(".")[1] for name in modules if name.startswith(f"{tall}.")}
     assert folders == HEIGHTS[tall].keys()
 
 
 BROKEN: Final = {
-    "room": ("gradmarket.market.rules.x", "from gradmarket.contracts import calls", against_rooms),
-    "requester from worker": ("gradmarket.worker.x", "from gradmarket.requester import notifier", against_rooms),
-    "worker from requester": ("gradmarket.requester.api.x", "import gradmarket.worker.run", against_rooms),
-    "users' from runner": ("gradmarket.runner.x", "from gradmarket.client import Market", against_rooms),
-    "worker from compute": ("gradmarket.compute.x", "from gradmarket.worker import wallet", against_rooms),
-    "height in the worker": ("gradmarket.worker.protocol.x", "import gradmarket.worker.money.stake", against_heights),
-    "height": ("gradmarket.requester.stages.x", "from gradmarket.requester import wiring", against_heights),
-    "stage to stage": ("gradmarket.requester.stages.x", "from gradmarket.requester.stages import plan", against_stages),
-    "exchange to stage": ("gradmarket.requester.exchange.x", "import gradmarket.requester.stages.plan", against_stages),
+    "package": ("gradmarket.market.rules.x", "from contracts import calls", against_packages),
+    "requester from worker": ("worker.x", "from requester import notifier", against_packages),
+    "worker from requester": ("requester.api.x", "import worker.run", against_packages),
+    "users' from runner": ("gradmarket.runner.x", "from gradmarket.client import Market", against_packages),
+    "worker from compute": ("gradmarket.compute.x", "from worker import wallet", against_packages),
+    "height in the worker": ("worker.protocol.x", "import worker.money.stake", against_heights),
+    "height": ("requester.stages.x", "from requester import wiring", against_heights),
+    "stage to stage": ("requester.stages.x", "from requester.stages import plan", against_stages),
+    "exchange to stage": ("requester.exchange.x", "import requester.stages.plan", against_stages),
     "socket": ("gradmarket.market.x", "import socket", against_purity),
     "clock": ("gradmarket.market.x", "from time import time", against_purity),
     "file": ("gradmarket.market.x", "open('a')", against_purity),
     "now": ("gradmarket.market.x", "from datetime import datetime\ndatetime.now()", against_purity),
-    "torch": ("gradmarket.requester.x", "from torch import nn", against_torch),
+    "torch": ("requester.x", "from torch import nn", against_torch),
     "torch in rules": ("gradmarket.market.rules.x", "import torch.nn", against_torch),
-    "late": ("gradmarket.worker.x", "def f():\n    import json", against_late_imports),
+    "late": ("worker.x", "def f():\n    import json", against_late_imports),
     "later": (
-        "gradmarket.worker.x",
+        "worker.x",
         "class A:\n    def f(self):\n        if 1:\n            import json",
         against_late_imports,
     ),
-    "by name": ("gradmarket.worker.x", "import importlib\nimportlib.import_module('a')", against_late_imports),
-    "pickle": ("gradmarket.worker.x", "from pickle import loads", against_safety),
-    "pool": ("gradmarket.worker.x", "import multiprocessing.pool", against_safety),
-    "eval": ("gradmarket.worker.x", "eval('1')", against_safety),
+    "by name": ("worker.x", "import importlib\nimportlib.import_module('a')", against_late_imports),
+    "pickle": ("worker.x", "from pickle import loads", against_safety),
+    "pool": ("worker.x", "import multiprocessing.pool", against_safety),
+    "eval": ("worker.x", "eval('1')", against_safety),
     "torch.load": ("gradmarket.runner.x", "import torch\ntorch.load('a')", against_safety),
-    "numpy": ("gradmarket.worker.x", "import numpy\nnumpy.load('a', allow_pickle=True)", against_safety),
-    "assert": ("gradmarket.worker.x", "assert 1", against_safety),
-    "query": ("gradmarket.requester.moves.x", "from sqlalchemy import select\nselect(1)", against_hidden_queries),
-    "session": ("gradmarket.requester.api.x", "def f(work):\n    work.session.flush()", against_hidden_queries),
+    "numpy": ("worker.x", "import numpy\nnumpy.load('a', allow_pickle=True)", against_safety),
+    "assert": ("worker.x", "assert 1", against_safety),
+    "query": ("requester.moves.x", "from sqlalchemy import select\nselect(1)", against_hidden_queries),
+    "session": ("requester.api.x", "def f(work):\n    work.session.flush()", against_hidden_queries),
 }
 
 
@@ -375,3 +392,10 @@ def test_cycles_are_found() -> None:
     }
     looped = {name: parse(name, text, texts) for name, text in texts.items()}
     assert cycles(looped) == [set(texts)]
+
+
+@pytest.mark.parametrize("entry", SCRIPTS_IMPORT)
+def test_no_script_of_a_researcher_reaches_a_package_of_a_general_name(entry: str, modules: dict[str, Module]) -> None:
+    """A researcher's own worker.py beside the script would stand before ours."""
+    general = {"contracts", "migrations", "requester", "worker"}
+    assert {name for name in reachable(modules, entry) if name.partition(".")[0] in general} == set()

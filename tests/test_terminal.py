@@ -28,13 +28,13 @@ from gradmarket.market.terms import JobState
 from gradmarket.market.wire import LeaseReturn, PollRequest
 from gradmarket.mistakes import tell
 from gradmarket.pages.rendering import Templates
-from gradmarket.requester import logs
 from gradmarket.sdk.bar import bar
 from gradmarket.sdk.curve import _svg
 from gradmarket.terminal import ShownConsole, echo
-from gradmarket.worker.journal import Journal
+from requester import logs
 from tests import source_tree
 from tests.shown import shown_job
+from worker.journal import Journal
 
 EVIL: Final = "\x1b]52;c;aGFja2Vk\x07 \x1b[2J \x9b1A \u202eevas\u2066 \u2028 [/red] [bold] \ud800 \U000e0041 \r\n"
 """Writes a clipboard, clears a screen, turns a row around, begins lines, and is wrong markup."""
@@ -74,7 +74,7 @@ def test_the_letters_of_any_language_stay(name: str) -> None:
 
 def test_no_other_module_prints() -> None:
     """But for what children say to their parents, the scripts that `gradmarket new` writes, and logs."""
-    elsewhere = {"gradmarket.terminal", "gradmarket.worker.journal", "gradmarket.requester.logs"}
+    elsewhere = {"gradmarket.terminal", "worker.journal", "requester.logs"}
     prints = {"print", "typer.echo", "typer.secho", "click.echo", "Console", "rich.print", "sys.stdout.write"}
     found = [
         f"{name}:{call.lineno}"

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 QUOTED = re.findall(r'^\| "([^|]*)" \|', PAGE, re.MULTILINE)
-PLACES = ("market", "requester", "worker", "gradmarket", "contracts")
+PLACES = ("requester", "worker", "gradmarket", "contracts")
 
 
 @pytest.fixture(scope="module")

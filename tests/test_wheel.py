@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.rig.wheel import built, tracked
 from tests.lanes import FULL
-from tests.source_tree import ROOMS
+from tests.source_tree import PACKAGES
 
 pytestmark = FULL
 
@@ -21,21 +21,18 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set(zipfile.ZipFile(built(tmp_path_factory.mktemp("wheel"))).namelist())
 
 
-def _installed(path: str) -> str | None:
-    """The path under which a checkout's file is installed."""
-    if path.startswith(NOT_IN_IT) or not path.endswith(DATA):
-        return None
-    room = Path(path).parts[0]
-    return f"gradmarket/{path}" if room in ROOMS else path if room == "gradmarket" else None
+def _is_installed(path: str) -> bool:
+    """Whether a checkout's file is in the wheel, under the same path."""
+    return Path(path).parts[0] in PACKAGES and not path.startswith(NOT_IN_IT) and path.endswith(DATA)
 
 
 def test_every_program_and_its_data_is_in_the_wheel(packed: set[str]) -> None:
-    wanted = {installed for path in tracked() if (installed := _installed(path))}
-    assert "gradmarket/contracts/artifacts/GradMarket.json" in wanted
+    wanted = {path for path in tracked() if _is_installed(path)}
+    assert "contracts/artifacts/GradMarket.json" in wanted
     assert wanted - packed == set()
 
 
 def test_nothing_else_is(packed: set[str]) -> None:
-    strange = [name for name in packed if not name.startswith(("gradmarket/", "gradmarket-"))]
+    strange = [name for name in packed if not name.startswith(("gradmarket-", *(f"{one}/" for one in PACKAGES)))]
     assert strange == []
     assert not any("node_modules" in name or "/test/" in name for name in packed)

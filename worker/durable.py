@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gradmarket.contracts.private_files import private_folder
+from contracts.private_files import private_folder
 from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.arrays import Bytes
 

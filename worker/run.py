@@ -7,32 +7,32 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts.transactions import chain_id
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute import kept_memory
 from gradmarket.compute.own_machine import computing
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.row_uses import NO_BUDGET, RowBudget
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
-from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
-from gradmarket.worker import durable, wallet
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.market_session import Shared, Wrap
-from gradmarket.worker.markets.scheduler import Scheduler
-from gradmarket.worker.money import ownership
-from gradmarket.worker.money.accusation_watch import AccusationWatch
-from gradmarket.worker.money.session_summary import Summary, report, summary, totals
-from gradmarket.worker.money.so_far import SoFar
-from gradmarket.worker.owner import local_page
-from gradmarket.worker.owner.elsewhere import Outlook
-from gradmarket.worker.owner.own_facts import OwnFolder
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.own_limits import runner_settings
-from gradmarket.worker.protocol.round_files import RoundFiles
-from gradmarket.worker.protocol.row_uses import RowUsesFolder
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
-from gradmarket.worker.wallet import Wallet
+from worker import durable, wallet
+from worker.journal import Journal
+from worker.markets.market_session import Shared, Wrap
+from worker.markets.scheduler import Scheduler
+from worker.money import ownership
+from worker.money.accusation_watch import AccusationWatch
+from worker.money.session_summary import Summary, report, summary, totals
+from worker.money.so_far import SoFar
+from worker.owner import local_page
+from worker.owner.elsewhere import Outlook
+from worker.owner.own_facts import OwnFolder
+from worker.problems import Untrusted
+from worker.protocol.own_limits import runner_settings
+from worker.protocol.round_files import RoundFiles
+from worker.protocol.row_uses import RowUsesFolder
+from worker.settings import WorkerSettings
+from worker.signals import LeaveNow, LeaveSoon, Signals
+from worker.wallet import Wallet
 
 _CHOOSE: Final = "Change it with --device and --threads; take --threads 1 where several workers share a machine."
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, HttpUrl, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from contracts import keystore
 from gradmarket.compute.addresses import server_origin
 from gradmarket.compute.own_machine import AUTO, device_name
-from gradmarket.contracts import keystore
 from gradmarket.market.money import WRITTEN
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId

@@ -8,11 +8,11 @@ from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import keystore
+from contracts import keystore
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
-from gradmarket.worker import durable
+from worker import durable
 
 PLAIN: Final = "wallet.key"
 ENCRYPTED: Final = "wallet.json"

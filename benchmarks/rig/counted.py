@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from gradmarket.cli import app
-from gradmarket.requester import context
-from gradmarket.requester.store import session, work
+from requester import context
+from requester.store import session, work
 
 ROOM = Path(context.__file__).parent
 PASSED_OVER = {session.__file__, work.__file__, context.__file__, str(Path(context.__file__).with_name("meters.py"))}

@@ -10,9 +10,9 @@ from benchmarks.rig.service import Service
 from benchmarks.size import sized
 from gradmarket.market.signing import checksum
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.tables import Account, Earned, JobEvent, Replica, Round, Task, Worker
-from gradmarket.requester.store.work import Work, begin
+from requester.store.session import connect, sessions_of
+from requester.store.tables import Account, Earned, JobEvent, Replica, Round, Task, Worker
+from requester.store.work import Work, begin
 
 WORKERS: Final = sized(10_000, 30)
 ROUNDS: Final = sized(1_000, 10)

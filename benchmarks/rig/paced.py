@@ -15,9 +15,9 @@ from pydantic import HttpUrl
 
 from gradmarket.compute.task_run import Arrays, Compute
 from gradmarket.market.step import Step
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.run import run
-from gradmarket.worker.settings import WorkerSettings
+from worker.journal import Journal
+from worker.run import run
+from worker.settings import WorkerSettings
 
 
 def paced(compute: Compute, seconds: float) -> Compute:

@@ -20,7 +20,7 @@ from pgserver.postgres_server import PostgresServer, get_server
 
 from benchmarks.rig.cpu import own_cpu_s, tree_cpu_s
 from benchmarks.rig.patience import PATIENCE_S
-from gradmarket.contracts.local import LocalChain
+from contracts.local import LocalChain
 from gradmarket.market import signing, wire_sign_in
 
 COUNTS = "counts.json"

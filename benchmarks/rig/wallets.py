@@ -4,10 +4,10 @@ import time
 
 from benchmarks.rig.service import Service
 from gradmarket.market.terms import Address
-from gradmarket.requester.api.auth_routes import WORKER
-from gradmarket.requester.store import earned_rows, identities
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.work import begin
+from requester.api.auth_routes import WORKER
+from requester.store import earned_rows, identities
+from requester.store.session import connect, sessions_of
+from requester.store.work import begin
 
 DAY_S = 86_400
 

@@ -28,7 +28,7 @@ from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, auditing, classes, secrets
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.store.audits import BEHIND
+from requester.store.audits import BEHIND
 
 CONVICTING: Final = 2
 """Computations of an audit that fails: who convicts has found the same twice."""

@@ -23,7 +23,7 @@ from gradmarket.market.model.document.publish import Loss, classification, publi
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import GradientStep
-from gradmarket.requester.ready_data.digits import table
+from requester.ready_data.digits import table
 
 SEED: Final = bytes(32)
 TEST_EVERY: Final = 5

@@ -3,8 +3,8 @@
 Amounts are in the job's units unless they are an Amount of the token; times are Unix seconds.
 """
 
-from gradmarket.contracts.calls.encoding import Call, construct
-from gradmarket.contracts.calls.escrow import (
+from contracts.calls.encoding import Call, construct
+from contracts.calls.escrow import (
     OpenJob,
     open_job,
     open_job_with_permit,
@@ -14,12 +14,12 @@ from gradmarket.contracts.calls.escrow import (
     top_up_with_permit,
     withdraw_free,
 )
-from gradmarket.contracts.calls.justice import accuse, burn, case_id, close_case, contest, decide
-from gradmarket.contracts.calls.reservations import close_job, release, release_for, reserve
-from gradmarket.contracts.calls.settlement import settle_packed, settle_rooted
-from gradmarket.contracts.calls.stake_calls import free_exposure, join_job, leave_job, quorum_of, stake, unstake
-from gradmarket.contracts.calls.token import approve, mint, transfer
-from gradmarket.contracts.calls.vouchers import (
+from contracts.calls.justice import accuse, burn, case_id, close_case, contest, decide
+from contracts.calls.reservations import close_job, release, release_for, reserve
+from contracts.calls.settlement import settle_packed, settle_rooted
+from contracts.calls.stake_calls import free_exposure, join_job, leave_job, quorum_of, stake, unstake
+from contracts.calls.token import approve, mint, transfer
+from contracts.calls.vouchers import (
     add_signer,
     collect,
     redeem,

@@ -9,7 +9,7 @@ from eth_abi.abi import encode
 from eth_utils.abi import collapse_if_tuple
 from eth_utils.crypto import keccak
 
-from gradmarket.contracts.artifact import load
+from contracts.artifact import load
 from gradmarket.market.terms import Address
 
 

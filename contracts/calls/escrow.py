@@ -2,8 +2,8 @@
 
 from dataclasses import astuple, dataclass
 
-from gradmarket.contracts.calls.encoding import Call, to_market
-from gradmarket.contracts.permits import SignedPermit
+from contracts.calls.encoding import Call, to_market
+from contracts.permits import SignedPermit
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
 

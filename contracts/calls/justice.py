@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from gradmarket.contracts.calls.encoding import Call, to_market
+from contracts.calls.encoding import Call, to_market
 from gradmarket.market.terms import Address, Amount, Hash
 
 

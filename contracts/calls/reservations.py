@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradmarket.contracts.calls.encoding import Call, to_market
-from gradmarket.contracts.packing import pack_reservations
+from contracts.calls.encoding import Call, to_market
+from contracts.packing import pack_reservations
 from gradmarket.market.messages import Release
 from gradmarket.market.terms import Address, Units
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradmarket.contracts.calls.encoding import Call, to_market
-from gradmarket.contracts.packing import PackedGroup, pack_groups, pack_sums
+from contracts.calls.encoding import Call, to_market
+from contracts.packing import PackedGroup, pack_groups, pack_sums
 from gradmarket.market.terms import Address, Hash
 
 

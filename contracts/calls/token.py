@@ -1,6 +1,6 @@
 """Calls of the token that the market uses; `mint` exists only in the test token."""
 
-from gradmarket.contracts.calls.encoding import Call, to_token
+from contracts.calls.encoding import Call, to_token
 from gradmarket.market.terms import Address, Amount
 
 

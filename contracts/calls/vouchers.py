@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gradmarket.contracts.calls.encoding import Call, to_market
+from contracts.calls.encoding import Call, to_market
 from gradmarket.market.messages import Payout, Voucher
 from gradmarket.market.terms import Address
 

@@ -8,10 +8,10 @@ import typer
 
 from gradmarket.commands.edge import DataOption, JsonOption, say_json
 from gradmarket.endpoint import data_folder
-from gradmarket.requester.backup import BackupEntry, lacks
-from gradmarket.requester.backup import backup as copy
-from gradmarket.requester.backup import restore as bring_back
 from gradmarket.terminal import echo
+from requester.backup import BackupEntry, lacks
+from requester.backup import backup as copy
+from requester.backup import restore as bring_back
 
 
 def backup(

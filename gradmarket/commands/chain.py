@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from eth_keys.datatypes import PrivateKey
 
+from contracts import deployment
+from contracts.local import LocalChain, development_key
+from contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts.transactions import chain_id
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
-from gradmarket.contracts import deployment
-from gradmarket.contracts.local import LocalChain, development_key
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
-from gradmarket.contracts.transactions import chain_id
 from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.terminal import echo

@@ -19,8 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.market.fields import first_fault
 from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.session import connect
+from requester.settings import RequesterSettings
+from requester.store.session import connect
 
 LEAST_FREE: Final = 1 << 30
 ANSWER_S: Final = 20.0

@@ -10,10 +10,10 @@ from typing import Final
 
 import typer
 
+from contracts.toolchain import ToolMissing, find
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
-from gradmarket.contracts.toolchain import ToolMissing, find
 from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find as find_place
 from gradmarket.market.errors import MarketError

@@ -4,8 +4,8 @@ from dataclasses import asdict
 from typing import Final
 
 from gradmarket.commands.edge import JsonOption, say_json
-from gradmarket.requester.api.problem_kinds import ProblemKind, listed
 from gradmarket.terminal import echo
+from requester.api.problem_kinds import ProblemKind, listed
 
 HEAD: Final = """# Errors
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from gradmarket.market import plugins
 from gradmarket.market.job import JobSpec
-from gradmarket.requester.api.field_docs import describe, docstrings
 from gradmarket.terminal import echo
+from requester.api.field_docs import describe, docstrings
 
 Json = dict[str, Any]
 HEAD: Final = """# The job file

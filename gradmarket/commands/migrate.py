@@ -9,11 +9,11 @@ from sqlalchemy.exc import OperationalError
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.market.fields import settings_from
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store import schema
-from gradmarket.requester.store.session import connect
-from gradmarket.requester.store.unfinished import check_unfinished
 from gradmarket.terminal import echo
+from requester.settings import RequesterSettings
+from requester.store import schema
+from requester.store.session import connect
+from requester.store.unfinished import check_unfinished
 
 PAUSE_S: Final = 0.5
 

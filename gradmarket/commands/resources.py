@@ -17,9 +17,9 @@ from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.layout import check_weighed, layout_in
 from gradmarket.market.model.task_cost import cost
-from gradmarket.requester.dataset import OURS
-from gradmarket.requester.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
+from requester.dataset import OURS
+from requester.ready_data import digits
 
 Service = Callable[[], RequesterClient]
 """Opens the service's client, if something must be fetched from the service."""

@@ -11,10 +11,10 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, say_json
-from gradmarket.requester.api.field_docs import docstrings
-from gradmarket.requester.settings import RequesterSettings as ServiceSettings
 from gradmarket.terminal import echo
-from gradmarket.worker.settings import WorkerSettings
+from requester.api.field_docs import docstrings
+from requester.settings import RequesterSettings as ServiceSettings
+from worker.settings import WorkerSettings
 
 KINDS: Final[dict[str, type[BaseSettings]]] = {"The service": ServiceSettings, "A worker": WorkerSettings}
 HEAD: Final = """# Settings

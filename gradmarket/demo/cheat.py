@@ -12,9 +12,9 @@ import typer
 
 from gradmarket.compute.task_run import Arrays, Compute
 from gradmarket.market.step import Step
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.run import run
-from gradmarket.worker.settings import WorkerSettings
+from worker.journal import Journal
+from worker.run import run
+from worker.settings import WorkerSettings
 
 Tensors = Mapping[str, np.ndarray]
 LOSS: Final = "loss"

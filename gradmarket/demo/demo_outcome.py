@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from contracts import events
+from contracts.ledger import Ledger
 from gradmarket.client import RequesterClient
-from gradmarket.contracts import events
-from gradmarket.contracts.ledger import Ledger
 from gradmarket.demo.children import DemoFailed
 from gradmarket.demo.spec import GOAL, PRICE
 from gradmarket.market.terms import Address, BatchState, Digest, JobState, ReplicaState

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contracts import deployment
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
-from gradmarket.contracts import deployment
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
 from gradmarket.demo.children import LOOK_EVERY_S, DemoFailed, DemoProcess, DemoProcesses
 from gradmarket.endpoint import Endpoint, find
 

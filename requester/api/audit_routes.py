@@ -17,17 +17,17 @@ from gradmarket.market.terms import JobId, TaskId
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire import OfferFields
-from gradmarket.requester.api.auth_routes import ROLE, Auditor
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from gradmarket.requester.api.pages import CostlyLimit, Cursor, page
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.trust_views import audit_view
-from gradmarket.requester.exchange import auditor_claims
-from gradmarket.requester.moves import calibrating
-from gradmarket.requester.store import accusations, disclosure, listings
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import Audit, Score
+from requester.api.auth_routes import ROLE, Auditor
+from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.pages import CostlyLimit, Cursor, page
+from requester.api.problems import answers
+from requester.api.state import Here
+from requester.api.views.trust_views import audit_view
+from requester.exchange import auditor_claims
+from requester.moves import calibrating
+from requester.store import accusations, disclosure, listings
+from requester.store.retries import patiently
+from requester.store.tables import Audit, Score
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 

@@ -11,13 +11,13 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import Address, Role
-from gradmarket.requester.api.callers import bearer
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import here
-from gradmarket.requester.api.token_buckets import Buckets, retry_after
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.remembered import Remembered
+from requester.api.callers import bearer
+from requester.api.problems import answers
+from requester.api.state import here
+from requester.api.token_buckets import Buckets, retry_after
+from requester.context import Context
+from requester.store import identities
+from requester.store.remembered import Remembered
 
 WORKER: Final = "worker"
 TRUSTED_S: Final = 60.0

@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import MarketError
 from gradmarket.market.wire import PollAnswer
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import outbox, poll, upload_grant
+from requester.context import Context
+from requester.exchange import outbox, poll, upload_grant
 
 Question = TypeVar("Question")
 Result = TypeVar("Result")

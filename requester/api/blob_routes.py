@@ -9,17 +9,17 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.terms import Address, Digest, Role
-from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
-from gradmarket.requester.api.callers import through_proxy
-from gradmarket.requester.api.problems import Responses, answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.streams import streamed
-from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.moves.blob_cleanup import Spend
-from gradmarket.requester.store import upload_sums, visibility
-from gradmarket.requester.store.work import Work
+from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from requester.api.callers import through_proxy
+from requester.api.problems import Responses, answers
+from requester.api.state import Here
+from requester.api.streams import streamed
+from requester.blobs.disk import Incoming
+from requester.context import Context
+from requester.moves import blob_cleanup
+from requester.moves.blob_cleanup import Spend
+from requester.store import upload_sums, visibility
+from requester.store.work import Work
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 

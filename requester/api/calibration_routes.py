@@ -3,10 +3,10 @@
 from fastapi import APIRouter
 
 from gradmarket.market.views.calibration_views import CalibrationView, PairView
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.calibration_views import pair_view
-from gradmarket.requester.store import calibrations, jobs, trusted_runs
+from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.state import Here
+from requester.api.views.calibration_views import pair_view
+from requester.store import calibrations, jobs, trusted_runs
 
 router = APIRouter(prefix="/v1/jobs", tags=["audits"])
 

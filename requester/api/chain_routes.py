@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.requester.api.state import Here
+from requester.api.state import Here
 
 router = APIRouter(prefix="/v1", tags=["service"])
 

@@ -12,12 +12,12 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.messages import Withdrawal
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import OperatorStatus, WithdrawalRequest
-from gradmarket.requester.api.auth_routes import ANYONE, Anyone
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.store import operators
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.work import RowReader
+from requester.api.auth_routes import ANYONE, Anyone
+from requester.api.problems import answers
+from requester.api.state import Here
+from requester.store import operators
+from requester.store.retries import patiently
+from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1", tags=["workers"])
 

@@ -12,17 +12,17 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import coverage as rules
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.coverage_views import CoverageCounts, CoverageView, PartitionCoverage
-from gradmarket.requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
-from gradmarket.requester.api.pages import NOT_OURS, Cursor, Limit, decoded, encoded
-from gradmarket.requester.api.response_cache import Recent, Source
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.job_views import counts_view
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import coverage, jobs
-from gradmarket.requester.store.remembered import Remembered
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
+from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
+from requester.api.pages import NOT_OURS, Cursor, Limit, decoded, encoded
+from requester.api.response_cache import Recent, Source
+from requester.api.state import Here
+from requester.api.views.job_views import counts_view
+from requester.context import Context
+from requester.store import coverage, jobs
+from requester.store.remembered import Remembered
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

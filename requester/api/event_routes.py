@@ -11,12 +11,12 @@ from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from gradmarket.requester.api.event_tail import AT_ONCE, EventTails
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, unit_of
-from gradmarket.requester.api.pages import MOST
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.context import Context
-from gradmarket.requester.notifier import job_topic, rung_within
+from requester.api.event_tail import AT_ONCE, EventTails
+from requester.api.job_routes import NO_JOB, JobPath, unit_of
+from requester.api.pages import MOST
+from requester.api.state import Here
+from requester.context import Context
+from requester.notifier import job_topic, rung_within
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -16,10 +16,10 @@ from fastapi import HTTPException
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.requester.api.token_buckets import retry_after
-from gradmarket.requester.api.views.formats import time
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import event_log
+from requester.api.token_buckets import retry_after
+from requester.api.views.formats import time
+from requester.context import Context
+from requester.store import event_log
 
 AT_ONCE: Final = 200
 """Events of one query."""

@@ -9,16 +9,16 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Units
 from gradmarket.market.views.job_views import Funded, JobView
-from gradmarket.requester.api.auth_routes import Submitter
-from gradmarket.requester.api.idempotency import Key, done
-from gradmarket.requester.api.job_routes import STEER, JobPath, held, job_or_404, view
-from gradmarket.requester.api.posted_job import amount_of
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.payment_views import to_sign_view
-from gradmarket.requester.context import Context
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import Work
+from requester.api.auth_routes import Submitter
+from requester.api.idempotency import Key, done
+from requester.api.job_routes import STEER, JobPath, held, job_or_404, view
+from requester.api.posted_job import amount_of
+from requester.api.state import Here
+from requester.api.views.payment_views import to_sign_view
+from requester.context import Context
+from requester.store.event_log import tell
+from requester.store.tables import Job
+from requester.store.work import Work
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

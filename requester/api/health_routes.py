@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
 from gradmarket.market.views.service_views import Health, Readiness
-from gradmarket.requester.api.hot_route import OpenHotRoute
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import probing
+from requester.api.hot_route import OpenHotRoute
+from requester.context import Context
+from requester.moves import probing
 
 router = APIRouter(tags=["service"])
 

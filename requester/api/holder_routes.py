@@ -5,14 +5,14 @@ from fastapi import APIRouter, HTTPException
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.wire_holders import Holding, HoldingReceipt
-from gradmarket.requester.api.auth_routes import ROLE, Worker
-from gradmarket.requester.api.job_routes import JobPath, job_or_404
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.store import holders, jobs
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import Job
+from requester.api.auth_routes import ROLE, Worker
+from requester.api.job_routes import JobPath, job_or_404
+from requester.api.problems import answers
+from requester.api.state import Here
+from requester.store import holders, jobs
+from requester.store.event_log import tell
+from requester.store.retries import patiently
+from requester.store.tables import Job
 
 router = APIRouter(prefix="/v1/work/holdings", tags=["work"])
 

@@ -16,7 +16,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from gradmarket.market.wire import PollRequest
-from gradmarket.requester.api.auth_routes import worker_of
+from requester.api.auth_routes import worker_of
 
 JSON = "application/json"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.job import canonical
-from gradmarket.requester.context import Context
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import Idempotency
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.store.retries import patiently
+from requester.store.tables import Idempotency
+from requester.store.work import Work
 
 Key = Annotated[
     str | None,

@@ -12,24 +12,24 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import JobView
 from gradmarket.market.views.page_view import Page
-from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
-from gradmarket.requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
-from gradmarket.requester.api.idempotency import Key, once
-from gradmarket.requester.api.pages import MOST, CostliestLimit, Cursor, turned
-from gradmarket.requester.api.posted_job import SCHEMA, PostedJob
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.response_cache import Recent, Source
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.job_views import job_view
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves.admission import admit, completed
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.moves.resume import resume_job
-from gradmarket.requester.store import jobs, listings, progress
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.work import RowReader, Work
+from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
+from requester.api.idempotency import Key, once
+from requester.api.pages import MOST, CostliestLimit, Cursor, turned
+from requester.api.posted_job import SCHEMA, PostedJob
+from requester.api.problems import answers
+from requester.api.response_cache import Recent, Source
+from requester.api.state import Here
+from requester.api.views.job_views import job_view
+from requester.context import Context
+from requester.moves.admission import admit, completed
+from requester.moves.ending import end
+from requester.moves.resume import resume_job
+from requester.store import jobs, listings, progress
+from requester.store.event_log import tell
+from requester.store.locks import locked
+from requester.store.tables import Job, Round
+from requester.store.work import RowReader, Work
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -11,11 +11,11 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.rules.bookkeeping import LedgerEntry, balances
 from gradmarket.market.terms import JobId
-from gradmarket.requester.api.job_routes import job_or_404
-from gradmarket.requester.api.pages import NOT_OURS
-from gradmarket.requester.api.token_buckets import retry_after
-from gradmarket.requester.chain import statement
-from gradmarket.requester.context import Context
+from requester.api.job_routes import job_or_404
+from requester.api.pages import NOT_OURS
+from requester.api.token_buckets import retry_after
+from requester.chain import statement
+from requester.context import Context
 
 KEPT: Final = 8
 """How many ledgers are kept for their further pages."""

@@ -7,11 +7,11 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import JobId
 from gradmarket.market.views.ledger_views import BooksView, LedgerView
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath
-from gradmarket.requester.api.ledger_cache import QueuePlace, Statement, Statements
-from gradmarket.requester.api.pages import NOT_OURS, Cursor, decoded, encoded
-from gradmarket.requester.api.views.formats import amount
-from gradmarket.requester.api.views.ledger_views import entry_view
+from requester.api.job_routes import NO_JOB, JobPath
+from requester.api.ledger_cache import QueuePlace, Statement, Statements
+from requester.api.pages import NOT_OURS, Cursor, decoded, encoded
+from requester.api.views.formats import amount
+from requester.api.views.ledger_views import entry_view
 
 router = APIRouter(prefix="/v1/jobs", tags=["payments"])
 

@@ -12,11 +12,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import Address
-from gradmarket.requester.api.batching import Batcher
-from gradmarket.requester.context import Context
-from gradmarket.requester.notifier import ended_topic, rung_within, worker_topic
-from gradmarket.requester.store import presence
-from gradmarket.requester.store.retries import patiently
+from requester.api.batching import Batcher
+from requester.context import Context
+from requester.notifier import ended_topic, rung_within, worker_topic
+from requester.store import presence
+from requester.store.retries import patiently
 
 KEEP_S: Final = 15.0
 """A third of the time after which a silent worker counts as gone."""

@@ -7,10 +7,10 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from gradmarket.requester.api.response_cache import CachedAnswers, Source
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.context import Context
-from gradmarket.requester.tallies import tallies
+from requester.api.response_cache import CachedAnswers, Source
+from requester.api.state import Here
+from requester.context import Context
+from requester.tallies import tallies
 
 router = APIRouter(tags=["service"])
 

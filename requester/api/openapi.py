@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from gradmarket.requester.api.field_docs import describe
-from gradmarket.requester.api.problems import MEDIA_TYPE, answers
+from requester.api.field_docs import describe
+from requester.api.problems import MEDIA_TYPE, answers
 
 Json = dict[str, Any]
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}

@@ -10,8 +10,8 @@ from sqlalchemy import Select
 
 from gradmarket.market.fields import not_kept
 from gradmarket.market.views.page_view import Page
-from gradmarket.requester.store.listings import Keys, next_rows
-from gradmarket.requester.store.work import RowReader
+from requester.store.listings import Keys, next_rows
+from requester.store.work import RowReader
 
 Row = TypeVar("Row")
 View = TypeVar("View")

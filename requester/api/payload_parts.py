@@ -14,17 +14,17 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.framing import HEAD
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import PayloadPart, PollRequest, RefusedItem
-from gradmarket.requester.api import payload_pieces
-from gradmarket.requester.api.batching import WorkerBatchers
-from gradmarket.requester.api.hot_route import parsed
-from gradmarket.requester.api.payload_pieces import PieceReaders
-from gradmarket.requester.api.streams import Parts, streamed
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import direct_upload
-from gradmarket.requester.exchange.outbox import Poll
-from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
-from gradmarket.requester.exchange.poll import refusal
-from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
+from requester.api import payload_pieces
+from requester.api.batching import WorkerBatchers
+from requester.api.hot_route import parsed
+from requester.api.payload_pieces import PieceReaders
+from requester.api.streams import Parts, streamed
+from requester.context import Context
+from requester.exchange import direct_upload
+from requester.exchange.outbox import Poll
+from requester.exchange.payload_upload import Delivery, arriving, look
+from requester.exchange.poll import refusal
+from requester.exchange.upload_grant import UploadClaim, UploadGrant
 
 MOST_HEAD: Final = 1 << 16
 """Bytes of the JSON before payloads: it costs as much as any request that is counted once. Sketches go by a poll."""

@@ -16,17 +16,17 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire import PayloadPart
 from gradmarket.market.wire_fields import ReplicaField
 from gradmarket.market.wire_uploads import MissingParts, ReceivedBytes
-from gradmarket.requester.api.auth_routes import ROLE, Worker
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.streams import Parts, by_pieces
-from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import direct_upload
-from gradmarket.requester.exchange.commitments import TooLate
-from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
-from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
-from gradmarket.requester.exchange.upload_pace import UploadPace
+from requester.api.auth_routes import ROLE, Worker
+from requester.api.problems import answers
+from requester.api.state import Here
+from requester.api.streams import Parts, by_pieces
+from requester.blobs.disk import Incoming
+from requester.context import Context
+from requester.exchange import direct_upload
+from requester.exchange.commitments import TooLate
+from requester.exchange.payload_upload import Delivery, arriving, look
+from requester.exchange.upload_grant import UploadClaim, UploadGrant
+from requester.exchange.upload_pace import UploadPace
 
 log = structlog.get_logger("gradmarket.uploads")
 router = APIRouter(prefix="/v1/work", tags=["work"])

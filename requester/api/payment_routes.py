@@ -11,19 +11,19 @@ from gradmarket.market.views.job_views import Stats
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import EarningsView, PaymentView, StakeView, WorkerView
 from gradmarket.market.wire import SignedVoucher
-from gradmarket.requester.api import auth_routes
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from gradmarket.requester.api.pages import Cursor, Limit, page, turned
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.response_cache import CachedAnswers, Source
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.traffic import traffic_of
-from gradmarket.requester.api.views.formats import amount, time
-from gradmarket.requester.api.views.payment_views import payment_view, settlement_view, strikes_view
-from gradmarket.requester.api.views.trust_views import reputation_view
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import receipts
-from gradmarket.requester.store import (
+from requester.api import auth_routes
+from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.pages import Cursor, Limit, page, turned
+from requester.api.problems import answers
+from requester.api.response_cache import CachedAnswers, Source
+from requester.api.state import Here
+from requester.api.traffic import traffic_of
+from requester.api.views.formats import amount, time
+from requester.api.views.payment_views import payment_view, settlement_view, strikes_view
+from requester.api.views.trust_views import reputation_view
+from requester.context import Context
+from requester.exchange import receipts
+from requester.store import (
     accounts,
     disclosure,
     job_counts,
@@ -35,10 +35,10 @@ from gradmarket.requester.store import (
     strikes,
     workers,
 )
-from gradmarket.requester.store import answers as answers_of
-from gradmarket.requester.store.answers import History
-from gradmarket.requester.store.tables import Account, Earned, Job, Worker
-from gradmarket.requester.store.work import RowReader
+from requester.store import answers as answers_of
+from requester.store.answers import History
+from requester.store.tables import Account, Earned, Job, Worker
+from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1", tags=["payments"])
 

@@ -10,7 +10,7 @@ from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import faults_of
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
-from gradmarket.requester.api.state import Here
+from requester.api.state import Here
 
 JOB: Final = {"$ref": "#/components/schemas/JobSpec"}
 SCHEMA: Final = {"content": {"application/json": {"schema": JOB}}, "required": True}

@@ -17,7 +17,7 @@ from gradmarket.market.errors import (
     SignatureRefused,
     TensorsRefused,
 )
-from gradmarket.requester.exchange.commitments import TooEarly, TooLate
+from requester.exchange.commitments import TooEarly, TooLate
 
 PAGE: Final = "/errors"
 

@@ -16,7 +16,7 @@ from starlette.types import ExceptionHandler
 
 from gradmarket.market.errors import JobRefused, MarketError
 from gradmarket.market.fields import in_words
-from gradmarket.requester.api.problem_kinds import ProblemKind, of_error, of_status
+from requester.api.problem_kinds import ProblemKind, of_error, of_status
 
 log = structlog.get_logger("gradmarket.problems")
 

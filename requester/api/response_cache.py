@@ -12,7 +12,7 @@ from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import NotFound
-from gradmarket.requester.api.token_buckets import retry_after
+from requester.api.token_buckets import retry_after
 
 Value = TypeVar("Value")
 

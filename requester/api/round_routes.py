@@ -11,17 +11,17 @@ from gradmarket.market.views.job_views import RoundView, UpdatePath, UpdateView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
-from gradmarket.requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
-from gradmarket.requester.api.pages import MOST, CostlyLimit, Cursor, Limit, page, turned
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.job_views import round_view
-from gradmarket.requester.api.views.payment_views import job_worker_view
-from gradmarket.requester.api.views.task_views import evidence, task_view, verdict_view
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.store import ballots, disclosure, jobs, listings, progress, published_updates
-from gradmarket.requester.store import tasks as task_rows
-from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task
-from gradmarket.requester.store.work import RowReader
+from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
+from requester.api.pages import MOST, CostlyLimit, Cursor, Limit, page, turned
+from requester.api.state import Here
+from requester.api.views.job_views import round_view
+from requester.api.views.payment_views import job_worker_view
+from requester.api.views.task_views import evidence, task_view, verdict_view
+from requester.moves import blob_cleanup
+from requester.store import ballots, disclosure, jobs, listings, progress, published_updates
+from requester.store import tasks as task_rows
+from requester.store.tables import Account, Audit, Job, Replica, Round, Task
+from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

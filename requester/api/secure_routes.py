@@ -9,17 +9,17 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.framing import HEAD
 from gradmarket.market.wire_sums import StepTold
-from gradmarket.requester.api.auth_routes import ROLE, Worker
-from gradmarket.requester.api.blob_routes import UPLOAD
-from gradmarket.requester.api.payload_pieces import PieceReaders
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.streams import Parts, streamed
-from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import secure_messages
-from gradmarket.requester.exchange.secure_messages import StepAsked, StepDoor
-from gradmarket.requester.notifier import rung_within, sum_topic
+from requester.api.auth_routes import ROLE, Worker
+from requester.api.blob_routes import UPLOAD
+from requester.api.payload_pieces import PieceReaders
+from requester.api.problems import answers
+from requester.api.state import Here
+from requester.api.streams import Parts, streamed
+from requester.blobs.disk import Incoming
+from requester.context import Context
+from requester.exchange import secure_messages
+from requester.exchange.secure_messages import StepAsked, StepDoor
+from requester.notifier import rung_within, sum_topic
 
 router = APIRouter(prefix="/v1/work/aggregations", tags=["work"])
 

@@ -13,13 +13,13 @@ from gradmarket.market.messages import SignedConsent
 from gradmarket.market.sign_in_message import SignInMessage, check_wallet
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import STATEMENT, Session, SignIn, SignInNonce
-from gradmarket.requester.api.auth_routes import WORKER
-from gradmarket.requester.api.callers import caller, network_of
-from gradmarket.requester.api.nonces import Nonces, named_in
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.retries import patiently
+from requester.api.auth_routes import WORKER
+from requester.api.callers import caller, network_of
+from requester.api.nonces import Nonces, named_in
+from requester.api.state import Here
+from requester.context import Context
+from requester.store import identities
+from requester.store.retries import patiently
 
 router = APIRouter(prefix="/v1", tags=["session"])
 

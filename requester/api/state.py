@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from gradmarket.requester.context import Context
+from requester.context import Context
 
 
 async def here(request: Request) -> Context:

@@ -5,12 +5,12 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.terms import Digest
-from gradmarket.requester.api.auth_routes import ROLE, Worker
-from gradmarket.requester.api.blob_routes import UPLOAD, DigestPath
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.streams import streamed
-from gradmarket.requester.exchange import state_upload
+from requester.api.auth_routes import ROLE, Worker
+from requester.api.blob_routes import UPLOAD, DigestPath
+from requester.api.problems import answers
+from requester.api.state import Here
+from requester.api.streams import streamed
+from requester.exchange import state_upload
 
 router = APIRouter(prefix="/v1/work/states", tags=["work"])
 

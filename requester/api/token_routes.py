@@ -7,14 +7,14 @@ from fastapi import APIRouter, Path, Response
 from gradmarket.market.errors import NotFound
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.token_views import TOKEN_NAME, CreatedToken, NewToken, TokenView
-from gradmarket.requester.api.auth_routes import ROLE, Admin
-from gradmarket.requester.api.pages import Cursor, Limit, page
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.formats import time
-from gradmarket.requester.store import tokens
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import ApiToken
+from requester.api.auth_routes import ROLE, Admin
+from requester.api.pages import Cursor, Limit, page
+from requester.api.problems import answers
+from requester.api.state import Here
+from requester.api.views.formats import time
+from requester.store import tokens
+from requester.store.retries import patiently
+from requester.store.tables import ApiToken
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gradmarket.market.terms import Digest
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import job_counts
-from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.store import job_counts
+from requester.store.tables import Job, Round
+from requester.store.work import RowReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.wire import PollAnswer, PollRequest
-from gradmarket.requester.api.auth_routes import ROLE, Worker
-from gradmarket.requester.api.batching import WorkerBatchers
-from gradmarket.requester.api.blob_routes import UPLOAD
-from gradmarket.requester.api.hot_route import HotRoute
-from gradmarket.requester.api.long_poll import LongPolls, Wait
-from gradmarket.requester.api.payload_parts import FramedBody, PayloadReceiver
-from gradmarket.requester.api.problems import answers
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import outbox
-from gradmarket.requester.moves.probing import look_after
-from gradmarket.requester.notifier import worker_topic
+from requester.api.auth_routes import ROLE, Worker
+from requester.api.batching import WorkerBatchers
+from requester.api.blob_routes import UPLOAD
+from requester.api.hot_route import HotRoute
+from requester.api.long_poll import LongPolls, Wait
+from requester.api.payload_parts import FramedBody, PayloadReceiver
+from requester.api.problems import answers
+from requester.context import Context
+from requester.exchange import outbox
+from requester.moves.probing import look_after
+from requester.notifier import worker_topic
 
 router = APIRouter(prefix="/v1/work", tags=["work"], route_class=HotRoute)
 

@@ -13,9 +13,9 @@ from gradmarket.market import plugins
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire_uploads import PartAddress
-from gradmarket.requester.blobs._unfinished import UnfinishedUploads
-from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.settings import RequesterSettings
+from requester.blobs._unfinished import UnfinishedUploads
+from requester.blobs.disk import Incoming
+from requester.settings import RequesterSettings
 
 
 class Blobs(Protocol):

@@ -19,8 +19,8 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire_uploads import PartAddress
-from gradmarket.requester.blobs._unfinished import UnfinishedUploads
-from gradmarket.requester.settings import RequesterSettings
+from requester.blobs._unfinished import UnfinishedUploads
+from requester.settings import RequesterSettings
 
 STRIDE: Final = 1 << 20
 """Bytes after which the kernel is told to begin writing them to the disk."""

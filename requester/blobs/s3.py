@@ -24,9 +24,9 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire_uploads import PartAddress
 from gradmarket.network.environment import authorities, proxy_of
-from gradmarket.requester.blobs._s3_parts import PART, PartUploads
-from gradmarket.requester.blobs.disk import DiskBlobs, Incoming
-from gradmarket.requester.settings import RequesterSettings
+from requester.blobs._s3_parts import PART, PartUploads
+from requester.blobs.disk import DiskBlobs, Incoming
+from requester.settings import RequesterSettings
 
 LINK_S: Final = 900
 """Seconds that an address serves a blob; a longer download asks the service again and resumes."""

@@ -12,17 +12,17 @@ never remembered:
 
 from typing import Final
 
-from gradmarket.contracts import calls, events, stakes
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.stakes import CaseStage, OnChainCase
+from contracts import calls, events, stakes
+from contracts.calls import Call
+from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.market.terms import AccusationState, Amount
-from gradmarket.requester.chain import funding, mirror, sender
-from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
-from gradmarket.requester.chain.chain_jobs import tell_once
-from gradmarket.requester.store import accusations
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Accusation, Job
+from gradmarket.network.chain_errors import ContractRefused
+from requester.chain import funding, mirror, sender
+from requester.chain.chain_context import ChainContext, TransactionKind
+from requester.chain.chain_jobs import tell_once
+from requester.store import accusations
+from requester.store.event_log import tell
+from requester.store.tables import Accusation, Job
 
 STAGES: Final = {CaseStage.OPEN: AccusationState.OPEN, CaseStage.CONTESTED: AccusationState.CONTESTED}
 ENDS: Final = {

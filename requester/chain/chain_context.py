@@ -9,11 +9,11 @@ from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.processes import own_name
+from contracts.ledger import Ledger
+from contracts.processes import own_name
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work
 
 Begin = Callable[[], AbstractContextManager[Work]]
 Reading = Callable[[], AbstractContextManager[RowReader]]

@@ -6,11 +6,11 @@ from typing import Any, Final
 from sqlalchemy import exists, func, or_, select
 
 from gradmarket.market.terms import BatchState, JobState
-from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
-from gradmarket.requester.store import audits
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Account, Batch, Earned, Job, JobEvent, Transaction
-from gradmarket.requester.store.work import RowReader
+from requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
+from requester.store import audits
+from requester.store.event_log import tell
+from requester.store.tables import Account, Batch, Earned, Job, JobEvent, Transaction
+from requester.store.work import RowReader
 
 OPENING: Final = exists().where(
     Transaction.job_id == Job.id, Transaction.kind == TransactionKind.OPEN, Transaction.state.in_(UNDER_WAY)

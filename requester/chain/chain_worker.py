@@ -7,13 +7,13 @@ from typing import Final
 
 from sqlalchemy import exists, or_, select
 
-from gradmarket.contracts import local
-from gradmarket.contracts.calls import mint
-from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transactions import execute, mined
+from contracts import local
+from contracts.calls import mint
+from contracts.ledger import Ledger
+from contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
-from gradmarket.requester.chain import (
+from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
+from requester.chain import (
     accusing,
     funding,
     leader_lease,
@@ -24,12 +24,12 @@ from gradmarket.requester.chain import (
     sender,
     settlement_batches,
 )
-from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext
-from gradmarket.requester.chain.chain_jobs import UNBATCHED
-from gradmarket.requester.store import tasks
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.progress import CHAIN
-from gradmarket.requester.store.tables import Earned, Job, Task, Transaction, Trouble
+from requester.chain.chain_context import UNDER_WAY, ChainContext
+from requester.chain.chain_jobs import UNBATCHED
+from requester.store import tasks
+from requester.store.event_log import tell
+from requester.store.progress import CHAIN
+from requester.store.tables import Earned, Job, Task, Transaction, Trouble
 
 NOTHING: Final = Units(0)
 GAS_MONEY: Final = 10**19

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.packing import PackedGroup, group
+from contracts import calls
+from contracts.calls import Call
+from contracts.packing import PackedGroup, group
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Earned, Job
+from requester.store import jobs
+from requester.store.tables import Earned, Job
 
 MAX_BATCH_BYTES: Final = 120_000
 """Most bytes of packed groups in a batch: a transaction has at most 128 KiB."""

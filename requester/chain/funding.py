@@ -2,18 +2,18 @@
 
 from sqlalchemy import select
 
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.token_moves import token_move
+from contracts import calls, events
+from contracts.calls import Call
+from contracts.token_moves import token_move
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
-from gradmarket.requester.chain import escrow, outcomes, owner, sender
-from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
-from gradmarket.requester.chain.chain_jobs import kept_back, with_money
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from gradmarket.network.chain_errors import ContractRefused
+from requester.chain import escrow, outcomes, owner, sender
+from requester.chain.chain_context import ChainContext, TransactionKind
+from requester.chain.chain_jobs import kept_back, with_money
+from requester.store.locks import locked
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 
 def open_jobs(chain: ChainContext) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, or_, update
 from sqlalchemy.exc import IntegrityError
 
-from gradmarket.contracts.processes import known_ended
-from gradmarket.requester.chain.chain_context import ChainContext
-from gradmarket.requester.store.tables import LeaderLease
+from contracts.processes import known_ended
+from requester.chain.chain_context import ChainContext
+from requester.store.tables import LeaderLease
 
 
 def hold(chain: ChainContext) -> bool:

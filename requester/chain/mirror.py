@@ -6,18 +6,18 @@ from typing import Final
 
 from sqlalchemy import Select, select
 
-from gradmarket.contracts import events, stakes
-from gradmarket.contracts.ledger import AccountOnChain, JobOnChain
-from gradmarket.contracts.stakes import Exposure
+from contracts import events, stakes
+from contracts.ledger import AccountOnChain, JobOnChain
+from contracts.stakes import Exposure
 from gradmarket.market.rules.payment import MAX_UNITS
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from gradmarket.requester.chain import escrow
-from gradmarket.requester.chain.chain_context import ChainContext
-from gradmarket.requester.chain.chain_jobs import opened_in
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.accounts import accounts_of
-from gradmarket.requester.store.tables import Account, Job
-from gradmarket.requester.store.work import Work
+from requester.chain import escrow
+from requester.chain.chain_context import ChainContext
+from requester.chain.chain_jobs import opened_in
+from requester.store import jobs
+from requester.store.accounts import accounts_of
+from requester.store.tables import Account, Job
+from requester.store.work import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from typing import Any
 
 from sqlalchemy import select
 
-from gradmarket.contracts import events
-from gradmarket.contracts.event_types import JobOpened
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transaction_types import Mined, Outcome, Receipt, Reverted, Signed
+from contracts import events
+from contracts.event_types import JobOpened
+from contracts.ledger import Ledger
+from contracts.transaction_types import Mined, Outcome, Receipt, Reverted, Signed
 from gradmarket.market.terms import BatchState, JobState
-from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Batch, Job, Transaction
-from gradmarket.requester.store.work import RowReader, Work
+from requester.chain.chain_context import TransactionKind, TransactionState
+from requester.store.event_log import tell
+from requester.store.locks import locked
+from requester.store.tables import Batch, Job, Transaction
+from requester.store.work import RowReader, Work
 
 
 def rewrite(work: Work, row_id: int, signed: Signed, offer: dict[str, Any], replaced: Sequence[str]) -> None:

@@ -6,16 +6,16 @@ were handed out, and the service's sender may reserve and settle for it. The sen
 
 from dataclasses import dataclass
 
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.event_types import JobOpened
+from contracts import calls, events
+from contracts.calls import Call
+from contracts.event_types import JobOpened
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
-from gradmarket.requester.chain import escrow
-from gradmarket.requester.chain.chain_context import ChainContext
-from gradmarket.requester.chain.chain_jobs import kept_back
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Job
+from requester.chain import escrow
+from requester.chain.chain_context import ChainContext
+from requester.chain.chain_jobs import kept_back
+from requester.store import jobs
+from requester.store.tables import Job
 
 
 @dataclass(frozen=True, slots=True)

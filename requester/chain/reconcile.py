@@ -9,16 +9,16 @@ from collections import Counter
 
 from sqlalchemy import select
 
-from gradmarket.contracts import events
-from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.proofs import batch_root
+from contracts import events
+from contracts.packing import PackedGroup
+from contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import BatchState
-from gradmarket.requester.chain import escrow, mirror, outcomes
-from gradmarket.requester.chain.chain_context import ChainContext, TransactionState
-from gradmarket.requester.chain.chain_jobs import tell_once, with_money
-from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Transaction
-from gradmarket.requester.store.work import RowReader, Work
+from requester.chain import escrow, mirror, outcomes
+from requester.chain.chain_context import ChainContext, TransactionState
+from requester.chain.chain_jobs import tell_once, with_money
+from requester.store.tables import Account, Batch, Earned, Job, Transaction
+from requester.store.work import RowReader, Work
 
 DONE = (TransactionState.MINED, TransactionState.REVERTED)
 

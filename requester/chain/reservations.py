@@ -6,18 +6,18 @@ from typing import Final
 
 from sqlalchemy import exists, select
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.errors import ContractRefused
+from contracts import calls
 from gradmarket.market.rules import assignment, lifecycle
 from gradmarket.market.rules.payment import AccountStanding, top_up
 from gradmarket.market.terms import Address, JobState, Units
-from gradmarket.requester.chain import sender
-from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind, TransactionState
-from gradmarket.requester.chain.chain_jobs import expired, running, tell_once, with_money
-from gradmarket.requester.store import ballots, earned_rows, jobs, newcomers, workers
-from gradmarket.requester.store.accounts import accounts_of
-from gradmarket.requester.store.tables import Account, Job, Transaction
-from gradmarket.requester.store.work import RowReader
+from gradmarket.network.chain_errors import ContractRefused
+from requester.chain import sender
+from requester.chain.chain_context import ChainContext, TransactionKind, TransactionState
+from requester.chain.chain_jobs import expired, running, tell_once, with_money
+from requester.store import ballots, earned_rows, jobs, newcomers, workers
+from requester.store.accounts import accounts_of
+from requester.store.tables import Account, Job, Transaction
+from requester.store.work import RowReader
 
 MOST_ROWS: Final = 200
 """Most workers in one transaction: each costs about 30,000 gas the first time."""

@@ -17,16 +17,16 @@ from eth_utils.crypto import keccak
 from hexbytes import HexBytes
 from sqlalchemy import delete, func, select
 
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.errors import GasTooDear, NodeRefused
-from gradmarket.contracts.gas_price import GasPrice, raised
-from gradmarket.contracts.transaction_types import Fees, Outcome, Unknown
-from gradmarket.contracts.transactions import estimate, fees, gas_price, offer_in, outcome, send, sign
+from contracts.calls import Call
+from contracts.gas_price import GasPrice, raised
+from contracts.transaction_types import Fees, Outcome, Unknown
+from contracts.transactions import estimate, fees, gas_price, offer_in, outcome, send, sign
 from gradmarket.market.terms import Address
-from gradmarket.requester.chain import outcomes
-from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
-from gradmarket.requester.store.tables import Transaction
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.network.chain_errors import GasTooDear, NodeRefused
+from requester.chain import outcomes
+from requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
+from requester.store.tables import Transaction
+from requester.store.work import RowReader, Work
 
 FILL_GAS = 21_000
 

@@ -14,17 +14,17 @@ from typing import Any, cast
 
 from sqlalchemy import CursorResult, func, select, update
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.errors import ContractRefused
+from contracts import calls
 from gradmarket.market.errors import Conflict
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import BatchState
-from gradmarket.requester.chain import escrow, reconcile, sender
-from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy, TransactionKind
-from gradmarket.requester.chain.chain_jobs import UNBATCHED, tell_once, with_money
-from gradmarket.requester.store import disclosure
-from gradmarket.requester.store.tables import Batch, Earned, Job, Task
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.network.chain_errors import ContractRefused
+from requester.chain import escrow, reconcile, sender
+from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionKind
+from requester.chain.chain_jobs import UNBATCHED, tell_once, with_money
+from requester.store import disclosure
+from requester.store.tables import Batch, Earned, Job, Task
+from requester.store.work import RowReader, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from typing import Final
 
 from sqlalchemy import func, select
 
-from gradmarket.contracts import history
-from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
-from gradmarket.contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
+from contracts import history
+from contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
 from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, EntryKind, JobFigures, LedgerEntry, differences
 from gradmarket.market.terms import Address, Units
-from gradmarket.requester.chain.chain_jobs import opened_in
-from gradmarket.requester.store.tables import Account, Batch, Earned, Job
-from gradmarket.requester.store.work import RowReader
+from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, NodeRefused
+from requester.chain.chain_jobs import opened_in
+from requester.store.tables import Account, Batch, Earned, Job
+from requester.store.work import RowReader
 
 TRIES: Final = 5
 """Attempts: a node that keeps no old states cannot give a block's figures once another block follows."""

@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gradmarket.requester.api import problems
+from requester.api import problems
 
 QUERY = 2048
 """Bytes of a query string, at most: parsing thousands of names costs more than the rest of a request."""

@@ -10,12 +10,12 @@ from blake3 import blake3
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gradmarket.requester.api import problems
-from gradmarket.requester.api.auth_routes import WORKER, Callers, Identity
-from gradmarket.requester.api.callers import SITE, among, bearer, caller, site, speaks_for_others, subnet
-from gradmarket.requester.api.token_buckets import Buckets, Rate, refusal_delay, retry_after
-from gradmarket.requester.context import Context
-from gradmarket.requester.edge.body import STREAMED
+from requester.api import problems
+from requester.api.auth_routes import WORKER, Callers, Identity
+from requester.api.callers import SITE, among, bearer, caller, site, speaks_for_others, subnet
+from requester.api.token_buckets import Buckets, Rate, refusal_delay, retry_after
+from requester.context import Context
+from requester.edge.body import STREAMED
 
 SIGN_IN: Final = 10.0
 """Requests that a sign-in counts as: it recovers a signature, writes a worker's row, and sends gas on a local chain."""

@@ -11,9 +11,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from gradmarket.requester.api import problems
-from gradmarket.requester.meters import Meters
-from gradmarket.requester.tracing import span
+from requester.api import problems
+from requester.meters import Meters
+from requester.tracing import span
 
 _Children = tuple[Histogram, Counter, Counter]
 log = structlog.get_logger("gradmarket.requests")

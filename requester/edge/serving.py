@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire import KEPT_ALIVE
 from gradmarket.pages.rendering import NOSNIFF
-from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, protocol
-from gradmarket.requester.settings import RequesterSettings
+from requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, protocol
+from requester.settings import RequesterSettings
 
 KEEP_ALIVE_S = 8
 """Longer than clients keep idle connections (httpx: 5 s), or the server could close one that a client just uses."""

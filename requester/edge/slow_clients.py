@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gradmarket.requester.api import problems
-from gradmarket.requester.api.callers import SITE, Network, among, plain, site, subnet
+from requester.api import problems
+from requester.api.callers import SITE, Network, among, plain, site, subnet
 
 HEADER_LINES: Final = 100
 """Header lines of a request, at most: each costs its reader more than its bytes."""

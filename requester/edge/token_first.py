@@ -6,11 +6,11 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gradmarket.requester.api import problems
-from gradmarket.requester.api.auth_routes import SEND_TOKEN, Callers
-from gradmarket.requester.api.callers import bearer
-from gradmarket.requester.context import Context
-from gradmarket.requester.edge.body import SHORT, STREAMED
+from requester.api import problems
+from requester.api.auth_routes import SEND_TOKEN, Callers
+from requester.api.callers import bearer
+from requester.context import Context
+from requester.edge.body import SHORT, STREAMED
 
 WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 OPEN: Final = frozenset(SHORT)

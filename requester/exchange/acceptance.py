@@ -10,15 +10,15 @@ from gradmarket.market.gradient.inspection import Diverged
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.payload_upload import Delivery, Unlike
-from gradmarket.requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
-from gradmarket.requester.moves.ending import delivered, strike, work_off
-from gradmarket.requester.store import earned_rows, jobs, merges
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
-from gradmarket.requester.store.tables import Account, Replica, Task
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.exchange.payload_upload import Delivery, Unlike
+from requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
+from requester.moves.ending import delivered, strike, work_off
+from requester.store import earned_rows, jobs, merges
+from requester.store.event_log import tell
+from requester.store.in_hand import ReplicaInHand, TaskInHand
+from requester.store.tables import Account, Replica, Task
+from requester.store.work import Work
 
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
 NEARLY: Final = 16

@@ -13,12 +13,12 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.rules import auditing, sketch_packing
 from gradmarket.market.terms import AuditState, Hash
 from gradmarket.market.wire import digest_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import calibrating, scoring, window_draws
-from gradmarket.requester.store import audits, ballots, window_states
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Audit, Job, Task, Wave
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves import calibrating, scoring, window_draws
+from requester.store import audits, ballots, window_states
+from requester.store.locks import locked
+from requester.store.tables import Audit, Job, Task, Wave
+from requester.store.work import RowReader, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import faults, secrets, sketch_packing
 from gradmarket.market.terms import Address, ReplicaState, TaskState
 from gradmarket.market.wire import Answer, CommitmentRequest, LeaseReturn, Reveal, hash_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import waves
-from gradmarket.requester.moves.ending import strike
-from gradmarket.requester.moves.faults import claimed, reopen
-from gradmarket.requester.store import ballots, jobs
-from gradmarket.requester.store.in_hand import OwnReplica, ReplicaInHand
-from gradmarket.requester.store.tables import Task
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.moves import waves
+from requester.moves.ending import strike
+from requester.moves.faults import claimed, reopen
+from requester.store import ballots, jobs
+from requester.store.in_hand import OwnReplica, ReplicaInHand
+from requester.store.tables import Task
+from requester.store.work import Work
 
 
 class TooLate(Refused):

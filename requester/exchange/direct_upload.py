@@ -5,15 +5,15 @@ from typing import Final
 
 from gradmarket.market.errors import MarketError
 from gradmarket.market.wire_uploads import PartAddress
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import upload_grant
-from gradmarket.requester.exchange.payload_upload import Delivery, arriving, look
-from gradmarket.requester.exchange.upload_grant import UploadClaim, UploadGrant
-from gradmarket.requester.exchange.upload_pace import put_off
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.tables import Job, Replica, Task
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.exchange import upload_grant
+from requester.exchange.payload_upload import Delivery, arriving, look
+from requester.exchange.upload_grant import UploadClaim, UploadGrant
+from requester.exchange.upload_pace import put_off
+from requester.store import jobs
+from requester.store.facts import layout_of
+from requester.store.tables import Job, Replica, Task
+from requester.store.work import RowReader
 
 ADDRESSES: Final = 4
 """Addresses of parts that are given out at a time: whoever sends slowly asks again before its deadline is over."""

@@ -7,7 +7,7 @@ from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable
 from gradmarket.market.gradient.payload import shard_place, unpack_shard, weight_of
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
-from gradmarket.requester.blobs.disk import Incoming
+from requester.blobs.disk import Incoming
 
 
 class IncomingUpload:

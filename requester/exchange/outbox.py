@@ -21,13 +21,13 @@ from gradmarket.market.wire import (
     UploadRequest,
     WaveOpened,
 )
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import direct_upload, receipts
-from gradmarket.requester.exchange.payload_upload import Delivery
-from gradmarket.requester.store import progress, unheard
-from gradmarket.requester.store.tables import Replica, Task, Wave
-from gradmarket.requester.store.unheard import Held
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.exchange import direct_upload, receipts
+from requester.exchange.payload_upload import Delivery
+from requester.store import progress, unheard
+from requester.store.tables import Replica, Task, Wave
+from requester.store.unheard import Held
+from requester.store.work import RowReader
 
 Vouchers = dict[tuple[JobId, Address], SignedVoucher | None]
 

@@ -10,13 +10,13 @@ from gradmarket.market.gradient.inspection import Diverged, Usable
 from gradmarket.market.gradient.payload import leaves_of
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.incoming_upload import IncomingReceipt, IncomingUpload
-from gradmarket.requester.exchange.upload_grant import RevealedSketch, UploadGrant
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.store import unneeded
-from gradmarket.requester.tracing import span
+from requester.blobs.disk import Incoming
+from requester.context import Context
+from requester.exchange.incoming_upload import IncomingReceipt, IncomingUpload
+from requester.exchange.upload_grant import RevealedSketch, UploadGrant
+from requester.moves import blob_cleanup
+from requester.store import unneeded
+from requester.tracing import span
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 

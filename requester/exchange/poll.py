@@ -9,19 +9,19 @@ from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Digest, ReplicaId, ReplicaState
 from gradmarket.market.wire import Answer, CommitmentRequest, LeaseReturn, PollAnswer, PollRequest, RefusedItem, Reveal
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange import acceptance, commitments, outbox
-from gradmarket.requester.exchange.outbox import Poll
-from gradmarket.requester.moves import blob_cleanup, judging, waves
-from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import accounts, in_hand, unheard
-from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
-from gradmarket.requester.store.locks import locked_workers
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import Worker
-from gradmarket.requester.store.unheard import Held
-from gradmarket.requester.store.work import Work
-from gradmarket.requester.store.workers import HERE_S, LIVE_S
+from requester.context import Context
+from requester.exchange import acceptance, commitments, outbox
+from requester.exchange.outbox import Poll
+from requester.moves import blob_cleanup, judging, waves
+from requester.notifier import worker_topic
+from requester.store import accounts, in_hand, unheard
+from requester.store.in_hand import ReplicaInHand, TaskInHand
+from requester.store.locks import locked_workers
+from requester.store.retries import patiently
+from requester.store.tables import Worker
+from requester.store.unheard import Held
+from requester.store.work import Work
+from requester.store.workers import HERE_S, LIVE_S
 
 SEEN_S: Final = 5.0
 """Seconds after which a poll that changes nothing else is recorded again; far less than a worker may be silent."""

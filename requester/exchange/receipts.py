@@ -3,7 +3,7 @@
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobId, ReplicaId
 from gradmarket.market.wire import SignedVerdict, SignedVoucher
-from gradmarket.requester.store.tables import Account, Replica, Task
+from requester.store.tables import Account, Replica, Task
 
 PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 """Outcomes whose verdict names the price, whatever the replica's state is afterwards."""

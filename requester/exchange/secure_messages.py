@@ -27,17 +27,17 @@ from gradmarket.market.secagg.wire_secagg import (
 )
 from gradmarket.market.terms import Address, Digest, ReplicaState
 from gradmarket.market.wire_sums import StepTold
-from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.commitments import TooEarly, TooLate
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.moves.secure_steps import TAG
-from gradmarket.requester.store import in_hand, jobs, secure_sums
-from gradmarket.requester.store.in_hand import OwnReplica, ReplicaInHand
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.secure_sums import MASKED, SUMMED
-from gradmarket.requester.store.tables import Job, Replica, SecureMessage, SecureSum, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.blobs.disk import Incoming
+from requester.context import Context
+from requester.exchange.commitments import TooEarly, TooLate
+from requester.moves import blob_cleanup
+from requester.moves.secure_steps import TAG
+from requester.store import in_hand, jobs, secure_sums
+from requester.store.in_hand import OwnReplica, ReplicaInHand
+from requester.store.locks import locked
+from requester.store.secure_sums import MASKED, SUMMED
+from requester.store.tables import Job, Replica, SecureMessage, SecureSum, Task
+from requester.store.work import RowReader, Work
 
 TOLD: Final[dict[int, tuple[str, type[Any]]]] = {
     1: ("keys", NeighbourKeys),

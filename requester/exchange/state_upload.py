@@ -9,12 +9,12 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.model import window_state
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Digest, JobId, ReplicaId
-from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.store import jobs, window_states
-from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.tables import Job, Task, WindowState
+from requester.blobs.disk import Incoming
+from requester.context import Context
+from requester.moves import blob_cleanup
+from requester.store import jobs, window_states
+from requester.store.facts import layout_of
+from requester.store.tables import Job, Task, WindowState
 
 NOT_ASKED = "no audit asks you for this state"
 

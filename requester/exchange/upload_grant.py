@@ -11,12 +11,12 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.secagg.job_sum import RECEIPT
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.market.wire import Answer
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.commitments import TooLate, check_signature, held
-from gradmarket.requester.store import in_hand, jobs, secure_sums
-from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.in_hand import OwnReplica
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.exchange.commitments import TooLate, check_signature, held
+from requester.store import in_hand, jobs, secure_sums
+from requester.store.facts import layout_of
+from requester.store.in_hand import OwnReplica
+from requester.store.work import RowReader
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from typing import Final
 
 from gradmarket.market.rules import upload_time
 from gradmarket.market.terms import TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.commitments import TooLate
-from gradmarket.requester.exchange.upload_grant import UploadGrant
-from gradmarket.requester.store import in_hand
-from gradmarket.requester.store.retries import patiently
+from requester.context import Context
+from requester.exchange.commitments import TooLate
+from requester.exchange.upload_grant import UploadGrant
+from requester.store import in_hand
+from requester.store.retries import patiently
 
 LOOKS: Final = 4
 """Looks at the deadline in the offer's upload seconds: each is a transaction, and a fast upload needs none."""

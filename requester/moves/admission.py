@@ -10,10 +10,10 @@ from gradmarket.market.job_parts import ReadyData
 from gradmarket.market.rules import payment
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
-from gradmarket.requester import dataset
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import named_blobs
-from gradmarket.requester.ready_data import digits
+from requester import dataset
+from requester.context import Context
+from requester.moves import named_blobs
+from requester.ready_data import digits
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.moves import copies, scoring, window_draws
-from gradmarket.requester.store import jobs, reputations
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Audit, Job, Task
-from gradmarket.requester.store.work import Work
-from gradmarket.requester.store.workers import party
+from requester.moves import copies, scoring, window_draws
+from requester.store import jobs, reputations
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Audit, Job, Task
+from requester.store.work import Work
+from requester.store.workers import party
 
 DRAWN: Final = "drawn"
 

@@ -6,10 +6,10 @@ As many as its wave needs decide the task, whoever commits first: a backup chang
 from collections.abc import Iterable
 
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.store import late_tasks
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Replica
-from gradmarket.requester.store.work import Work
+from requester.store import late_tasks
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Replica
+from requester.store.work import Work
 
 
 def ask(work: Work, hand: TaskInHand, now: float) -> None:

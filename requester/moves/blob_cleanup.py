@@ -8,11 +8,11 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.published_update import worth
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import blob_needs, jobs, merge_part_rows, published_updates, unneeded, window_states
-from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.tables import Job, Round, UnneededBlob
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.store import blob_needs, jobs, merge_part_rows, published_updates, unneeded, window_states
+from requester.store.facts import layout_of
+from requester.store.tables import Job, Round, UnneededBlob
+from requester.store.work import RowReader, Work
 
 PAYLOAD: Final = unneeded.PAYLOAD
 SNAPSHOT: Final = "snapshot"

@@ -13,12 +13,12 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import deviations, pair
 from gradmarket.market.terms import CalibrationState
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import ballots, calibrations, trusted_runs
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.store import ballots, calibrations, trusted_runs
+from requester.store.event_log import tell
+from requester.store.locks import locked
+from requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
+from requester.store.work import Work
 
 
 def confirm(work: Work, job: Job, audit: Audit, now: float) -> None:

@@ -11,9 +11,9 @@ from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.terms import Address, Hash, Units
-from gradmarket.requester.store import jobs, lead_candidates, newcomers, workers
-from gradmarket.requester.store.tables import Job, Task, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import jobs, lead_candidates, newcomers, workers
+from requester.store.tables import Job, Task, Worker
+from requester.store.work import RowReader, Work
 
 SAMPLE = 8
 """How many workers to look at per member of a quorum before looking at all of them."""

@@ -5,11 +5,11 @@ from typing import Final
 
 from gradmarket.market.rules import copying
 from gradmarket.market.terms import TaskState
-from gradmarket.requester.store import answers
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Task
-from gradmarket.requester.store.tasks import unaudited
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import answers
+from requester.store.event_log import tell
+from requester.store.tables import Task
+from requester.store.tasks import unaudited
+from requester.store.work import RowReader, Work
 
 ALIKE: Final = "another task has the same answer"
 

@@ -10,14 +10,14 @@ from gradmarket.market.rules.assignment import Candidate, Opening
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves.candidates import CandidatePool, asks, settle_class
-from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import ballots, holders, jobs, newcomers, paces, progress, tasks, workers
-from gradmarket.requester.store.locks import locked_workers
-from gradmarket.requester.store.tables import Job, Replica, Task, Worker
-from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves.candidates import CandidatePool, asks, settle_class
+from requester.notifier import worker_topic
+from requester.store import ballots, holders, jobs, newcomers, paces, progress, tasks, workers
+from requester.store.locks import locked_workers
+from requester.store.tables import Job, Replica, Task, Worker
+from requester.store.tasks import replicas_of
+from requester.store.work import RowReader, Work
 
 TASKS_AT_ONCE = 64
 DRAW = "draw"

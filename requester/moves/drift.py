@@ -10,14 +10,14 @@ from gradmarket.market.gradient.payload import decode
 from gradmarket.market.rules import drift, secrets
 from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Hash
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import drift_sums, jobs
-from gradmarket.requester.store.audits import BEHIND
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.tasks import paid_operators
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves.replay import MergeInputs
+from requester.store import drift_sums, jobs
+from requester.store.audits import BEHIND
+from requester.store.event_log import tell
+from requester.store.tables import Job, Round, Task
+from requester.store.tasks import paid_operators
+from requester.store.work import RowReader, Work
 
 TOLD: Final = "accepted answers of {} push the model one way, by more than honest errors do"
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import verdicts
-from gradmarket.requester.notifier import ended_topic, worker_topic
-from gradmarket.requester.store import accounts, earned_rows, in_hand, jobs, strikes, tasks
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.ready_rows import BUSY
-from gradmarket.requester.store.strikes import StrikeChange
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.moves import verdicts
+from requester.notifier import ended_topic, worker_topic
+from requester.store import accounts, earned_rows, in_hand, jobs, strikes, tasks
+from requester.store.event_log import tell
+from requester.store.in_hand import TaskInHand
+from requester.store.ready_rows import BUSY
+from requester.store.strikes import StrikeChange
+from requester.store.tables import Account, Job, Replica, Task, Worker
+from requester.store.work import Work
 
 
 def end(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:

@@ -7,8 +7,8 @@ from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Digest
-from gradmarket.requester.context import Context
-from gradmarket.requester.live_states import Image
+from requester.context import Context
+from requester.live_states import Image
 
 
 def evaluated(

@@ -9,14 +9,14 @@ from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import Reason
 from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left, StepFault
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import judging
-from gradmarket.requester.moves.ending import cancel_if_idle, strike, work_off
-from gradmarket.requester.store import ballots, fault_claims, jobs, progress, workers
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Replica
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves import judging
+from requester.moves.ending import cancel_if_idle, strike, work_off
+from requester.store import ballots, fault_claims, jobs, progress, workers
+from requester.store.event_log import tell
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Replica
+from requester.store.work import RowReader, Work
 
 SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
 """A worker with only these reasons against it may still be asked."""

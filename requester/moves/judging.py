@@ -7,16 +7,16 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, operators, upload_time, voting
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import task_attempts, verdicts
-from gradmarket.requester.moves.ending import strike
-from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import ballots, jobs, reputations
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Replica, Task
-from gradmarket.requester.store.work import RowReader, Work
-from gradmarket.requester.store.workers import party
+from requester.context import Context
+from requester.moves import task_attempts, verdicts
+from requester.moves.ending import strike
+from requester.notifier import worker_topic
+from requester.store import ballots, jobs, reputations
+from requester.store.event_log import tell
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Replica, Task
+from requester.store.work import RowReader, Work
+from requester.store.workers import party
 
 _REASONS: Final = (
     "{agree} of {committed} committed to another root than it did",

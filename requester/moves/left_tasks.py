@@ -5,14 +5,14 @@ committed is judged and paid, and not merged. Rows of tasks that no merge takes 
 """
 
 from gradmarket.market.terms import TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves.ending import call_off
-from gradmarket.requester.store import jobs, tasks
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import TaskInHand, of_tasks
-from gradmarket.requester.store.ready_rows import BUSY
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves.ending import call_off
+from requester.store import jobs, tasks
+from requester.store.event_log import tell
+from requester.store.in_hand import TaskInHand, of_tasks
+from requester.store.ready_rows import BUSY
+from requester.store.tables import Job
+from requester.store.work import RowReader, Work
 
 
 def leave(context: Context, work: Work, job: Job, number: int) -> None:

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from gradmarket.market.terms import JobState
-from gradmarket.requester.context import Context
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job
+from requester.context import Context
+from requester.store.event_log import tell
+from requester.store.locks import locked
+from requester.store.tables import Job
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 

@@ -10,10 +10,10 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.terms import Digest
-from gradmarket.requester import dataset
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import blob_needs, visibility
-from gradmarket.requester.store.work import RowReader
+from requester import dataset
+from requester.context import Context
+from requester.store import blob_needs, visibility
+from requester.store.work import RowReader
 
 
 def check_spec(context: Context, spec: JobSpec, token: str) -> None:

@@ -7,16 +7,16 @@ from typing import Final
 
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import drawing, left_tasks
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.moves.task_attempts import task
-from gradmarket.requester.store import audits, jobs, merges
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.jobs import RoundsNow
-from gradmarket.requester.store.prices import price_of
-from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves import drawing, left_tasks
+from requester.moves.ending import end
+from requester.moves.task_attempts import task
+from requester.store import audits, jobs, merges
+from requester.store.event_log import tell
+from requester.store.jobs import RoundsNow
+from requester.store.prices import price_of
+from requester.store.tables import Job, Round
+from requester.store.work import RowReader, Work
 
 PLAN: Final = "plan"
 

@@ -25,14 +25,14 @@ from gradmarket.market.gradient.round_update import counted
 from gradmarket.market.gradient.shards import Shards
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup, replay
-from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import jobs, merge_part_rows, unneeded
-from gradmarket.requester.store.facts import facts_of
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job, MergePart, Round
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves import blob_cleanup, replay
+from requester.moves.replay import MergeInputs
+from requester.store import jobs, merge_part_rows, unneeded
+from requester.store.facts import facts_of
+from requester.store.locks import locked
+from requester.store.tables import Job, MergePart, Round
+from requester.store.work import RowReader, Work
 
 TOPIC = "parts"
 log = structlog.get_logger("gradmarket.merges")

@@ -5,11 +5,11 @@ from contextlib import suppress
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from gradmarket.requester import part_troubles
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import stored_times
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import LeaderLease
+from requester import part_troubles
+from requester.context import Context
+from requester.store import stored_times
+from requester.store.retries import patiently
+from requester.store.tables import LeaderLease
 
 TRIED = "ready"
 log = structlog.get_logger("gradmarket.clock")

@@ -31,13 +31,13 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.context import Context
-from gradmarket.requester.live_states import Image, LiveState, Version, load
-from gradmarket.requester.store import holders, jobs, merges
-from gradmarket.requester.store.facts import facts_of, layout_of
-from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.work import RowReader
+from requester.blobs import Blobs
+from requester.context import Context
+from requester.live_states import Image, LiveState, Version, load
+from requester.store import holders, jobs, merges
+from requester.store.facts import facts_of, layout_of
+from requester.store.tables import Job, Round, Task
+from requester.store.work import RowReader
 
 LANES: Final = min(4, os.cpu_count() or 1)
 """Threads that merge shards side by side."""

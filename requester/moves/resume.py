@@ -4,12 +4,12 @@ from typing import Final
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import JobState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import task_attempts
-from gradmarket.requester.store import audits, in_hand, tasks
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.moves import task_attempts
+from requester.store import audits, in_hand, tasks
+from requester.store.event_log import tell
+from requester.store.tables import Job
+from requester.store.work import Work
 
 DIVERGED: Final = "a gradient diverged"
 """The start of the reason of a job that a divergence paused."""

@@ -10,10 +10,10 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.rules import loss_change_test, secrets
 from gradmarket.market.rules.loss_change_test import ChangeVerdict, added, honest_share, verdict, weight
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.requester.store import jobs, scores
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Audit, Job, Replica, Score, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import jobs, scores
+from requester.store.event_log import tell
+from requester.store.tables import Audit, Job, Replica, Score, Task
+from requester.store.work import RowReader, Work
 
 
 @dataclass(frozen=True, slots=True)

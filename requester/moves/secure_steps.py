@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.contracts.events import beacon, opened_job
+from contracts.events import beacon, opened_job
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import fp32
 from gradmarket.market.gradient.payload import encode, unflatten
@@ -28,16 +28,16 @@ from gradmarket.market.secagg.wire_secagg import (
     UnmaskAnswer,
 )
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.notifier import sum_topic
-from gradmarket.requester.store import jobs, secure_sums, unneeded
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.secure_sums import MASKED, SUMMED
-from gradmarket.requester.store.tables import Job, SecureSum, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves import blob_cleanup
+from requester.notifier import sum_topic
+from requester.store import jobs, secure_sums, unneeded
+from requester.store.event_log import tell
+from requester.store.facts import layout_of
+from requester.store.locks import locked
+from requester.store.secure_sums import MASKED, SUMMED
+from requester.store.tables import Job, SecureSum, Task
+from requester.store.work import RowReader, Work
 
 TAG: Final = 32
 """Bytes after a stored vector, which its holder does not know: no blob of others is the same, to be dropped with it."""

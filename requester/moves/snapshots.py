@@ -6,13 +6,13 @@ from functools import partial
 from typing import Final
 
 from gradmarket.market.terms import Digest, RoundState
-from gradmarket.requester.context import Context
-from gradmarket.requester.live_states import LiveState
-from gradmarket.requester.moves import blob_cleanup, part_merge, replay
-from gradmarket.requester.store import audits, jobs, merges, unneeded
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.live_states import LiveState
+from requester.moves import blob_cleanup, part_merge, replay
+from requester.store import audits, jobs, merges, unneeded
+from requester.store.locks import locked
+from requester.store.tables import Job, Round
+from requester.store.work import RowReader
 
 SMALL: Final = 2**16
 """Bytes of a state up to which it is stored at every round: that of an optimizer without memory."""

@@ -5,12 +5,12 @@ from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.store import jobs
+from requester.store.event_log import tell
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Job, Round, Task
+from requester.store.work import Work
 
 
 def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:

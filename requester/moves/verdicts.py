@@ -3,11 +3,11 @@
 from gradmarket.market.messages import Outcome, Verdict
 from gradmarket.market.terms import Digest, ReplicaState, Units
 from gradmarket.market.wire import NO_ROOT, hash_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Replica, Task
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.notifier import worker_topic
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Replica, Task
+from requester.store.work import Work
 
 
 def sign(

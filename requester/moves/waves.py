@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from gradmarket.market.messages import SignedWave
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import backups
-from gradmarket.requester.moves.ending import dismiss, strike
-from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.ready_rows import GATHERING
-from gradmarket.requester.store.tables import Replica, Wave
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.moves import backups
+from requester.moves.ending import dismiss, strike
+from requester.notifier import worker_topic
+from requester.store import jobs
+from requester.store.in_hand import TaskInHand
+from requester.store.ready_rows import GATHERING
+from requester.store.tables import Replica, Wave
+from requester.store.work import Work
 
 
 def advance(context: Context, work: Work, hand: TaskInHand) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from gradmarket.market.rules import task_windows
 from gradmarket.market.terms import AuditState, Digest, Hash
 from gradmarket.market.wire import digest_of, hash_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.moves.ending import strike
-from gradmarket.requester.store import unneeded, window_states
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Audit, Replica, Task
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.moves import blob_cleanup
+from requester.moves.ending import strike
+from requester.store import unneeded, window_states
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Audit, Replica, Task
+from requester.store.work import Work
 
 
 def draw(work: Work, hand: TaskInHand, audit: Audit, link: Hash, leaves: Sequence[Hash], now: float) -> None:

@@ -19,14 +19,14 @@ from gradmarket.market.rules.group_worth import KNOWN, GroupSteps
 from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Digest, RoundState, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import evaluation, replay
-from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import earned_rows, jobs, merges
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job, Replica, Round
-from gradmarket.requester.store.work import Work
+from requester.context import Context
+from requester.moves import evaluation, replay
+from requester.moves.replay import MergeInputs
+from requester.store import earned_rows, jobs, merges
+from requester.store.event_log import tell
+from requester.store.locks import locked
+from requester.store.tables import Job, Replica, Round
+from requester.store.work import Work
 
 UNMEASURED: Final = Worths((), ())
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy.engine import make_url
 
-from gradmarket.requester.notifier.local import (
+from requester.notifier.local import (
     Notifier,
     Relay,
     ended_topic,
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-POSTGRES: Final = "gradmarket.requester.notifier.postgres"
+POSTGRES: Final = "requester.notifier.postgres"
 """Imported where the database is PostgreSQL: it needs psycopg."""
 
 

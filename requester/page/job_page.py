@@ -9,15 +9,15 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
-from gradmarket.requester.api.traffic import Traffic, traffic_of
-from gradmarket.requester.api.views.job_views import privacy_view, row_privacy_view
-from gradmarket.requester.context import Context
-from gradmarket.requester.page.measured import PageMeasures
-from gradmarket.requester.page.sentences import Sentence, sentence
-from gradmarket.requester.store import jobs, overview
-from gradmarket.requester.store.coverage import Covered
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from requester.api.traffic import Traffic, traffic_of
+from requester.api.views.job_views import privacy_view, row_privacy_view
+from requester.context import Context
+from requester.page.measured import PageMeasures
+from requester.page.sentences import Sentence, sentence
+from requester.store import jobs, overview
+from requester.store.coverage import Covered
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 EVENTS: Final = 40
 GRID_WORKERS: Final = 50

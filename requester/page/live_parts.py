@@ -10,8 +10,8 @@ from fastapi import HTTPException
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.requester.context import Context
-from gradmarket.requester.notifier import job_topic, rung_within
+from requester.context import Context
+from requester.notifier import job_topic, rung_within
 
 PACE_S: Final = 0.7
 """Least seconds between two renderings of one part."""

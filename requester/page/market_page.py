@@ -6,11 +6,11 @@ from typing import Final
 from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
-from gradmarket.requester.context import Context
-from gradmarket.requester.page.measured import PageMeasures, measured
-from gradmarket.requester.store import jobs, overview, progress
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.page.measured import PageMeasures, measured
+from requester.store import jobs, overview, progress
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 JOBS: Final = 50
 

@@ -7,13 +7,13 @@ from typing import Final
 from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
-from gradmarket.requester.api.job_routes import standing_of
-from gradmarket.requester.api.response_cache import Recent
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import jobs, overview
-from gradmarket.requester.store.progress import Standing
-from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.work import RowReader
+from requester.api.job_routes import standing_of
+from requester.api.response_cache import Recent
+from requester.context import Context
+from requester.store import jobs, overview
+from requester.store.progress import Standing
+from requester.store.tables import Job, Round
+from requester.store.work import RowReader
 
 VIEWERS: Final = "viewers"
 """All viewers count as one source: what is rendered for one is shown to all."""

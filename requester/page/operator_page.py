@@ -8,11 +8,11 @@ from importlib.metadata import version
 from typing import Final
 
 from gradmarket.market.money import TokenUnit
-from gradmarket.requester import tallies
-from gradmarket.requester.context import Context
-from gradmarket.requester.meters import Meters
-from gradmarket.requester.store import overview
-from gradmarket.requester.store.work import RowReader
+from requester import tallies
+from requester.context import Context
+from requester.meters import Meters
+from requester.store import overview
+from requester.store.work import RowReader
 
 SHOWN: Final = ("gradmarket", "torch", "fastapi", "sqlalchemy", "web3")
 

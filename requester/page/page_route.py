@@ -9,8 +9,8 @@ from fastapi.routing import APIRoute
 
 from gradmarket.market.errors import NotFound
 from gradmarket.pages.rendering import answer
-from gradmarket.requester.context import Context
-from gradmarket.requester.page.rendering import render
+from requester.context import Context
+from requester.page.rendering import render
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

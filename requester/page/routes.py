@@ -17,16 +17,16 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.network.environment import path_of
 from gradmarket.pages.rendering import answer
-from gradmarket.requester.api import problem_kinds
-from gradmarket.requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
-from gradmarket.requester.api.coverage_routes import books_of
-from gradmarket.requester.api.event_routes import FollowedJob
-from gradmarket.requester.api.health_routes import Probe
-from gradmarket.requester.api.job_routes import JobPath, job_or_404
-from gradmarket.requester.api.response_cache import Recent, Source
-from gradmarket.requester.api.state import Here
-from gradmarket.requester.context import Context
-from gradmarket.requester.page import (
+from requester.api import problem_kinds
+from requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
+from requester.api.coverage_routes import books_of
+from requester.api.event_routes import FollowedJob
+from requester.api.health_routes import Probe
+from requester.api.job_routes import JobPath, job_or_404
+from requester.api.response_cache import Recent, Source
+from requester.api.state import Here
+from requester.context import Context
+from requester.page import (
     coverage_page,
     job_form,
     job_page,
@@ -35,11 +35,11 @@ from gradmarket.requester.page import (
     story_page,
     worker_page,
 )
-from gradmarket.requester.page.live_parts import LiveParts, PagePart
-from gradmarket.requester.page.measured import VIEWERS, measured
-from gradmarket.requester.page.page_route import PageRoute
-from gradmarket.requester.page.rendering import render
-from gradmarket.requester.store import event_log, jobs
+from requester.page.live_parts import LiveParts, PagePart
+from requester.page.measured import VIEWERS, measured
+from requester.page.page_route import PageRoute
+from requester.page.rendering import render
+from requester.store import event_log, jobs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -6,11 +6,11 @@ from typing import Any
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.task_views import TaskEvidence
-from gradmarket.requester.api.round_routes import evidence_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import jobs, overview
-from gradmarket.requester.store.tables import Job, Task
-from gradmarket.requester.store.work import RowReader
+from requester.api.round_routes import evidence_of
+from requester.context import Context
+from requester.store import jobs, overview
+from requester.store.tables import Job, Task
+from requester.store.work import RowReader
 
 
 @dataclass(frozen=True, slots=True)

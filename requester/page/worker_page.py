@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import overview, reputations, workers
-from gradmarket.requester.store.tables import Reputation, Worker
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.store import overview, reputations, workers
+from requester.store.tables import Reputation, Worker
+from requester.store.work import RowReader
 
 NEWEST: Final = 30
 

@@ -14,7 +14,7 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound
 from gradmarket.market.model import tensors
-from gradmarket.requester.blobs import Blobs
+from requester.blobs import Blobs
 
 SHAPE: Final = (1, 8, 8)
 CLASSES: Final = 10

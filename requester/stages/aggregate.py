@@ -12,9 +12,9 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.live_states import LiveState, Version
-from gradmarket.requester.moves import (
+from requester.context import Context
+from requester.live_states import LiveState, Version
+from requester.moves import (
     blob_cleanup,
     drawing,
     drift,
@@ -28,14 +28,14 @@ from gradmarket.requester.moves import (
     snapshots,
     worth_pay,
 )
-from gradmarket.requester.moves.part_merge import Progress
-from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import grace, jobs, merges, secure_sums, trusted_runs
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import alone, locked
-from gradmarket.requester.store.tables import Job, Round, TrustedRun
-from gradmarket.requester.store.work import RowReader
-from gradmarket.requester.tracing import span
+from requester.moves.part_merge import Progress
+from requester.moves.replay import MergeInputs
+from requester.store import grace, jobs, merges, secure_sums, trusted_runs
+from requester.store.event_log import tell
+from requester.store.locks import alone, locked
+from requester.store.tables import Job, Round, TrustedRun
+from requester.store.work import RowReader
+from requester.tracing import span
 
 TOPIC = "aggregate"
 

@@ -6,12 +6,12 @@ It is never first come, first served. The draw is in moves.drawing.
 from collections.abc import Sequence
 
 from gradmarket.market.terms import JobState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import drawing
-from gradmarket.requester.store import ready_rows
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.moves import drawing
+from requester.store import ready_rows
+from requester.store.locks import locked
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 TOPIC = "assign"
 

@@ -13,8 +13,8 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes, operators, overlap
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import (
+from requester.context import Context
+from requester.moves import (
     blob_cleanup,
     calibrating,
     copies,
@@ -24,15 +24,15 @@ from gradmarket.requester.moves import (
     verdicts,
     window_draws,
 )
-from gradmarket.requester.moves.audit_draws import order, reopen
-from gradmarket.requester.moves.ending import call_off
-from gradmarket.requester.store import accusations, audits, ballots, earned_rows, in_hand, jobs, reputations
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
-from gradmarket.requester.store.work import RowReader, Work
-from gradmarket.requester.store.workers import party
+from requester.moves.audit_draws import order, reopen
+from requester.moves.ending import call_off
+from requester.store import accusations, audits, ballots, earned_rows, in_hand, jobs, reputations
+from requester.store.event_log import tell
+from requester.store.in_hand import TaskInHand
+from requester.store.locks import locked
+from requester.store.tables import Audit, Job, Replica, Round, Task
+from requester.store.work import RowReader, Work
+from requester.store.workers import party
 
 TOPIC = "audit"
 

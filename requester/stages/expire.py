@@ -6,15 +6,15 @@ Late ones get a backup (moves.backups).
 from collections.abc import Sequence
 
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import backups, faults, judging
-from gradmarket.requester.moves.ending import strike
-from gradmarket.requester.moves.faults import reopen
-from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import late_tasks, ready_rows
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.in_hand import TaskInHand, claimed
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves import backups, faults, judging
+from requester.moves.ending import strike
+from requester.moves.faults import reopen
+from requester.notifier import worker_topic
+from requester.store import late_tasks, ready_rows
+from requester.store.event_log import tell
+from requester.store.in_hand import TaskInHand, claimed
+from requester.store.work import RowReader, Work
 
 TOPIC = "expire"
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves.judging import advance
-from gradmarket.requester.store import ready_rows
-from gradmarket.requester.store.in_hand import claimed
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.moves.judging import advance
+from requester.store import ready_rows
+from requester.store.in_hand import claimed
+from requester.store.work import RowReader
 
 TOPIC = "judge"
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.errors import NotFound
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import merge_trouble, part_merge
-from gradmarket.requester.store import merge_part_rows
-from gradmarket.requester.store.locks import alone
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.moves import merge_trouble, part_merge
+from requester.store import merge_part_rows
+from requester.store.locks import alone
+from requester.store.work import RowReader
 
 TOPIC = part_merge.TOPIC
 CALLED: Final = f"{TOPIC} "

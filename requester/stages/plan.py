@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 from gradmarket.market.rules import stopping
 from gradmarket.market.terms import JobState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import drawing, next_round
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.store import jobs, progress
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.moves import drawing, next_round
+from requester.moves.ending import end
+from requester.store import jobs, progress
+from requester.store.locks import locked
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 TOPIC = next_round.PLAN
 

@@ -17,18 +17,18 @@ from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
-from gradmarket.requester import dataset
-from gradmarket.requester.context import Context
-from gradmarket.requester.model_runner import PublishedModel
-from gradmarket.requester.moves import blob_cleanup, named_blobs
-from gradmarket.requester.ready_data import digits
-from gradmarket.requester.store import jobs, ready_rows
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.facts import Facts, as_json, layout_facts
-from gradmarket.requester.store.locks import alone, locked
-from gradmarket.requester.store.prices import price_of
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from requester import dataset
+from requester.context import Context
+from requester.model_runner import PublishedModel
+from requester.moves import blob_cleanup, named_blobs
+from requester.ready_data import digits
+from requester.store import jobs, ready_rows
+from requester.store.event_log import tell
+from requester.store.facts import Facts, as_json, layout_facts
+from requester.store.locks import alone, locked
+from requester.store.prices import price_of
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 TOPIC = "publish"
 

@@ -12,13 +12,13 @@ from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup, part_merge, snapshots, task_attempts
-from gradmarket.requester.store import audits, in_hand, jobs, merges, trusted_runs, unneeded
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked, locked_tasks
-from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
-from gradmarket.requester.store.work import RowReader, Work
+from requester.context import Context
+from requester.moves import blob_cleanup, part_merge, snapshots, task_attempts
+from requester.store import audits, in_hand, jobs, merges, trusted_runs, unneeded
+from requester.store.event_log import tell
+from requester.store.locks import locked, locked_tasks
+from requester.store.tables import Job, Round, Task, TrustedRun
+from requester.store.work import RowReader, Work
 
 TOPIC = "aftermath"
 LEFT_S: Final = 60.0

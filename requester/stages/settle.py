@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradmarket.requester.context import Context
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.store.work import RowReader
 
 TOPIC = "settle"
 PAUSE_S = 1.0

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from gradmarket.requester.context import Context
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.store.work import RowReader
 
 
 class Stage(Protocol):

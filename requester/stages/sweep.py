@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from gradmarket.requester.context import Context
-from gradmarket.requester.store import leftovers
-from gradmarket.requester.store.locks import alone
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.store import leftovers
+from requester.store.locks import alone
+from requester.store.work import RowReader
 
 TOPIC = "sweep"
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from gradmarket.market.terms import RoundState
-from gradmarket.requester.context import Context
-from gradmarket.requester.moves import secure_steps
-from gradmarket.requester.store import jobs, secure_sums
-from gradmarket.requester.store.locks import alone
-from gradmarket.requester.store.secure_sums import SUMMED
-from gradmarket.requester.store.work import RowReader
+from requester.context import Context
+from requester.moves import secure_steps
+from requester.store import jobs, secure_sums
+from requester.store.locks import alone
+from requester.store.secure_sums import SUMMED
+from requester.store.work import RowReader
 
 TOPIC = "unmask"
 

@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import bindparam, exists, select, update
 
 from gradmarket.market.terms import Address, JobState, TaskState
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Account, Job, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import among
+from requester.store.tables import Account, Job, Task
+from requester.store.work import RowReader, Work
 
 
 def workers_of(reader: RowReader, job_id: str) -> Sequence[Address]:

@@ -5,13 +5,13 @@ from typing import Final
 
 from sqlalchemy import select
 
-from gradmarket.contracts.calls import case_id
+from contracts.calls import case_id
 from gradmarket.market.rules import accusing
 from gradmarket.market.terms import AccusationState, Digest, Hash
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Accusation, Job, Replica, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import jobs
+from requester.store.tables import Accusation, Job, Replica, Task
+from requester.store.work import RowReader, Work
 
 OPEN: Final = (AccusationState.DUE, AccusationState.OPEN, AccusationState.CONTESTED)
 

@@ -9,8 +9,8 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.copying import AcceptedAnswer
 from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
-from gradmarket.requester.store.tables import Audit, Replica, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store.tables import Audit, Replica, Task
+from requester.store.work import RowReader
 
 ACCEPTED = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
 

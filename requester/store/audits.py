@@ -7,11 +7,11 @@ from sqlalchemy import bindparam, case, exists, func, or_, select
 
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
-from gradmarket.requester.store import window_states
-from gradmarket.requester.store.locks import held_tasks
-from gradmarket.requester.store.tables import Audit, Replica, Task
-from gradmarket.requester.store.work import RowReader, Work
-from gradmarket.requester.store.workers import party
+from requester.store import window_states
+from requester.store.locks import held_tasks
+from requester.store.tables import Audit, Replica, Task
+from requester.store.work import RowReader, Work
+from requester.store.workers import party
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
 BEHIND: Final = 2

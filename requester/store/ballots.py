@@ -13,11 +13,11 @@ from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
-from gradmarket.requester.store import calibrations, jobs
-from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Audit, Job, Replica, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import calibrations, jobs
+from requester.store.facts import layout_of
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.work import RowReader, Work
 
 
 def names(job: Job) -> list[str]:

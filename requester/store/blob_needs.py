@@ -19,9 +19,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import Digest, TaskState
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Job, JobBlob, Round, Task, UnservedBlob, UploadedBlob
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import among
+from requester.store.tables import Job, JobBlob, Round, Task, UnservedBlob, UploadedBlob
+from requester.store.work import RowReader, Work
 
 STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memory")
 """The blobs that a job's first round is merged from."""

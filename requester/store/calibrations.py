@@ -14,10 +14,10 @@ from gradmarket.market.job import Publication, canonical
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.remembered import Remembered
-from gradmarket.requester.store.tables import Calibration, Job
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import jobs
+from requester.store.remembered import Remembered
+from requester.store.tables import Calibration, Job
+from requester.store.work import RowReader, Work
 
 _FAMILIES: Final = Remembered[str]()
 

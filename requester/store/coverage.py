@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import ColumnElement, bindparam, case, func, select
 
 from gradmarket.market.job import JobSpec
-from gradmarket.requester.store import jobs, tasks
-from gradmarket.requester.store.tables import Job, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store import jobs, tasks
+from requester.store.tables import Job, Task
+from requester.store.work import RowReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from sqlalchemy import ColumnElement, Row, and_, bindparam, false, func, not_, o
 
 from gradmarket.market.rules import disclosure
 from gradmarket.market.terms import RoundState, TaskState
-from gradmarket.requester.store import jobs, merges
-from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store import jobs, merges
+from requester.store.tables import Job, Round, Task
+from requester.store.work import RowReader
 
 _SETTLED: Final = (TaskState.ACCEPTED, TaskState.FINAL)
 

@@ -7,8 +7,8 @@ import numpy as np
 from sqlalchemy import bindparam, select
 
 from gradmarket.market.rules import drift
-from gradmarket.requester.store.tables import Lean
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.tables import Lean
+from requester.store.work import RowReader, Work
 
 NUMBERS: Final = np.dtype("<f8")
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from sqlalchemy import func, select, update
 
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Account, Earned, Replica, Task
-from gradmarket.requester.store.work import Work
+from requester.store.among import among
+from requester.store.tables import Account, Earned, Replica, Task
+from requester.store.work import Work
 
 
 def lock(work: Work, accounts: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Account]:

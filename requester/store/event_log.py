@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from sqlalchemy import Row, bindparam, func, select
 
-from gradmarket.requester.notifier import job_topic
-from gradmarket.requester.store.tables import Job, JobEvent
-from gradmarket.requester.store.work import RowReader, Work
+from requester.notifier import job_topic
+from requester.store.tables import Job, JobEvent
+from requester.store.work import RowReader, Work
 
 
 def tell(work: Work, job_id: str, kind: str, at: float, **body: Any) -> None:

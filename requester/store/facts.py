@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.model.layout import layout_in
 from gradmarket.market.terms import Digest
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.remembered import Remembered
-from gradmarket.requester.store.tables import Job
+from requester.store import jobs
+from requester.store.remembered import Remembered
+from requester.store.tables import Job
 
 
 class EntryFacts(BaseModel):

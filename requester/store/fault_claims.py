@@ -5,8 +5,8 @@ from collections.abc import Collection
 from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import aliased
 
-from gradmarket.requester.store.tables import Earned, Replica, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store.tables import Earned, Replica, Task
+from requester.store.work import RowReader
 
 
 def known(reader: RowReader, addresses: Collection[str]) -> set[str]:

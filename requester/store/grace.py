@@ -7,9 +7,9 @@ from sqlalchemy import select
 from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.store import jobs, merges, paces
-from gradmarket.requester.store.tables import Job, Replica, Round, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store import jobs, merges, paces
+from requester.store.tables import Job, Replica, Round, Task
+from requester.store.work import RowReader
 
 NOTHING: Final = 0.0
 

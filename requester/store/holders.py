@@ -8,10 +8,10 @@ from sqlalchemy import and_, bindparam, or_, select
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
-from gradmarket.requester.store import jobs, secure_sums
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Holder, Job, Replica, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import jobs, secure_sums
+from requester.store.among import among
+from requester.store.tables import Holder, Job, Replica, Task
+from requester.store.work import RowReader, Work
 
 
 def join(work: Work, job_id: str, worker: Address, rows: int | None, now: float) -> tuple[int | None, bool]:

@@ -7,9 +7,9 @@ from blake3 import blake3
 from sqlalchemy import delete, exists, select
 
 from gradmarket.market.terms import Address, ReplicaState
-from gradmarket.requester.store import operators
-from gradmarket.requester.store.tables import ApiToken, Nonce, Replica, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import operators
+from requester.store.tables import ApiToken, Nonce, Replica, Worker
+from requester.store.work import RowReader, Work
 
 PAID: Final = (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
 

@@ -8,10 +8,10 @@ from sqlalchemy import and_, select
 from sqlalchemy.orm import defer
 
 from gradmarket.market.terms import Hash, ReplicaState
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.locks import LockedTasks, claimed_task
-from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import among
+from requester.store.locks import LockedTasks, claimed_task
+from requester.store.tables import Job, Replica, Round, Task, Wave, Worker
+from requester.store.work import RowReader, Work
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
-from gradmarket.requester.store.tables import Batch, Earned, Replica, Round, Task, Transaction
-from gradmarket.requester.store.work import RowReader
+from requester.store.tables import Batch, Earned, Replica, Round, Task, Transaction
+from requester.store.work import RowReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from gradmarket.market.job_parts import StopAtSpent
 from gradmarket.market.rules import overlap, stopping
 from gradmarket.market.terms import RoundState, Units
 from gradmarket.market.wire import digest_of
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.noised_rounds import count_noised_rounds
-from gradmarket.requester.store.remembered import Remembered
-from gradmarket.requester.store.tables import Account, Job, Round, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store.among import among
+from requester.store.noised_rounds import count_noised_rounds
+from requester.store.remembered import Remembered
+from requester.store.tables import Account, Job, Round, Task
+from requester.store.work import RowReader
 
 _SPECS: Final = Remembered[JobSpec]()
 _PUBLICATIONS: Final = Remembered[Publication]()

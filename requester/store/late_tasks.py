@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import exists, select
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.store import jobs, merges
-from gradmarket.requester.store.tables import Job, Replica, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store import jobs, merges
+from requester.store.tables import Job, Replica, Task
+from requester.store.work import RowReader
 
 MOST: Final = 256
 

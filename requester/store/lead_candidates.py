@@ -13,10 +13,10 @@ from gradmarket.market.rules.assignment import Candidate
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.terms import Address, ReplicaState
-from gradmarket.requester.store import reputations
-from gradmarket.requester.store.audits import OPEN
-from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Reputation
-from gradmarket.requester.store.work import RowReader
+from requester.store import reputations
+from requester.store.audits import OPEN
+from requester.store.tables import Account, Audit, Job, Replica, Reputation
+from requester.store.work import RowReader
 
 
 def leads(reader: RowReader, job: Job, candidates: Iterable[Candidate], gain: float, now: float) -> dict[Address, Lead]:

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from sqlalchemy import CursorResult, String, delete, exists, false, func, or_, select, update
 from sqlalchemy import cast as as_type
 
-from gradmarket.requester.store.tables import (
+from requester.store.tables import (
     Account,
     ApiToken,
     ConsentRow,
@@ -20,7 +20,7 @@ from gradmarket.requester.store.tables import (
     Reputation,
     Worker,
 )
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work
 
 NAME: Final = "leftovers"
 EVERY_S: Final = 600.0

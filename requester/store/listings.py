@@ -7,7 +7,7 @@ from sqlalchemy import Select, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, defer
 
 from gradmarket.market.terms import AuditState, JobState
-from gradmarket.requester.store.tables import (
+from requester.store.tables import (
     Account,
     Audit,
     Batch,
@@ -19,7 +19,7 @@ from gradmarket.requester.store.tables import (
     Transaction,
     Worker,
 )
-from gradmarket.requester.store.work import RowReader
+from requester.store.work import RowReader
 
 Keys = Sequence[InstrumentedAttribute[Any]]
 """The order of a list; together they are unique among its rows."""

@@ -25,10 +25,10 @@ from sqlalchemy import (
     true,
 )
 
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.session import Sessions, is_shared
-from gradmarket.requester.store.tables import Base, Job, Task, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import among
+from requester.store.session import Sessions, is_shared
+from requester.store.tables import Base, Job, Task, Worker
+from requester.store.work import RowReader, Work
 
 Row = TypeVar("Row", bound=Base)
 

@@ -7,9 +7,9 @@ from sqlalchemy import String, bindparam, cast, delete, exists, or_, select, upd
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Digest, JobState, RoundState
-from gradmarket.requester.store.locks import unattended
-from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.locks import unattended
+from requester.store.tables import Job, JobBlob, MergePart, Round, Task
+from requester.store.work import RowReader, Work
 
 EVER: Final = 2**62
 """After the last round."""

@@ -9,9 +9,9 @@ from sqlalchemy.orm import aliased
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules import stragglers
 from gradmarket.market.terms import Digest, RoundState, TaskState
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store import jobs
+from requester.store.tables import Job, Round, Task
+from requester.store.work import RowReader
 
 UNACCEPTED: Final = (
     TaskState.OPEN,

@@ -11,9 +11,9 @@ from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
-from gradmarket.requester.store import ballots, holders, jobs, progress, tasks, workers
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
-from gradmarket.requester.store.work import RowReader
+from requester.store import ballots, holders, jobs, progress, tasks, workers
+from requester.store.tables import Account, Job, Replica, Task, Worker
+from requester.store.work import RowReader
 
 SAMPLE: Final = 256
 """Most workers looked at, of all that ask: in turn over their owners, at random within a turn."""

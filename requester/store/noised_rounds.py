@@ -6,8 +6,8 @@ from sqlalchemy import bindparam, select
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secure_sums
-from gradmarket.requester.store.tables import SecureSum
-from gradmarket.requester.store.work import RowReader
+from requester.store.tables import SecureSum
+from requester.store.work import RowReader
 
 
 def count_noised_rounds(reader: RowReader, job_id: str, spec: JobSpec, merged: int) -> float:

@@ -5,10 +5,10 @@ from typing import Final
 from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.terms import Address
-from gradmarket.requester.store import leftovers, reputations
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import ConsentRow, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import leftovers, reputations
+from requester.store.locks import locked
+from requester.store.tables import ConsentRow, Worker
+from requester.store.work import RowReader, Work
 
 LATER: Final = "send it again once the worker has signed in, or tomorrow"
 

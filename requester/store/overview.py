@@ -9,7 +9,7 @@ from sqlalchemy import Row, bindparam, func, select
 from gradmarket.market.rules import expected_pay
 from gradmarket.market.rules.expected_pay import PaidAnswer
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
-from gradmarket.requester.store.tables import (
+from requester.store.tables import (
     Account,
     Audit,
     Batch,
@@ -22,7 +22,7 @@ from gradmarket.requester.store.tables import (
     Transaction,
     Worker,
 )
-from gradmarket.requester.store.work import RowReader
+from requester.store.work import RowReader
 
 ALIVE_S: Final = 120.0
 """A worker that was seen so many seconds ago or later is counted as present."""

@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlalchemy import Integer, bindparam, select
 
-from gradmarket.requester.store.tables import Replica, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store.tables import Replica, Task
+from requester.store.work import RowReader
 
 ROUNDS: Final = 8
 """Newest rounds that are measured."""

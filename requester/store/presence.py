@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import bindparam, select, update
 
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Worker
-from gradmarket.requester.store.work import Work
-from gradmarket.requester.store.workers import LIVE_S
+from requester.store.among import among
+from requester.store.tables import Worker
+from requester.store.work import Work
+from requester.store.workers import LIVE_S
 
 _NAMED: Final = among(Worker.address, "workers")
 _UNLOCKED: Final = select(Worker.address).where(_NAMED).with_for_update(skip_locked=True, key_share=True)

@@ -3,10 +3,10 @@
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.pricing import Past, PricedWork
 from gradmarket.market.terms import Amount, Units
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.facts import facts_of
-from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.work import RowReader
+from requester.store import jobs
+from requester.store.facts import facts_of
+from requester.store.tables import Job, Round
+from requester.store.work import RowReader
 
 
 def price_of(reader: RowReader, job: Job, latest: Round | None) -> Units:

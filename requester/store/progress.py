@@ -7,18 +7,18 @@ from typing import Final
 
 from sqlalchemy import bindparam, func, select
 
-from gradmarket.contracts.gas_price import WAITS
+from contracts.gas_price import WAITS
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, in_words, lacking
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
-from gradmarket.requester.store import audits, ballots, coverage, holders, jobs, strikes, tasks, workers
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.coverage import Covered
-from gradmarket.requester.store.noised_rounds import count_noised_rounds
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
-from gradmarket.requester.store.work import RowReader
+from requester.store import audits, ballots, coverage, holders, jobs, strikes, tasks, workers
+from requester.store.among import among
+from requester.store.coverage import Covered
+from requester.store.noised_rounds import count_noised_rounds
+from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
+from requester.store.work import RowReader
 
 CHAIN: Final = "chain"
 """The name of the service's part under which the chain's trouble is stored."""

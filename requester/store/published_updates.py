@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from gradmarket.market.terms import Digest
-from gradmarket.requester.store.tables import Round
-from gradmarket.requester.store.work import RowReader
+from requester.store.tables import Round
+from requester.store.work import RowReader
 
 
 @dataclass(frozen=True)

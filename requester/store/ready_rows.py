@@ -6,10 +6,10 @@ from typing import Final
 from sqlalchemy import exists, func, select
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.store import workers
-from gradmarket.requester.store.among import NOW
-from gradmarket.requester.store.tables import Job, Replica, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store import workers
+from requester.store.among import NOW
+from requester.store.tables import Job, Replica, Task
+from requester.store.work import RowReader
 
 MOST: Final = 256
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)

@@ -12,9 +12,9 @@ from sqlalchemy import ColumnElement, bindparam, exists, select
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
 from gradmarket.market.rules.reputation import TrustRecord
-from gradmarket.requester.store.among import NOW, among
-from gradmarket.requester.store.tables import Reputation, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import NOW, among
+from requester.store.tables import Reputation, Worker
+from requester.store.work import RowReader, Work
 
 
 def of(reader: RowReader, operator: str) -> Sequence[Reputation]:

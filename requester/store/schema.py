@@ -8,9 +8,9 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, func, select
 
-from gradmarket import migrations
-from gradmarket.requester.store.session import is_shared
-from gradmarket.requester.store.tables import Base
+import migrations
+from requester.store.session import is_shared
+from requester.store.tables import Base
 
 
 def _config(connection: Connection) -> Config:

@@ -3,8 +3,8 @@
 from sqlalchemy import exists, func, select
 
 from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Change
-from gradmarket.requester.store.tables import Replica, Score, Task
-from gradmarket.requester.store.work import RowReader
+from requester.store.tables import Replica, Score, Task
+from requester.store.work import RowReader
 
 
 def accepted(row: Score) -> Change:

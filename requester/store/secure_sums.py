@@ -13,10 +13,10 @@ from gradmarket.market.secagg.wire_secagg import MaskedMessage
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.market.wire_fields import Wire
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.tables import Job, Replica, Round, SecureMessage, SecureSum, Task
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store import jobs
+from requester.store.facts import layout_of
+from requester.store.tables import Job, Replica, Round, SecureMessage, SecureSum, Task
+from requester.store.work import RowReader, Work
 
 SUMMED: Final = 6
 """The step of a sum that is there."""

@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
-from gradmarket.requester.store.transitions import Moves
+from requester.store.transitions import Moves
 
 BUSY_TIMEOUT_MS = 30_000
 POOL_SIZE, POOL_OVERFLOW = 5, 15

@@ -11,8 +11,8 @@ from sqlalchemy.orm import InstrumentedAttribute
 from gradmarket.market.rules import upload_time
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import (
+from requester.store import jobs
+from requester.store.tables import (
     Account,
     Audit,
     Job,
@@ -25,8 +25,8 @@ from gradmarket.requester.store.tables import (
     TrustedRun,
     Worker,
 )
-from gradmarket.requester.store.work import Work
-from gradmarket.requester.store.workers import LIVE_S
+from requester.store.work import Work
+from requester.store.workers import LIVE_S
 
 SLACK_S: Final = 5.0
 """Clocks of the machines that share a database differ by less."""

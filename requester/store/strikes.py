@@ -8,9 +8,9 @@ from sqlalchemy import bindparam, exists, func, or_, select
 
 from gradmarket.market.rules import strikes
 from gradmarket.market.rules.strikes import NONE, Strikes
-from gradmarket.requester.store.among import NOW, among
-from gradmarket.requester.store.tables import Strike, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import NOW, among
+from requester.store.tables import Strike, Worker
+from requester.store.work import RowReader, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from sqlalchemy import ColumnElement, Integer, Select, bindparam, exists, func, 
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.locks import held_tasks, in_order, locked_tasks
-from gradmarket.requester.store.merges import UNACCEPTED, merged_in
-from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import among
+from requester.store.locks import held_tasks, in_order, locked_tasks
+from requester.store.merges import UNACCEPTED, merged_in
+from requester.store.tables import Audit, Replica, Task, Wave
+from requester.store.work import RowReader, Work
 
 
 def replicas_of(reader: RowReader, tasks: Sequence[Task]) -> dict[str, list[Replica]]:

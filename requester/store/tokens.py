@@ -7,9 +7,9 @@ from sqlalchemy import CursorResult, Select, delete, select
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Role
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.tables import ApiToken
-from gradmarket.requester.store.work import Work
+from requester.store import identities
+from requester.store.tables import ApiToken
+from requester.store.work import Work
 
 OWN: Final = "requester"
 """The name of the service's own token, which comes from the settings or from the data folder."""

@@ -13,7 +13,7 @@ from sqlalchemy.orm.attributes import instance_state, set_committed_value
 from sqlalchemy.orm.exc import StaleDataError
 
 from gradmarket.market.rules import lifecycle
-from gradmarket.requester.store.tables import Accusation, Audit, Batch, Calibration, Job, Replica, Round, Task
+from requester.store.tables import Accusation, Audit, Batch, Calibration, Job, Replica, Round, Task
 
 Held = Task | Replica
 Row = Job | Round | Batch | Audit | Accusation | Calibration

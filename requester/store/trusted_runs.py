@@ -7,9 +7,9 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.verifiers.tolerance import Classes
 from gradmarket.market.terms import CalibrationState, RoundState, TaskState
-from gradmarket.requester.store.tables import Audit, Calibration, Job, Round, Task, TrustedRun, Worker
-from gradmarket.requester.store.work import RowReader, Work
-from gradmarket.requester.store.workers import LIVE_S
+from requester.store.tables import Audit, Calibration, Job, Round, Task, TrustedRun, Worker
+from requester.store.work import RowReader, Work
+from requester.store.workers import LIVE_S
 
 
 def of_audit(work: Work, audit: Audit, family: str, now: float) -> None:

@@ -7,9 +7,9 @@ from typing import Final
 from sqlalchemy import and_, bindparam, select
 
 from gradmarket.market.terms import Address, Hash
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
-from gradmarket.requester.store.work import RowReader
+from requester.store.among import among
+from requester.store.tables import Account, Job, Replica, Task, Wave
+from requester.store.work import RowReader
 
 Held = list[tuple[Replica, Task]]
 """A worker's replicas, with their tasks, whose end the worker does not know yet."""

@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import Integer, bindparam, delete, select
 
 from gradmarket.market.terms import Digest
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import UnneededBlob
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.among import among
+from requester.store.tables import UnneededBlob
+from requester.store.work import RowReader, Work
 
 PAYLOAD: Final = "payload"
 """What a blob was to the job that let it go: an answer. The others are in moves.blob_cleanup."""

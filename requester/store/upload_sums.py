@@ -1,8 +1,8 @@
 """How many bytes each submit token has uploaded: what it may upload in all has a bound."""
 
 from gradmarket.market.errors import Refused
-from gradmarket.requester.store.tables import UploadSum
-from gradmarket.requester.store.work import Work
+from requester.store.tables import UploadSum
+from requester.store.work import Work
 
 
 def spend(work: Work, token: str, length: int, most: int) -> None:

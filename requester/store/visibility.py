@@ -9,9 +9,9 @@ from sqlalchemy.orm import aliased, defer
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store import blob_needs, jobs, unneeded
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import (
+from requester.store import blob_needs, jobs, unneeded
+from requester.store.among import among
+from requester.store.tables import (
     Job,
     JobBlob,
     Replica,
@@ -21,7 +21,7 @@ from gradmarket.requester.store.tables import (
     UnservedBlob,
     WindowState,
 )
-from gradmarket.requester.store.work import RowReader
+from requester.store.work import RowReader
 
 FIRST = "publication.parameters"
 PUBLISHED = ("publication.document", "publication.manifest", FIRST)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import ColumnElement, delete, exists, select, update
 
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store.tables import Audit, Replica, WindowState
-from gradmarket.requester.store.work import RowReader, Work
+from requester.store.tables import Audit, Replica, WindowState
+from requester.store.work import RowReader, Work
 
 AT_ONCE = 64
 """States that one worker is told of at a time."""

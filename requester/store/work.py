@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar, cast
 from sqlalchemy import Connection, Table, bindparam, func, insert, select
 from sqlalchemy.orm.attributes import flag_modified
 
-from gradmarket.requester.store.among import Texts
-from gradmarket.requester.store.session import MovingSession, Sessions, is_shared
-from gradmarket.requester.store.tables import Base, Earned, JobEvent
-from gradmarket.requester.store.transitions import Held, Row, move_now
+from requester.store.among import Texts
+from requester.store.session import MovingSession, Sessions, is_shared
+from requester.store.tables import Base, Earned, JobEvent
+from requester.store.transitions import Held, Row, move_now
 
 Entity = TypeVar("Entity", bound=Base)
 Item = TypeVar("Item")

@@ -11,10 +11,10 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, ReplicaState, Units
-from gradmarket.requester.store import holders, jobs, reputations, strikes
-from gradmarket.requester.store.among import NOW, among
-from gradmarket.requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
-from gradmarket.requester.store.work import RowReader
+from requester.store import holders, jobs, reputations, strikes
+from requester.store.among import NOW, among
+from requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
+from requester.store.work import RowReader
 
 LIVE_S: Final = 45.0
 """Seconds after which a silent worker counts as gone; waiting polls keep theirs present (store.presence)."""

@@ -10,11 +10,11 @@ from eth_account import Account
 from fastapi import FastAPI
 from siwe import SiweMessage
 
-from gradmarket.requester.app import create_app
-from gradmarket.requester.context import Context
-from gradmarket.requester.edge.serving import config, listener, own_url
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.wiring import wired
+from requester.app import create_app
+from requester.context import Context
+from requester.edge.serving import config, listener, own_url
+from requester.settings import RequesterSettings
+from requester.wiring import wired
 from tests.api.declared import Declared
 from tests.kit.letters import letter, signed
 from tests.patience import PATIENCE_S, wait_until

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import RequesterSettings
+from contracts import deployment as deployments
+from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 
 JOB = {

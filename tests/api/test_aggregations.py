@@ -13,8 +13,8 @@ import pytest
 
 from gradmarket.market.secagg.job_sum import most_json
 from gradmarket.market.terms import ReplicaState
-from gradmarket.requester.exchange import secure_messages, state_upload
-from gradmarket.requester.store.tables import Replica
+from requester.exchange import secure_messages, state_upload
+from requester.store.tables import Replica
 from tests.api.api_service import Service
 from tests.api.test_authorisation import with_a_replica
 from tests.api.test_holders import private

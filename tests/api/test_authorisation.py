@@ -12,8 +12,8 @@ from eth_utils.crypto import keccak
 from gradmarket.market.framing import framed
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import PollRequest
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from requester.store import identities
+from requester.store.tables import Job, Replica, Round, Task
 from tests.offers import ALONE, offer
 
 DATA = b"the matrix"

@@ -13,11 +13,11 @@ from gradmarket.cli import app
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.terms import Address
-from gradmarket.worker import wallet
-from gradmarket.worker.money import consents
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.wallet import Wallet
+from worker import wallet
+from worker.money import consents
+from worker.protocol.client import MarketClient
+from worker.protocol.signin import Credentials
+from worker.wallet import Wallet
 
 
 def say(service: Any, folder: Path, *words: str) -> Any:

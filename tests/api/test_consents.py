@@ -10,7 +10,7 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.market import signing
 from gradmarket.market.messages import Payout, SignedConsent, Withdrawal
 from gradmarket.market.terms import Address, Hash
-from gradmarket.requester.api.sign_in_routes import CONTRACTS
+from requester.api.sign_in_routes import CONTRACTS
 
 
 def key_of(account: Any) -> PrivateKey:

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gradmarket.requester.api.openapi import operations
+from requester.api.openapi import operations
 from tests.api.api_service import Service
 
 

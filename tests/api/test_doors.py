@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import event
 from structlog.contextvars import get_contextvars
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.edge.body import STREAMED
-from gradmarket.requester.edge.token_first import OPEN, WRITING
-from gradmarket.requester.settings import RequesterSettings
+from contracts import deployment as deployments
+from requester.edge.body import STREAMED
+from requester.edge.token_first import OPEN, WRITING
+from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, DATA, DESCRIBED, DIGEST, EXPECTED, JOB, with_a_replica
 from tests.api.test_authorisation import PAGES as WEB

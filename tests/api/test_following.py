@@ -9,11 +9,11 @@ import pytest
 from fastapi import HTTPException
 from sqlalchemy import event
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.api.event_tail import AT_ONCE, KEPT, EventTails
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job
+from contracts import deployment as deployments
+from requester.api.event_tail import AT_ONCE, KEPT, EventTails
+from requester.settings import RequesterSettings
+from requester.store.event_log import tell
+from requester.store.tables import Job
 from tests.api.api_service import Service, serving
 
 Posted = Callable[..., dict[str, Any]]

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts import calls
-from gradmarket.contracts import deployment as deployments
-from gradmarket.contracts.deployment import Deployment
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain, fund_gas
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls
+from contracts import deployment as deployments
+from contracts.deployment import Deployment
+from contracts.ledger import Ledger
+from contracts.local import LocalChain, fund_gas
+from contracts.transactions import execute, mined
 from gradmarket.market.rules.payment import MAX_UNITS
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, JobState
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.tables import Job
+from requester.settings import RequesterSettings
+from requester.store.tables import Job
 from tests.api.api_service import Service, serving
 from tests.onchain import NewKey
 

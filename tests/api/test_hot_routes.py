@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from gradmarket.requester.api.hot_route import HotDoors
-from gradmarket.requester.app import DOORS
+from requester.api.hot_route import HotDoors
+from requester.app import DOORS
 from tests.api.api_service import Service
 
 HOT = {("GET", "/v1/health"), ("POST", "/v1/work/poll"), ("POST", "/v1/work/answers")}

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.page.live_parts import PagePart, _Watched
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job
+from contracts import deployment as deployments
+from requester.page.live_parts import PagePart, _Watched
+from requester.settings import RequesterSettings
+from requester.store.event_log import tell
+from requester.store.tables import Job
 from tests.api.api_service import Service, serving
 from tests.api.conftest import JOB
 from tests.patience import PATIENCE_S
@@ -56,7 +56,7 @@ async def parts(response: httpx.Response) -> AsyncIterator[str]:
 
 
 def test_many_viewers_take_one_rendering(service: Service, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.requester.page.live_parts.LOOK_S", 600.0)  # no time alone renders it anew
+    monkeypatch.setattr("requester.page.live_parts.LOOK_S", 600.0)  # no time alone renders it anew
     job = posted()["id"]
     heard: list[list[str]] = [[] for _ in range(VIEWERS)]
     first = asyncio.Semaphore(0)

@@ -13,7 +13,7 @@ import yaml
 from blake3 import blake3
 from prometheus_client.parser import text_string_to_metric_families
 
-from gradmarket.requester.notifier import ended_topic
+from requester.notifier import ended_topic
 from tests.patience import wait_for_end, wait_until
 
 OPS = Path(__file__).parents[2] / "ops"

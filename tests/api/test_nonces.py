@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from gradmarket.contracts import deployment as deployments
+from contracts import deployment as deployments
 from gradmarket.market.signing import signer_of
 from gradmarket.market.wire_sign_in import SIGN_IN_LETTERS
-from gradmarket.requester.api.nonces import GOOD_S, Nonces, named_in
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.tables import ApiToken, Nonce
+from requester.api.nonces import GOOD_S, Nonces, named_in
+from requester.settings import RequesterSettings
+from requester.store import identities
+from requester.store.tables import ApiToken, Nonce
 from tests.api.api_service import serving
 from tests.databases import BOTH
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.api.pages import encoded
-from gradmarket.requester.settings import RequesterSettings
+from contracts import deployment as deployments
+from requester.api.pages import encoded
+from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, EXPECTED, JOB
 from tests.databases import new_sqlite

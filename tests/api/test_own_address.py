@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from eth_keys.datatypes import PrivateKey
 
+from contracts import deployment as deployments
+from contracts.deployment import Deployment
+from contracts.local import LocalChain
 from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.contracts import deployment as deployments
-from gradmarket.contracts.deployment import Deployment
-from gradmarket.contracts.local import LocalChain
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest
-from gradmarket.requester import dataset
-from gradmarket.requester.api.callers import network_of, plain, subnet
-from gradmarket.requester.edge.serving import listener, own_url
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.wallet import Wallet
+from requester import dataset
+from requester.api.callers import network_of, plain, subnet
+from requester.edge.serving import listener, own_url
+from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
+from worker.protocol.client import MarketClient
+from worker.protocol.signin import Credentials
+from worker.wallet import Wallet
 
 
 def settings(anvil: LocalChain, deployment: Deployment, data: Path, host: str) -> RequesterSettings:

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator
 import httpx
 import pytest
 
-from gradmarket.requester.api import long_poll
-from gradmarket.requester.api.long_poll import LongPolls
-from gradmarket.requester.notifier import ended_topic, worker_topic
-from gradmarket.requester.store import presence
-from gradmarket.requester.store.tables import Worker
-from gradmarket.requester.store.work import Work
-from gradmarket.requester.store.workers import LIVE_S
+from requester.api import long_poll
+from requester.api.long_poll import LongPolls
+from requester.notifier import ended_topic, worker_topic
+from requester.store import presence
+from requester.store.tables import Worker
+from requester.store.work import Work
+from requester.store.workers import LIVE_S
 from tests.api.api_service import Service
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until

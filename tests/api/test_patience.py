@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import httpx
 import pytest
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import RequesterSettings
+from contracts import deployment as deployments
+from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, dawdle, wait_for_end, wait_until

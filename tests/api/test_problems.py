@@ -12,7 +12,7 @@ from gradmarket.client.client_errors import problem
 from gradmarket.commands.errors import page
 from gradmarket.market.errors import MarketError
 from gradmarket.mistakes import of
-from gradmarket.requester.api import problem_kinds
+from requester.api import problem_kinds
 from tests.api.api_service import Service
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
@@ -58,7 +58,7 @@ def subclasses(kind: type[MarketError]) -> list[type[MarketError]]:
 
 def test_every_error_has_a_kind_and_every_status_one() -> None:
     for error in subclasses(MarketError):
-        if error.__module__.startswith(("gradmarket.market", "gradmarket.requester")):
+        if error.__module__.startswith(("gradmarket.market", "requester")):
             assert problem_kinds.of_error(error.__new__(error)).status >= 400
     kinds = {status: problem_kinds.of_status(status).code for status in (401, 418, 502)}
     assert kinds == {401: "no_token", 418: "broken_request", 502: "fault"}

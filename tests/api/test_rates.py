@@ -11,11 +11,11 @@ from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.api.callers import SITE, caller, network_of
-from gradmarket.requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, refusal_delay
-from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections
-from gradmarket.requester.settings import RequesterSettings
+from contracts import deployment as deployments
+from requester.api.callers import SITE, caller, network_of
+from requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, refusal_delay
+from requester.edge.slow_clients import ConnectionLimits, Connections
+from requester.settings import RequesterSettings
 from tests.api.api_service import serving
 from tests.kit.clock import Clock
 from tests.lanes import FULL

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from blake3 import blake3
 
-from gradmarket.requester.api.pages import encoded
-from gradmarket.requester.api.streams import BLOCK
-from gradmarket.requester.store.tables import Job
+from requester.api.pages import encoded
+from requester.api.streams import BLOCK
+from requester.store.tables import Job
 from tests.api.api_service import Service
 
 JOB = {

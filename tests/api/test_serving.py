@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx
 
-from gradmarket.requester.edge.serving import KEEP_ALIVE_S, listener
-from gradmarket.requester.settings import RequesterSettings
+from requester.edge.serving import KEEP_ALIVE_S, listener
+from requester.settings import RequesterSettings
 
 
 def accepted() -> socket.socket:

@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.contracts.rpc import BATCH
+from contracts import deployment as deployments
+from contracts.rpc import BATCH
 from gradmarket.market.terms import Address
-from gradmarket.requester.api.pages import encoded
-from gradmarket.requester.chain import statement
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store import earned_rows, identities
-from gradmarket.requester.store.tables import Job
+from requester.api.pages import encoded
+from requester.chain import statement
+from requester.settings import RequesterSettings
+from requester.store import earned_rows, identities
+from requester.store.tables import Job
 from tests.api.api_service import serving
 from tests.api.test_authorisation import JOB
 from tests.onchain import OpenJob

@@ -9,14 +9,14 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from gradmarket.contracts import deployment as deployments
+from contracts import deployment as deployments
 from gradmarket.market.terms import ReplicaState
-from gradmarket.requester.api.auth_routes import WORKER
-from gradmarket.requester.edge.slow_clients import HEADER_LINES
-from gradmarket.requester.edge.token_first import OPEN, WRITING
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store import identities, tokens
-from gradmarket.requester.store.tables import ApiToken, Replica
+from requester.api.auth_routes import WORKER
+from requester.edge.slow_clients import HEADER_LINES
+from requester.edge.token_first import OPEN, WRITING
+from requester.settings import RequesterSettings
+from requester.store import identities, tokens
+from requester.store.tables import ApiToken, Replica
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
 from tests.lanes import FULL

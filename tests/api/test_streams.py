@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.requester.api import streams
+from requester.api import streams
 
 BLOCK = 64
 CHUNKS = st.lists(st.binary(max_size=3 * BLOCK), max_size=12)

@@ -18,8 +18,8 @@ from schemathesis import Case
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 from schemathesis.schemas import BaseSchema
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import RequesterSettings
+from contracts import deployment as deployments
+from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
 from tests.databases import new_sqlite

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gradmarket.requester.api.batching import NEWEST, Batcher
+from requester.api.batching import NEWEST, Batcher
 from tests.patience import PATIENCE_S, wait_beside, wait_for
 
 
@@ -78,7 +78,7 @@ def test_who_has_gone_holds_nobody_up() -> None:
 
 
 def test_who_comes_a_moment_later_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.requester.api.batching.LONGEST_GATHER_S", 60.0)
+    monkeypatch.setattr("requester.api.batching.LONGEST_GATHER_S", 60.0)
     doubler = Doubler()
     doubler.may_go_on.set()
 
@@ -125,7 +125,7 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
 
 
 def test_who_always_come_in_pairs_wait_for_nobody_else_but_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 0.0)
+    monkeypatch.setattr("requester.api.batching.GATHER_S", 0.0)
     doubler = Doubler()
     doubler.may_go_on.set()
 
@@ -133,11 +133,11 @@ def test_who_always_come_in_pairs_wait_for_nobody_else_but_once_in_a_while(monke
         together = Batcher(doubler, lanes=1)
         for _ in range(NEWEST + 1):
             await asyncio.gather(together.ask(2), together.ask(4))
-        monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 3600.0)
+        monkeypatch.setattr("requester.api.batching.GATHER_S", 3600.0)
         async with asyncio.timeout(PATIENCE_S):
             for _ in range(NEWEST - 1):
                 await asyncio.gather(together.ask(2), together.ask(4))
-        monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 1.0)
+        monkeypatch.setattr("requester.api.batching.GATHER_S", 1.0)
         first = asyncio.gather(together.ask(2), together.ask(4))
         await asyncio.sleep(0)
         await asyncio.gather(first, together.ask(6))
@@ -148,8 +148,8 @@ def test_who_always_come_in_pairs_wait_for_nobody_else_but_once_in_a_while(monke
 
 @pytest.mark.parametrize("longest", [60.0, 0.0])
 def test_a_transaction_waits_while_more_come_and_not_for_ever(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
-    monkeypatch.setattr("gradmarket.requester.api.batching.GATHER_S", 0.0)
-    monkeypatch.setattr("gradmarket.requester.api.batching.LONGEST_GATHER_S", longest)
+    monkeypatch.setattr("requester.api.batching.GATHER_S", 0.0)
+    monkeypatch.setattr("requester.api.batching.LONGEST_GATHER_S", longest)
     doubler = Doubler()
     doubler.may_go_on.set()
 

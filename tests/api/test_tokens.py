@@ -9,10 +9,10 @@ from blake3 import blake3
 from sqlalchemy import select
 from typer.testing import CliRunner
 
+from contracts import deployment as deployments
 from gradmarket.cli import app as command
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.tables import ApiToken
+from requester.settings import RequesterSettings
+from requester.store.tables import ApiToken
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import DIGEST, JOB
 

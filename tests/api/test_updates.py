@@ -7,7 +7,7 @@ import pytest
 from blake3 import blake3
 
 from gradmarket.market.terms import ReplicaState, RoundState
-from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from requester.store.tables import Job, Replica, Round, Task
 from tests.api.api_service import Service
 from tests.api.test_authorisation import JOB, with_a_replica
 

@@ -10,8 +10,8 @@ import pytest
 from blake3 import blake3
 from structlog.testing import capture_logs
 
-from gradmarket.requester.api.blob_routes import Served
-from gradmarket.requester.api.streams import AT_ONCE, BLOCK
+from requester.api.blob_routes import Served
+from requester.api.streams import AT_ONCE, BLOCK
 from tests.api.api_service import Service
 from tests.patience import PATIENCE_S, dawdle
 
@@ -78,7 +78,7 @@ def test_a_body_that_is_refused_while_it_comes_is_let_through_and_the_next_reque
     def full(*_arguments: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("gradmarket.requester.blobs.disk.Incoming.write", full)
+    monkeypatch.setattr("requester.blobs.disk.Incoming.write", full)
     with (
         connected(service) as connection,
         capture_logs() as logged,

@@ -5,10 +5,10 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import request
+from contracts import deployment as deployments
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import request
 from tests.attacks.payloads import uploader
 from tests.attacks.registry import attack
 from tests.attacks.scene import QUICK, Posted, Scene, funded

@@ -15,9 +15,9 @@ from eth_utils.address import to_checksum_address
 
 from gradmarket.market import wire
 from gradmarket.market.terms import Address
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.work import begin
+from requester.store import identities
+from requester.store.session import connect, sessions_of
+from requester.store.work import begin
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import PRICE, UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker

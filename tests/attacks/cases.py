@@ -9,12 +9,11 @@ from typing import Any
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, stakes
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, stakes
+from contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker import durable, wallet
 from tests.attacks.audits import ALWAYS, WRONG, Auditor
 from tests.attacks.patience import ALONE, AT_RISK, BOND, STAKE, joined
 from tests.attacks.registry import attack
@@ -22,6 +21,7 @@ from tests.attacks.scene import UNIT, Posted, Scene
 from tests.kit.behaviour import HONEST, TRIPLED, Behaviour
 from tests.onchain import HOUR, with_money
 from tests.patience import wait_until
+from worker import durable, wallet
 
 
 def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:

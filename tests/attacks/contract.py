@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.packing import PackedGroup
+from contracts import calls
+from contracts.ledger import Ledger
+from contracts.packing import PackedGroup
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.network.chain_errors import ContractRefused
 from tests.attacks.scene import Scene
 from tests.onchain import OpenedJob, open_on
 

@@ -7,31 +7,31 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.token_moves import token_move
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import request
+from contracts.token_moves import token_move
+from contracts.transactions import execute, mined
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import fault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.terminal import ShownConsole
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.discovery import Discovery
-from gradmarket.worker.money.account_store import AccountStore, JobAccount
-from gradmarket.worker.money.chain_view import ChainView, choose_rpc
-from gradmarket.worker.money.redeemer import Redeemer
-from gradmarket.worker.problems import Untrusted
 from tests.attacks.contract import DEPOSIT, EARNED, Till, chain_fixture
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import DEPLOYER, HOUR, with_money
 from tests.ops.signed_in import signed_in
+from worker.journal import Journal
+from worker.markets.discovery import Discovery
+from worker.money.account_store import AccountStore, JobAccount
+from worker.money.chain_view import ChainView, choose_rpc
+from worker.money.redeemer import Redeemer
+from worker.problems import Untrusted
 
 HONEST = "https://honest.example"
 EVIL = "\x1b]52;c;aGFja2Vk\x07\u202egnp.exe"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, events, stakes, toolchain
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events, stakes, toolchain
+from contracts.transactions import execute, mined
 from gradmarket.market.messages import Release
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Amount, Hash, Units

@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gradmarket.market.terms import Address
-from gradmarket.worker import wallet
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.run import run
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
 from tests.attacks.scene import UNIT, Posted, Scene
+from worker import wallet
+from worker.journal import Journal
+from worker.run import run
+from worker.settings import WorkerSettings
+from worker.signals import Signals
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from gradmarket.contracts import calls, stakes
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, stakes
+from contracts.rpc import request
+from contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, TaskState
-from gradmarket.requester.chain import escrow
+from requester.chain import escrow
 from tests.attacks.audits import ALWAYS, Auditor, finish
 from tests.attacks.registry import attack
 from tests.attacks.scene import QUICK, UNIT, Posted, Scene, funded

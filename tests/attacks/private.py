@@ -18,14 +18,14 @@ from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker.money.chain_view import ChainView
-from gradmarket.worker.protocol.policy import Guard, OnChain, Proposal, RequesterStanding, WorkLimits, why_not
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import named
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.patience import wait_until
+from worker.money.chain_view import ChainView
+from worker.protocol.policy import Guard, OnChain, Proposal, RequesterStanding, WorkLimits, why_not
 
 FLOOR, CEILING = 2, 42
 INPUTS = {"x": {"dtype": "float32", "shape": [3]}, "y": {"dtype": "float32", "shape": [1]}}

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import claims
-from gradmarket.contracts import deployment as deployments
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain, fund_gas
-from gradmarket.contracts.transactions import mined
+from contracts import claims
+from contracts import deployment as deployments
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain, fund_gas
+from contracts.transactions import mined
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition, parsed
 from gradmarket.market.gradient import payload, payload_layout

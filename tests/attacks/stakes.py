@@ -3,24 +3,24 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gradmarket.contracts import calls, events, stakes
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events, stakes
+from contracts.transactions import execute, mined
 from gradmarket.market.errors import MarketError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import known_chains
-from gradmarket.worker.money.accusation_watch import AccusationWatch
-from gradmarket.worker.money.stake import Bounds, Pledge, offered
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.wallet import Wallet
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.victim import market
 from tests.onchain import HOUR, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
+from worker.journal import Journal
+from worker.money import known_chains
+from worker.money.accusation_watch import AccusationWatch
+from worker.money.stake import Bounds, Pledge, offered
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
 
 AT_RISK, BOND, WEEK = Amount(300), 5, 7 * 24 * HOUR
 BOUNDS = Bounds(contest_s=HOUR, lock_s=30 * 24 * HOUR)

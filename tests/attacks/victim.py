@@ -6,32 +6,32 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from contracts import calls, events
+from contracts.transactions import execute, mined
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.money.chain_view import ChainView, join
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.protocol.policy import WorkLimits
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
-from gradmarket.worker.wallet import Wallet
 from tests.attacks.scene import Scene
 from tests.attacks.tiny import named
 from tests.onchain import HOUR, OpenedJob, with_money
 from tests.worker.fake_market import PRICE, FakeMarket, Server, app_of
+from worker.journal import Journal
+from worker.markets.loop import Loop
+from worker.markets.worker_context import WorkerContext
+from worker.money.account_store import AccountStore
+from worker.money.chain_view import ChainView, join
+from worker.protocol.client import MarketClient
+from worker.protocol.in_flight import InFlightFolder
+from worker.protocol.policy import WorkLimits
+from worker.protocol.signin import Credentials
+from worker.settings import WorkerSettings
+from worker.signals import Signals
+from worker.wallet import Wallet
 
 TURNS = 7
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
+from contracts import calls
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Units

@@ -10,9 +10,9 @@ from gradmarket.market import piece_digests, plugins
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.framing import PIECE
 from gradmarket.market.terms import Digest
-from gradmarket.requester import blobs as stores
-from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.settings import RequesterSettings
+from requester import blobs as stores
+from requester.blobs import Blobs
+from requester.settings import RequesterSettings
 
 NAMES = plugins.names(stores.__name__)
 DATA = bytes(range(256)) * 1000

@@ -9,16 +9,16 @@ import boto3
 import httpx
 import pytest
 
+from contracts import deployment as deployments
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.contracts import deployment as deployments
 from gradmarket.market import piece_digests
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.wire_uploads import PartAddress
-from gradmarket.requester import blobs as stores
-from gradmarket.requester.blobs._s3_parts import PART
-from gradmarket.requester.blobs.s3 import S3Blobs, StoreDown
-from gradmarket.requester.settings import RequesterSettings
+from requester import blobs as stores
+from requester.blobs._s3_parts import PART
+from requester.blobs.s3 import S3Blobs, StoreDown
+from requester.settings import RequesterSettings
 from tests.api.api_service import serving
 from tests.blobs.test_blob_stores import DATA, named
 

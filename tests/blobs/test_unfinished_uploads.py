@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from gradmarket.market.errors import Conflict
-from gradmarket.requester.blobs._unfinished import KEPT_S, UnfinishedUploads
-from gradmarket.requester.blobs.disk import DiskBlobs
+from requester.blobs._unfinished import KEPT_S, UnfinishedUploads
+from requester.blobs.disk import DiskBlobs
 
 
 class Broken(Exception):

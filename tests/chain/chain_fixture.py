@@ -15,19 +15,19 @@ from sqlalchemy import Engine, select
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import request
+from contracts.ledger import Ledger
+from contracts.rpc import request
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, AuditState, BatchState, JobState, ReplicaState, TaskState, Units
-from gradmarket.requester.chain import reconcile
-from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
-from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant
-from gradmarket.requester.store import earned_rows
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
-from gradmarket.requester.store.work import begin, reading
+from requester.chain import reconcile
+from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
+from requester.chain.chain_worker import ChainWorker, local_grant
+from requester.store import earned_rows
+from requester.store.session import connect, sessions_of
+from requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
+from requester.store.work import begin, reading
 from tests.databases import NewDatabase, new_sqlite
 from tests.kit.clock import Clock
 from tests.offers import ALONE, offer

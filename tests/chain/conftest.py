@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.requester.chain.chain_context import ChainPolicy
+from contracts.ledger import Ledger
+from requester.chain.chain_context import ChainPolicy
 from tests.chain.chain_fixture import ChainFixture
 from tests.onchain import NewKey
 

@@ -7,18 +7,18 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from sqlalchemy import select
 
-from gradmarket.contracts import calls, stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, stakes
+from contracts.ledger import Ledger
+from contracts.rpc import request
+from contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.rules import accusing
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import AccusationState, Address, Amount, Hash
-from gradmarket.requester.chain import escrow
-from gradmarket.requester.chain.accusing import step as accusing_step
-from gradmarket.requester.store import accusations, jobs
-from gradmarket.requester.store.tables import Accusation, Job, JobEvent, Replica, Task, Transaction
+from requester.chain import escrow
+from requester.chain.accusing import step as accusing_step
+from requester.store import accusations, jobs
+from requester.store.tables import Accusation, Job, JobEvent, Replica, Task, Transaction
 from tests.chain.chain_fixture import ChainFixture
 from tests.onchain import HOUR, NewKey, with_money
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradmarket.requester.chain.chain_context import ChainPolicy
-from gradmarket.requester.chain.settlement_batches import due
+from requester.chain.chain_context import ChainPolicy
+from requester.chain.settlement_batches import due
 
 POLICY = ChainPolicy(settle_every_s=5.0, settle_gradients=10, settle_units=100)
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.processes import gone
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.processes import gone
 from gradmarket.market.terms import ReplicaState
-from gradmarket.requester.chain import reconcile
-from gradmarket.requester.chain.chain_worker import ChainWorker
-from gradmarket.requester.store import progress
-from gradmarket.requester.store.tables import Job, Task
+from requester.chain import reconcile
+from requester.chain.chain_worker import ChainWorker
+from requester.store import progress
+from requester.store.tables import Job, Task
 from tests.chain.chain_fixture import PRICE, ChainFixture
 from tests.onchain import DEPLOYER, NewKey
 

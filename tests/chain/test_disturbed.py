@@ -15,15 +15,15 @@ from requests.exceptions import ReadTimeout
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
-from gradmarket.contracts import claims
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import mined
+from contracts import claims
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import request
+from contracts.transactions import mined
 from gradmarket.market.terms import Address
-from gradmarket.requester.chain import reconcile
-from gradmarket.requester.store.tables import Transaction
+from requester.chain import reconcile
+from requester.store.tables import Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.onchain import DEPLOYER, NewKey
 

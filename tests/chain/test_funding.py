@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from gradmarket.contracts import claims
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain, fund_gas
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import mined
+from contracts import claims
+from contracts.ledger import Ledger
+from contracts.local import LocalChain, fund_gas
+from contracts.rpc import request
+from contracts.transactions import mined
 from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.chain import escrow, funding, reconcile
-from gradmarket.requester.chain.chain_context import TransactionKind
-from gradmarket.requester.chain.chain_worker import ChainWorker
-from gradmarket.requester.store.tables import JobEvent, Transaction
+from requester.chain import escrow, funding, reconcile
+from requester.chain.chain_context import TransactionKind
+from requester.chain.chain_worker import ChainWorker
+from requester.store.tables import JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import ETHER, NewKey

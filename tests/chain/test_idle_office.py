@@ -4,8 +4,8 @@ import threading
 
 from sqlalchemy import update
 
-from gradmarket.requester.chain.chain_worker import LOOK_S, ChainWorker
-from gradmarket.requester.store.tables import Batch, Earned
+from requester.chain.chain_worker import LOOK_S, ChainWorker
+from requester.store.tables import Batch, Earned
 from tests.chain.chain_fixture import ChainFixture
 from tests.onchain import NewKey
 

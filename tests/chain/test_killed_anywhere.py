@@ -10,11 +10,11 @@ import pytest
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
-from gradmarket.contracts import claims
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transactions import mined
+from contracts import claims
+from contracts.ledger import Ledger
+from contracts.transactions import mined
 from gradmarket.market.terms import JobState
-from gradmarket.requester.store.tables import Transaction
+from requester.store.tables import Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, check
 from tests.lanes import leave_to_full
 from tests.onchain import NewKey

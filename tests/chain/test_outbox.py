@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from gradmarket.contracts import calls, claims
-from gradmarket.contracts.local import fund_gas
-from gradmarket.contracts.proofs import batch_root
-from gradmarket.contracts.transactions import MAX_GAS, execute, mined
+from contracts import calls, claims
+from contracts.local import fund_gas
+from contracts.proofs import batch_root
+from contracts.transactions import MAX_GAS, execute, mined
 from gradmarket.market.errors import Conflict
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, BatchState, Units
-from gradmarket.requester.chain import escrow, reconcile, sender, settlement_batches
-from gradmarket.requester.chain.chain_context import ChainPolicy
-from gradmarket.requester.chain.escrow import that_fit
-from gradmarket.requester.store.tables import Batch, Earned, JobEvent, Transaction
+from requester.chain import escrow, reconcile, sender, settlement_batches
+from requester.chain.chain_context import ChainPolicy
+from requester.chain.escrow import that_fit
+from requester.store.tables import Batch, Earned, JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, ChainFixture, busy, check, lossy
 from tests.lanes import FULL
 from tests.onchain import ETHER, NewKey

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, request
-from gradmarket.contracts.transaction_types import Receipt
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import LOCAL_CHAIN_IDS, request
+from contracts.transaction_types import Receipt
+from contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, AuditState, JobState, Units
-from gradmarket.requester.chain import funding, reconcile
-from gradmarket.requester.chain.chain_worker import ChainWorker
-from gradmarket.requester.store.tables import Transaction
+from requester.chain import funding, reconcile
+from requester.chain.chain_worker import ChainWorker
+from requester.store.tables import Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture
 from tests.onchain import DEPLOYER, ETHER, NewKey
 

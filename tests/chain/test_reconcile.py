@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import request
+from contracts.deployment import deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import request
 from gradmarket.market.terms import Amount, BatchState, JobState
-from gradmarket.requester.chain import reconcile
-from gradmarket.requester.chain.chain_context import TransactionState
-from gradmarket.requester.store.tables import Batch, Earned, JobEvent, Transaction
+from requester.chain import reconcile
+from requester.chain.chain_context import TransactionState
+from requester.store.tables import Batch, Earned, JobEvent, Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.onchain import DEPLOYER, NewKey
 

@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 from web3 import Web3
 
-from gradmarket.contracts import claims
-from gradmarket.contracts.local import fund_gas
-from gradmarket.contracts.transactions import mined
+from contracts import claims
+from contracts.local import fund_gas
+from contracts.transactions import mined
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, AuditState, JobState, Units
-from gradmarket.requester.chain import reservations
-from gradmarket.requester.chain.reservations import Need, headroom, plan
-from gradmarket.requester.store.tables import Account, Job, JobEvent, Transaction, Worker
+from requester.chain import reservations
+from requester.chain.reservations import Need, headroom, plan
+from requester.store.tables import Account, Job, JobEvent, Transaction, Worker
 from tests.chain.chain_fixture import CLASS, PRICE, ChainFixture
 from tests.onchain import NewKey
 

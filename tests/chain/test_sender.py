@@ -8,21 +8,21 @@ from dataclasses import replace
 import pytest
 from hexbytes import HexBytes
 
-from gradmarket.contracts import calls, transactions
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.gas_price import GWEI, GasPrice
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.processes import known_ended, own_name
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transaction_types import Fees
-from gradmarket.contracts.transactions import execute, fees, mined, sign
+from contracts import calls, transactions
+from contracts.gas_price import GWEI, GasPrice
+from contracts.ledger import Ledger
+from contracts.processes import known_ended, own_name
+from contracts.rpc import request
+from contracts.transaction_types import Fees
+from contracts.transactions import execute, fees, mined, sign
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
-from gradmarket.requester.chain import leader_lease, outcomes, sender, settlement_batches
-from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
-from gradmarket.requester.chain.chain_worker import ChainWorker
-from gradmarket.requester.store.progress import chain_trouble
-from gradmarket.requester.store.tables import Transaction
+from gradmarket.network.chain_errors import ContractRefused
+from requester.chain import leader_lease, outcomes, sender, settlement_batches
+from requester.chain.chain_context import TransactionKind, TransactionState
+from requester.chain.chain_worker import ChainWorker
+from requester.store.progress import chain_trouble
+from requester.store.tables import Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.onchain import NewKey
 
@@ -353,7 +353,7 @@ def test_one_process_at_a_time_has_the_duty(chain_fixture: ChainFixture) -> None
 
 def test_a_dead_process_holds_no_duty(chain_fixture: ChainFixture) -> None:
     """A service that was killed goes on at once when it is started again."""
-    say = "from gradmarket.contracts.processes import own_name; print(own_name())"
+    say = "from contracts.processes import own_name; print(own_name())"
     dead = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True).stdout.strip()
     assert known_ended(dead)
     assert leader_lease.hold(replace(chain_fixture.chain, holder=dead))

@@ -2,12 +2,12 @@
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, stakes
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, stakes
+from contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash
-from gradmarket.requester.chain import escrow
+from requester.chain import escrow
 from tests.chain.chain_fixture import ChainFixture
 from tests.onchain import HOUR, NewKey, with_money
 

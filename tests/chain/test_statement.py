@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from gradmarket.contracts import claims
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import fund_gas
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import mined
+from contracts import claims
+from contracts.ledger import Ledger
+from contracts.local import fund_gas
+from contracts.rpc import request
+from contracts.transactions import mined
 from gradmarket.market.rules.bookkeeping import EntryKind, LedgerEntry, balances
 from gradmarket.market.terms import JobState, Units
-from gradmarket.requester.chain import statement
-from gradmarket.requester.store.tables import Earned
+from requester.chain import statement
+from requester.store.tables import Earned
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy
 from tests.onchain import ETHER, NewKey
 

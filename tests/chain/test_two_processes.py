@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.requester.chain import leader_lease, reconcile
-from gradmarket.requester.chain.chain_worker import ChainWorker
-from gradmarket.requester.store.tables import Batch, Transaction
+from contracts.ledger import Ledger
+from requester.chain import leader_lease, reconcile
+from requester.chain.chain_worker import ChainWorker
+from requester.store.tables import Batch, Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.databases import Postgres
 from tests.onchain import NewKey

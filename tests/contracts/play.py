@@ -7,11 +7,11 @@ from eth_utils.crypto import keccak
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.deployment import MIN_WINDOW_S
-from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.proofs import batch_root
+from contracts import calls
+from contracts.calls import Call
+from contracts.deployment import MIN_WINDOW_S
+from contracts.packing import PackedGroup
+from contracts.proofs import batch_root
 from gradmarket.market.messages import Payout, Release, Voucher
 from gradmarket.market.signing import Domain, Struct, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units

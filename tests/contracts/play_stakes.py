@@ -4,7 +4,7 @@ from eth_utils.crypto import keccak
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from gradmarket.contracts import calls
+from contracts import calls
 from gradmarket.market.messages import Ruling
 from gradmarket.market.terms import Address, Amount, Hash
 from tests.contracts.play import JURY, WHO, Play, amounts, jobs, mostly, requesters, workers

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import requests
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.calls import Call
-from gradmarket.contracts.calls.encoding import to_market, to_token
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transaction_types import Fees, Mined, Reverted
-from gradmarket.contracts.transactions import send, sign, wait
+from contracts import calls
+from contracts.calls import Call
+from contracts.calls.encoding import to_market, to_token
+from contracts.ledger import Ledger
+from contracts.rpc import request
+from contracts.transaction_types import Fees, Mined, Reverted
+from contracts.transactions import send, sign, wait
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from tests.patience import PATIENCE_S

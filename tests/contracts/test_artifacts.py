@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.contracts import build_artifacts
-from gradmarket.contracts.artifact import FOLDER, load, masked_code_hash
+from contracts import build_artifacts
+from contracts.artifact import FOLDER, load, masked_code_hash
 from gradmarket.market.errors import NotFound
 from tests.lanes import FULL
 
@@ -16,9 +16,7 @@ from tests.lanes import FULL
 def test_artifacts_are_what_the_sources_compile_to() -> None:
     for name, artifact in build_artifacts.build_all().items():
         committed = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
-        assert committed == build_artifacts.render(artifact), (
-            f"{name}: run python -m gradmarket.contracts.build_artifacts"
-        )
+        assert committed == build_artifacts.render(artifact), f"{name}: run python -m contracts.build_artifacts"
 
 
 def test_the_code_fits_the_limit_of_eip_170() -> None:

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.deployment import market_at, token_at
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.packing import MAX_COUNT, PackedGroup, group, pack_groups, pack_reservations
-from gradmarket.contracts.proofs import batch_root
-from gradmarket.contracts.transactions import estimate
+from contracts import calls, events
+from contracts.deployment import market_at, token_at
+from contracts.ledger import Ledger
+from contracts.packing import MAX_COUNT, PackedGroup, group, pack_groups, pack_reservations
+from contracts.proofs import batch_root
+from contracts.transactions import estimate
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, checksum
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import OpenJob
 
 ALICE, BOB = Address("0x" + "1a" * 20), Address("0x" + "2b" * 20)

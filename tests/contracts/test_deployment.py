@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from eth_utils.address import to_checksum_address
 
-from gradmarket.contracts.deployment import Deployment, deploy, market_at, read, verify, write
-from gradmarket.contracts.errors import ChainUnreachable, ForeignChain
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import connect, request
+from contracts.deployment import Deployment, deploy, market_at, read, verify, write
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import connect, request
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest
 from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain
 from tests.onchain import DEPLOYER
 
 

@@ -5,16 +5,16 @@ from functools import partial
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, claims, events
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import development_key, fund_gas
-from gradmarket.contracts.permits import SignedPermit, sign_permit
-from gradmarket.contracts.transaction_types import Receipt
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, claims, events
+from contracts.ledger import Ledger
+from contracts.local import development_key, fund_gas
+from contracts.permits import SignedPermit, sign_permit
+from contracts.transaction_types import Receipt
+from contracts.transactions import execute, mined
 from gradmarket.market.messages import Release
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Amount, Hash, Units
+from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import ETHER, HOUR, NewKey, OpenJob, with_money
 
 DEPOSIT = 500

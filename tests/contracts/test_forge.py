@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.contracts import toolchain
+from contracts import toolchain
 from tests.lanes import FULL
 
 

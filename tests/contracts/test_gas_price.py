@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.contracts.errors import GasTooDear
-from gradmarket.contracts.gas_price import GWEI, GasPrice, offered, raised
-from gradmarket.contracts.transaction_types import Fees
+from contracts.gas_price import GWEI, GasPrice, offered, raised
+from contracts.transaction_types import Fees
+from gradmarket.network.chain_errors import GasTooDear
 
 WEI = st.integers(1, 10**6 * GWEI)
 PRICES = st.builds(GasPrice, st.none() | WEI, WEI)

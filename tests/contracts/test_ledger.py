@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, claims, events, history
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.ledger import AccountOnChain, Ledger
-from gradmarket.contracts.local import fund_gas
-from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.rpc import connect
-from gradmarket.contracts.transactions import mined
+from contracts import calls, claims, events, history
+from contracts.ledger import AccountOnChain, Ledger
+from contracts.local import fund_gas
+from contracts.packing import PackedGroup
+from contracts.rpc import connect
+from contracts.transactions import mined
 from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Hash, Units
-from gradmarket.worker.money.chain_view import ChainView
+from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import ETHER, NewKey, OpenedJob, OpenJob
+from worker.money.chain_view import ChainView
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import httpx
 import pytest
 from web3 import Web3
 
-from gradmarket.contracts import events
-from gradmarket.contracts.errors import ChainUnreachable, NodeBusy, NodeRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import LOG_SPAN, connect
+from contracts import events
+from contracts.ledger import Ledger
+from contracts.rpc import LOG_SPAN, connect
 from gradmarket.market.signing import address_of
+from gradmarket.network.chain_errors import ChainUnreachable, NodeBusy, NodeRefused
 from tests.network.servers import serving
 from tests.onchain import OpenJob
 

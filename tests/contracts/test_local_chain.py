@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from eth_utils.address import to_checksum_address
 
-from gradmarket.contracts import local
-from gradmarket.contracts.errors import LocalChainFailed
-from gradmarket.contracts.local import CHAIN_ID, AlreadyRuns, LocalChain, development_key, fund_gas
-from gradmarket.contracts.processes import gone, holds, listening_port
+from contracts import local
+from contracts.local import CHAIN_ID, AlreadyRuns, LocalChain, development_key, fund_gas
+from contracts.processes import gone, holds, listening_port
 from gradmarket.market.signing import address_of
+from gradmarket.network.chain_errors import LocalChainFailed
 from tests.onchain import wait_until_dumped
 from tests.patience import wait_until
 
@@ -23,7 +23,7 @@ ONE = to_checksum_address("0x" + "11" * 20)
 STARTER = """
 import signal, sys
 from pathlib import Path
-from gradmarket.contracts.local import LocalChain
+from contracts.local import LocalChain
 chain = LocalChain.open(Path(sys.argv[1])) if sys.argv[1] else LocalChain.start(None)
 print(chain.pid, flush=True)
 signal.pause()

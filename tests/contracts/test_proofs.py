@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.packing import PackedGroup, group
-from gradmarket.contracts.proofs import batch_root, prove, proves
+from contracts import calls
+from contracts.packing import PackedGroup, group
+from contracts.proofs import batch_root, prove, proves
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.signing import checksum
 from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import OpenJob
 
 ALICE, BOB = checksum("0x" + "1a" * 20), checksum("0x" + "2b" * 20)

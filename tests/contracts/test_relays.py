@@ -2,13 +2,13 @@
 
 import pytest
 
-from gradmarket.contracts import claims, events
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transactions import mined
+from contracts import claims, events
+from contracts.ledger import Ledger
+from contracts.transactions import mined
 from gradmarket.market.messages import Payout
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Units
+from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import DEPLOYER, NewKey, OpenJob
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from gradmarket.contracts.deployment import MIN_WINDOW_S, deploy
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
+from contracts.deployment import MIN_WINDOW_S, deploy
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
 from tests.contracts.play import KEYS, WEALTH, WHO, Play
 from tests.contracts.play_stakes import PlayWithStakes
 from tests.contracts.reference import Account

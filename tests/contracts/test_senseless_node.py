@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, claims, events, history, stakes
-from gradmarket.contracts.deployment import Deployment
-from gradmarket.contracts.errors import ChainError
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import connect, request
-from gradmarket.contracts.transactions import chain_id, estimate, execute, fees, outcome, send
+from contracts import calls, claims, events, history, stakes
+from contracts.deployment import Deployment
+from contracts.ledger import Ledger
+from contracts.rpc import connect, request
+from contracts.transactions import chain_id, estimate, execute, fees, outcome, send
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.network.chain_errors import ChainError
 
 ME, KEY, ZERO = Address("0x" + "12" * 20), PrivateKey(b"\x07" * 32), Hash(bytes(32))
 DEPLOYED = Deployment(31337, ZERO, Address("0x" + "ab" * 20), Address("0x" + "cd" * 20), ZERO, 0)

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, events, stakes
-from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.stakes import CaseStage, Exposure, Staker
-from gradmarket.contracts.transaction_types import Receipt
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events, stakes
+from contracts.ledger import Ledger
+from contracts.rpc import request
+from contracts.stakes import CaseStage, Exposure, Staker
+from contracts.transaction_types import Receipt
+from contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
 
 STAKE, AT_RISK, BOND, UNIT = 1_000, 300, 5, 2

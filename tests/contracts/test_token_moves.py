@@ -2,10 +2,10 @@
 
 import pytest
 
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.token_moves import TokenMove, token_move
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import request
+from contracts.token_moves import TokenMove, token_move
 from gradmarket.market.signing import address_of, checksum
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import NewKey, open_on, with_money

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts import toolchain
+from contracts import toolchain
 
 
 def _program(folder: Path, name: str) -> Path:

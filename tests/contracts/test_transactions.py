@@ -11,14 +11,13 @@ import pytest
 from eth_account.typed_transactions.typed_transaction import TypedTransaction
 from hexbytes import HexBytes
 
-from gradmarket.contracts import calls, local, transactions
-from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
-from gradmarket.contracts.gas_price import raised
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import CHAIN_ID, LocalChain, fund_gas
-from gradmarket.contracts.rpc import connect, refusal, request
-from gradmarket.contracts.transaction_types import Fees, Mined, Reverted, Unknown
-from gradmarket.contracts.transactions import (
+from contracts import calls, local, transactions
+from contracts.gas_price import raised
+from contracts.ledger import Ledger
+from contracts.local import CHAIN_ID, LocalChain, fund_gas
+from contracts.rpc import connect, refusal, request
+from contracts.transaction_types import Fees, Mined, Reverted, Unknown
+from contracts.transactions import (
     estimate,
     execute,
     fees,
@@ -32,6 +31,7 @@ from gradmarket.contracts.transactions import (
 )
 from gradmarket.market.signing import address_of, checksum
 from gradmarket.market.terms import Address, Amount, Units
+from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
 from tests.network.servers import serving
 from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
 

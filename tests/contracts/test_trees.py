@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts.toolchain import HERE
+from contracts.toolchain import HERE
 
 TREES = sorted((HERE / "test" / "trees").glob("*.tree"))
 

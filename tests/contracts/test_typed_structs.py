@@ -12,9 +12,9 @@ from eth_keys.datatypes import PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradmarket.contracts import permits, toolchain
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.permits import Permit
+from contracts import permits, toolchain
+from contracts.ledger import Ledger
+from contracts.permits import Permit
 from gradmarket.market import messages
 from gradmarket.market.signing import NAME, VERSION, Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash

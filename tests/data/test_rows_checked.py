@@ -16,10 +16,10 @@ from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Range
-from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.dataset import check as check_links
-from gradmarket.requester.dataset import check_rows, manifest_of
-from gradmarket.requester.model_runner import ModelRunner
+from requester.blobs.disk import DiskBlobs
+from requester.dataset import check as check_links
+from requester.dataset import check_rows, manifest_of
+from requester.model_runner import ModelRunner
 from tests.handmade import encoded, node, tensor, value
 
 DIGEST = "blake3:" + "3" * 64

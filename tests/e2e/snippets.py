@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from gradmarket.contracts.local import LocalChain
+from contracts.local import LocalChain
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import answers, free_port
 

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.contracts import deployment
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
+from contracts import deployment
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, dawdle, wait_until
 from tests.processes import answers, free_port

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from gradmarket import mistakes
 from gradmarket.cli import app
-from gradmarket.worker import wallet
+from worker import wallet
 
 DEAD: Final = "http://127.0.0.1:1"
 """Where nothing listens."""

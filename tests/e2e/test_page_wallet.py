@@ -12,10 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 from web3 import Web3
 from web3.exceptions import Web3Exception
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import development_key
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls
+from contracts.ledger import Ledger
+from contracts.local import development_key
+from contracts.transactions import execute, mined
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB

@@ -10,8 +10,8 @@ import httpx
 import psycopg
 import pytest
 
-from gradmarket.contracts.deployment import Deployment
-from gradmarket.contracts.local import LocalChain
+from contracts.deployment import Deployment
+from contracts.local import LocalChain
 from tests.databases import Postgres
 from tests.e2e.cluster import Cluster, Process, told
 from tests.lanes import FULL

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradmarket.contracts.local import LocalChain
+from contracts.local import LocalChain
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import answers, free_port

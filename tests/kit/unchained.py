@@ -7,9 +7,9 @@ from web3 import Web3
 from web3.providers import BaseProvider
 from web3.types import RPCEndpoint
 
-from gradmarket.contracts.deployment import Deployment
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import CHAIN_ID
+from contracts.deployment import Deployment
+from contracts.ledger import Ledger
+from contracts.local import CHAIN_ID
 from gradmarket.market.terms import Address, Hash
 
 CONTRACT, TOKEN = (Address("0x" + digit * 40) for digit in "12")

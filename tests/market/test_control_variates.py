@@ -19,7 +19,7 @@ from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import LocalStep
 from gradmarket.sdk.model import published
-from gradmarket.worker.protocol.round_files import RoundFiles
+from worker.protocol.round_files import RoundFiles
 
 HOLDERS, STEPS, ROWS, LR, OUTER = 3, 4, 6, 0.2, 0.5
 LOCAL = {"kind": "local", "rows": ROWS, "steps": STEPS, "optimizer": {"name": "sgd", "lr": LR}}

@@ -15,7 +15,7 @@ from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.requester.ready_data.digits import table
+from requester.ready_data.digits import table
 
 SETTING = Setting(start=4, tries=1)
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("weight", (64, 10), "gradient")))

@@ -8,21 +8,21 @@ from pathlib import Path
 import httpx
 import pytest
 
+from contracts.rpc import connect, request
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import CertificateRefused, ServiceUnreachable
 from gradmarket.client.transport import Patience, ServiceTransport
 from gradmarket.compute.addresses import PublicOnly
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.contracts.errors import ChainUnreachable
-from gradmarket.contracts.rpc import connect, request
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest
+from gradmarket.network.chain_errors import ChainUnreachable
 from gradmarket.network.clocked import UntrustedCertificate
 from gradmarket.network.environment import is_loopback, proxy_of
-from gradmarket.worker.protocol.client import MarketClient
 from tests.network.servers import certified, serving, tunnelling
+from worker.protocol.client import MarketClient
 
 VARIABLES = (
     "HTTP_PROXY",

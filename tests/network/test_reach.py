@@ -12,8 +12,8 @@ from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest
-from gradmarket.worker.settings import WorkerSettings
 from tests.network.servers import serving
+from worker.settings import WorkerSettings
 
 ROWS = b"rows"
 DIGEST = Digest(blob_digest(ROWS))

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from gradmarket.contracts import deployment
-from gradmarket.contracts.errors import LocalChainFailed
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.requester.backup import BackupRefused, backup, kept, lacks, restore
+from contracts import deployment
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from gradmarket.network.chain_errors import LocalChainFailed
+from requester.backup import BackupRefused, backup, kept, lacks, restore
 from tests.lanes import FULL
 from tests.ops.served import Served, served
 from tests.patience import wait_until

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
-from gradmarket.requester.settings import RequesterSettings
+from requester.settings import RequesterSettings
 
 
 @pytest.fixture

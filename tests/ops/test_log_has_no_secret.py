@@ -7,8 +7,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from gradmarket.contracts import keystore
-from gradmarket.contracts.local import LocalChain
+from contracts import keystore
+from contracts.local import LocalChain
 from tests.lanes import FULL
 from tests.ops.served import served
 from tests.ops.signed_in import sign_in

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.private_files import GROUP, private_folder
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.worker import durable
+from contracts.local import LocalChain
+from contracts.private_files import GROUP, private_folder
+from requester.settings import RequesterSettings
 from tests.ops.served import served
+from worker import durable
 
 
 def mode(path: Path) -> int:

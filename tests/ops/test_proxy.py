@@ -15,8 +15,8 @@ import pytest
 import yaml
 from blake3 import blake3
 
-from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import RequesterSettings
+from contracts import deployment as deployments
+from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.lanes import FULL
 from tests.ops.proxied import INSIDE, SAMPLE, Proxy, program, proxied

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.contracts.local import LocalChain
+from contracts.local import LocalChain
 from tests.ops.served import Served, served
 from tests.ops.signed_in import signed_in
 from tests.patience import wait_for_end, wait_until

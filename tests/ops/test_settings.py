@@ -10,7 +10,7 @@ from gradmarket.cli import app
 from gradmarket.commands.settings import KINDS, page, rows
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import settings_from
-from gradmarket.requester.settings import RequesterSettings
+from requester.settings import RequesterSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

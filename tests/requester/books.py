@@ -7,8 +7,8 @@ from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, TaskState, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
+from requester.store import jobs
+from requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
 from tests.requester.market_fixture import MarketFixture
 
 PAYS = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)

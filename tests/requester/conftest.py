@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.contracts.ledger import Ledger
+from contracts.ledger import Ledger
 from tests.databases import NewDatabase
 from tests.kit.unchained import unchained
 from tests.requester.market_fixture import MarketFixture, folder_for_floor

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from gradmarket.requester.store.session import connect, is_shared
+from requester.store.session import connect, is_shared
 from tests.databases import NewDatabase, in_memory
 
 _PLACES: Final[list[Path]] = []

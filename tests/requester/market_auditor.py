@@ -8,10 +8,10 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire import OfferFields
-from gradmarket.requester.exchange import auditor_claims
-from gradmarket.requester.exchange.auditor_claims import Claimed
-from gradmarket.requester.moves import calibrating
-from gradmarket.requester.store.tables import Audit
+from requester.exchange import auditor_claims
+from requester.exchange.auditor_claims import Claimed
+from requester.moves import calibrating
+from requester.store.tables import Audit
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
 from tests.requester.market_windows import WindowWorker

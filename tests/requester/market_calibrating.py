@@ -7,9 +7,9 @@ import numpy as np
 
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
-from gradmarket.requester.exchange.auditor_claims import Claimed
-from gradmarket.requester.store import calibrations
-from gradmarket.requester.store.tables import Calibration, Job
+from requester.exchange.auditor_claims import Claimed
+from requester.store import calibrations
+from requester.store.tables import Calibration, Job
 from tests.kit.behaviour import Behaviour
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture

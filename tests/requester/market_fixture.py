@@ -17,7 +17,7 @@ from eth_utils.crypto import keccak
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gradmarket.contracts.ledger import Ledger
+from contracts.ledger import Ledger
 from gradmarket.market.admissible import move_of
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_update import begin
@@ -29,22 +29,22 @@ from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, Digest, JobState
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.chain.chain_context import ChainContext
-from gradmarket.requester.chain.chain_worker import ChainWorker
-from gradmarket.requester.context import Context, begun
-from gradmarket.requester.model_runner import ModelRunner
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.moves.resume import resume_job
-from gradmarket.requester.notifier import Notifier, notifier_of
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.stages import aggregate, assign, audit, close, expire, judge, plan, rollback, unmask
-from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store import calibrations, earned_rows, identities, progress, strikes
-from gradmarket.requester.store.facts import Facts, as_json, layout_facts
-from gradmarket.requester.store.session import Sessions, sessions_of
-from gradmarket.requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
-from gradmarket.requester.store.work import reading
+from requester.blobs.disk import DiskBlobs
+from requester.chain.chain_context import ChainContext
+from requester.chain.chain_worker import ChainWorker
+from requester.context import Context, begun
+from requester.model_runner import ModelRunner
+from requester.moves.ending import end
+from requester.moves.resume import resume_job
+from requester.notifier import Notifier, notifier_of
+from requester.settings import RequesterSettings
+from requester.stages import aggregate, assign, audit, close, expire, judge, plan, rollback, unmask
+from requester.stages.stage import Stage
+from requester.store import calibrations, earned_rows, identities, progress, strikes
+from requester.store.facts import Facts, as_json, layout_facts
+from requester.store.session import Sessions, sessions_of
+from requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
+from requester.store.work import reading
 from tests.databases import NewDatabase, in_memory
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.kit.clock import Clock

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from blake3 import blake3
 
-from gradmarket.contracts.events import beacon, opened_job
+from contracts.events import beacon, opened_job
 from gradmarket.market import signing
 from gradmarket.market.errors import MarketError
 from gradmarket.market.job import JobSpec
@@ -22,8 +22,8 @@ from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire import digest_of, hash_of
 from gradmarket.market.wire_sums import StepTold
-from gradmarket.requester.exchange import secure_messages
-from gradmarket.requester.exchange.secure_messages import StepAsked
+from requester.exchange import secure_messages
+from requester.exchange.secure_messages import StepAsked
 from tests.kit.scripted import Held
 from tests.requester.market_workers import SimWorker, honest_answer
 

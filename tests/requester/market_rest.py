@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from gradmarket.requester.context import Context
-from gradmarket.requester.stages import assign
-from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store.tables import Base
+from requester.context import Context
+from requester.stages import assign
+from requester.stages.stage import Stage
+from requester.store.tables import Base
 
 NAMES = frozenset(Base.metadata.tables)
 

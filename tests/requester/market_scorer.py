@@ -6,8 +6,8 @@ from gradmarket.market.audit_wire import AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
 from gradmarket.market.wire import OfferFields
-from gradmarket.requester.exchange import auditor_claims
-from gradmarket.requester.exchange.auditor_claims import Claimed
+from requester.exchange import auditor_claims
+from requester.exchange.auditor_claims import Claimed
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, MarketFixture
 

@@ -13,7 +13,7 @@ from gradmarket.market.model import tensors, window_state
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import OfferFields, digest_of
-from gradmarket.requester.exchange import state_upload
+from requester.exchange import state_upload
 from tests.requester.market_workers import SimWorker
 
 STEPS, WINDOW = 7, 2

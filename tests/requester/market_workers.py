@@ -35,7 +35,7 @@ from gradmarket.market.wire import (
     WaveOpened,
     digest_of,
 )
-from gradmarket.requester.exchange import outbox, payload_upload, poll, upload_grant
+from requester.exchange import outbox, payload_upload, poll, upload_grant
 from tests.kit.behaviour import Arrays, Behaviour
 from tests.kit.scripted import Held, Scripted
 

@@ -10,11 +10,11 @@ from sqlalchemy import update
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AccusationState, JobState, TaskState
 from gradmarket.market.views.task_views import TaskEvidence
-from gradmarket.requester.api.audit_routes import audits as audits_told
-from gradmarket.requester.api.payment_routes import stakes_of
-from gradmarket.requester.api.round_routes import evidence_of
-from gradmarket.requester.store import jobs, reputations
-from gradmarket.requester.store.tables import Account, Job, JobEvent, Reputation
+from requester.api.audit_routes import audits as audits_told
+from requester.api.payment_routes import stakes_of
+from requester.api.round_routes import evidence_of
+from requester.store import jobs, reputations
+from requester.store.tables import Account, Job, JobEvent, Reputation
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from gradmarket.requester.cli import write_address
+from requester.cli import write_address
 
 
 def test_nobody_reads_half_an_address(tmp_path: Path) -> None:

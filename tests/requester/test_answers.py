@@ -9,9 +9,9 @@ from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefus
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import Answer, digest_of
-from gradmarket.requester.exchange import payload_upload, poll
-from gradmarket.requester.exchange.commitments import TooLate
-from gradmarket.requester.store.tables import Earned, Wave
+from requester.exchange import payload_upload, poll
+from requester.exchange.commitments import TooLate
+from requester.store.tables import Earned, Wave
 from tests.kit.behaviour import SIGN_FLIP
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from gradmarket.contracts.ledger import Ledger
+from contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.market.wire import PollRequest
-from gradmarket.requester.exchange import outbox, poll
+from requester.exchange import outbox, poll
 from tests.databases import NewDatabase
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour
 from tests.requester.books import check_books

@@ -20,9 +20,9 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable, inspect
 from gradmarket.market.gradient.payload import decode, encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.requester.api import streams
-from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.exchange.incoming_upload import IncomingUpload
+from requester.api import streams
+from requester.blobs.disk import DiskBlobs
+from requester.exchange.incoming_upload import IncomingUpload
 
 SEED = bytes(32)
 

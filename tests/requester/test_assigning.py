@@ -9,12 +9,12 @@ from sqlalchemy import delete
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester import engine
-from gradmarket.requester.stages import assign
-from gradmarket.requester.store import earned_rows, newcomers, workers
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Account, Job, Worker
-from gradmarket.requester.store.work import Work
+from requester import engine
+from requester.stages import assign
+from requester.store import earned_rows, newcomers, workers
+from requester.store.locks import locked
+from requester.store.tables import Account, Job, Worker
+from requester.store.work import Work
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP
 from tests.requester.books import check_books
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture

@@ -4,8 +4,8 @@ from sqlalchemy import select
 
 from gradmarket.market.terms import Hash
 from gradmarket.market.views.task_views import TaskEvidence
-from gradmarket.requester.api.views.task_views import evidence
-from gradmarket.requester.store.tables import Wave
+from requester.api.views.task_views import evidence
+from requester.store.tables import Wave
 from tests.requester.market_fixture import MarketFixture
 
 

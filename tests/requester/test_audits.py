@@ -10,13 +10,13 @@ from sqlalchemy import update
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.requester.api.audit_routes import audits as audits_told
-from gradmarket.requester.api.round_routes import evidence_of
-from gradmarket.requester.api.round_routes import tasks as tasks_told
-from gradmarket.requester.moves import audit_draws
-from gradmarket.requester.stages import aggregate, audit
-from gradmarket.requester.store import progress, reputations
-from gradmarket.requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
+from requester.api.audit_routes import audits as audits_told
+from requester.api.round_routes import evidence_of
+from requester.api.round_routes import tasks as tasks_told
+from requester.moves import audit_draws
+from requester.stages import aggregate, audit
+from requester.store import progress, reputations
+from requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
 from tests.kit.behaviour import NOISE, scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books

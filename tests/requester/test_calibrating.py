@@ -9,11 +9,11 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
 from gradmarket.market.rules.verifiers.tolerance import pair
 from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
-from gradmarket.requester.api.calibration_routes import calibration as told
-from gradmarket.requester.exchange import auditor_claims
-from gradmarket.requester.exchange.auditor_claims import Claimed
-from gradmarket.requester.moves import calibrating
-from gradmarket.requester.store.tables import TrustedRun
+from requester.api.calibration_routes import calibration as told
+from requester.exchange import auditor_claims
+from requester.exchange.auditor_claims import Claimed
+from requester.moves import calibrating
+from requester.store.tables import TrustedRun
 from tests.kit.behaviour import HONEST, scaled
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_calibrating import (

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import event, insert, text
 
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.stages import assign, close, expire, judge
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Replica, Task, Worker
+from requester.stages import assign, close, expire, judge
+from requester.store.locks import locked
+from requester.store.tables import Replica, Task, Worker
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import answered
 

@@ -10,8 +10,8 @@ from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
-from gradmarket.requester.moves.audit_draws import UNPROVEN
-from gradmarket.requester.store.tables import Job, Worker
+from requester.moves.audit_draws import UNPROVEN
+from requester.store.tables import Job, Worker
 from tests.kit.behaviour import IDLE, scaled
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture

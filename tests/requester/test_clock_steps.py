@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from gradmarket.market.terms import JobState
-from gradmarket.requester.moves.probing import look_after
-from gradmarket.requester.steady_clock import ADOPT_S, SteadyClock
-from gradmarket.requester.store import stored_times
-from gradmarket.requester.store.tables import Account, Replica, Strike, Task, Worker
+from requester.moves.probing import look_after
+from requester.steady_clock import ADOPT_S, SteadyClock
+from requester.store import stored_times
+from requester.store.tables import Account, Replica, Strike, Task, Worker
 from tests.kit.behaviour import IDLE
 from tests.kit.clock import SOME_DAY
 from tests.requester.books import check_books

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from gradmarket.market.wire import CommitmentRequest, OfferFields
-from gradmarket.requester.moves.copies import ALIKE
-from gradmarket.requester.store.answers import history
-from gradmarket.requester.store.tables import Earned, Reputation, Task
+from requester.moves.copies import ALIKE
+from requester.store.answers import history
+from requester.store.tables import Earned, Reputation, Task
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture

@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import JobState
-from gradmarket.requester.api import coverage_routes
-from gradmarket.requester.app import create_app
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Job
+from requester.api import coverage_routes
+from requester.app import create_app
+from requester.store import jobs
+from requester.store.tables import Job
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_late_tasks import LATE, slow_one
 

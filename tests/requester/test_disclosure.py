@@ -8,15 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.contracts.ledger import Ledger
+from contracts.ledger import Ledger
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire import OfferFields
-from gradmarket.requester.app import create_app
-from gradmarket.requester.chain import settlement_batches
-from gradmarket.requester.chain.chain_context import ChainPolicy
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.tables import Task
+from requester.app import create_app
+from requester.chain import settlement_batches
+from requester.chain.chain_context import ChainPolicy
+from requester.store import identities
+from requester.store.tables import Task
 from tests.kit.behaviour import HONEST, scaled
 from tests.lanes import leave_to_full
 from tests.requester.market_auditor import SimAuditor

@@ -7,9 +7,9 @@ import pytest
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from gradmarket.requester.moves.audit_draws import SUSPECT
-from gradmarket.requester.store import reputations
-from gradmarket.requester.store.tables import Job, Reputation
+from requester.moves.audit_draws import SUSPECT
+from requester.store import reputations
+from requester.store.tables import Job, Reputation
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of

@@ -19,9 +19,9 @@ from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.moves import blob_cleanup, replay, snapshots
-from gradmarket.requester.moves.admission import admit
-from gradmarket.requester.store import jobs, published_updates
+from requester.moves import blob_cleanup, replay, snapshots
+from requester.moves.admission import admit
+from requester.store import jobs, published_updates
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books

@@ -11,10 +11,10 @@ from gradmarket.market.rules import drift as rule
 from gradmarket.market.rules.drift import Contribution, Line
 from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
-from gradmarket.requester.api.views.job_views import round_view
-from gradmarket.requester.moves import drift
-from gradmarket.requester.store import drift_sums
-from gradmarket.requester.store.tables import Job, Lean, Round, Task
+from requester.api.views.job_views import round_view
+from requester.moves import drift
+from requester.store import drift_sums
+from requester.store.tables import Job, Lean, Round, Task
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import honest_answer

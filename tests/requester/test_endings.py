@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from requester.store.tables import Job, Replica, Round, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture

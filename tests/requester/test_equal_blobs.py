@@ -18,13 +18,13 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Offer
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.moves import admission, blob_cleanup
-from gradmarket.requester.ready_data import digits
-from gradmarket.requester.stages import publish
-from gradmarket.requester.store import unneeded, visibility
-from gradmarket.requester.store.facts import layout_facts
-from gradmarket.requester.store.tables import Job, Task
+from requester.blobs.disk import DiskBlobs
+from requester.moves import admission, blob_cleanup
+from requester.ready_data import digits
+from requester.stages import publish
+from requester.store import unneeded, visibility
+from requester.store.facts import layout_facts
+from requester.store.tables import Job, Task
 from tests.handmade import encoded, linear
 from tests.lanes import FULL
 from tests.requester.market_workers import SimWorker

@@ -11,10 +11,10 @@ from gradmarket.market.job import Publication
 from gradmarket.market.model import tensors
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import JobState, RoundState
-from gradmarket.requester.engine import run_once
-from gradmarket.requester.stages import aggregate, publish
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.unfinished import check_unfinished
+from requester.engine import run_once
+from requester.stages import aggregate, publish
+from requester.store.tables import Job
+from requester.store.unfinished import check_unfinished
 from tests.handmade import Raw, encoded, linear, node, value, with_nodes
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}

@@ -7,10 +7,10 @@ import pytest
 from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.api.views.job_views import job_view
-from gradmarket.requester.store import identities, jobs
-from gradmarket.requester.store.progress import Standing
-from gradmarket.requester.store.tables import Job
+from requester.api.views.job_views import job_view
+from requester.store import identities, jobs
+from requester.store.progress import Standing
+from requester.store.tables import Job
 from tests.kit.behaviour import HONEST, IDLE
 from tests.lanes import leave_to_full
 from tests.requester.books import check_books

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradmarket.market.errors import Conflict, Refused
-from gradmarket.requester.folder_lock import LOCK, serving
+from requester.folder_lock import LOCK, serving
 
 
 def test_a_second_service_is_told_who_has_the_folder(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_services_that_leave_the_stages_to_others_share_it(tmp_path: Path) -> No
 
 def test_the_lock_of_a_killed_service_is_gone(tmp_path: Path) -> None:
     script = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom gradmarket.requester.folder_lock import serving\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom requester.folder_lock import serving\n"
         "with serving(Path(sys.argv[1]), True):\n    os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from gradmarket.market.terms import JobState, RoundState
-from gradmarket.requester.store import coverage, jobs
+from requester.store import coverage, jobs
 from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE

@@ -11,9 +11,9 @@ import pytest
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import PollRequest
-from gradmarket.requester import blobs as stores
-from gradmarket.requester.exchange import direct_upload, poll
-from gradmarket.requester.settings import RequesterSettings
+from requester import blobs as stores
+from requester.exchange import direct_upload, poll
+from requester.settings import RequesterSettings
 from tests.bucket import KEYS, s3_server
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture

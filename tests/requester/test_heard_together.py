@@ -11,10 +11,10 @@ from sqlalchemy import event
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.exchange import payload_upload, poll
-from gradmarket.requester.exchange.outbox import Poll
-from gradmarket.requester.exchange.payload_upload import Delivery
-from gradmarket.requester.store.tables import Earned, Wave, Worker
+from requester.exchange import payload_upload, poll
+from requester.exchange.outbox import Poll
+from requester.exchange.payload_upload import Delivery
+from requester.store.tables import Earned, Wave, Worker
 from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture

@@ -8,8 +8,8 @@ import pytest
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
-from gradmarket.requester.moves.replay import recipe
-from gradmarket.requester.store import jobs
+from requester.moves.replay import recipe
+from requester.store import jobs
 from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, first_parameters

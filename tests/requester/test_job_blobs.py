@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import event, text
 
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store import blob_needs, schema, visibility
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.tables import Job, JobBlob
-from gradmarket.requester.store.work import begin, reading
+from requester.store import blob_needs, schema, visibility
+from requester.store.session import connect, sessions_of
+from requester.store.tables import Job, JobBlob
+from requester.store.work import begin, reading
 from tests.databases import NewDatabase
 from tests.requester.test_operators_upgrade import Old
 

@@ -7,9 +7,9 @@ import pytest
 from pydantic import SecretStr
 
 from gradmarket.market.errors import Refused
-from gradmarket.requester import keys
-from gradmarket.requester.keys import Lock
-from gradmarket.requester.settings import RequesterSettings
+from requester import keys
+from requester.keys import Lock
+from requester.settings import RequesterSettings
 
 PLAIN, BARE = Lock(None, plain=True), Lock(None, plain=False)
 LOCKED = Lock("correct horse", plain=False)

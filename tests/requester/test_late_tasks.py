@@ -9,9 +9,9 @@ import pytest
 
 from gradmarket.market.rules import disclosure as rule
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.requester.moves import replay, snapshots
-from gradmarket.requester.store import disclosure
-from gradmarket.requester.store.tables import Job, Task
+from requester.moves import replay, snapshots
+from requester.store import disclosure
+from requester.store.tables import Job, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
 from tests.lanes import leave_to_full
 from tests.requester.books import check_books

@@ -8,10 +8,10 @@ from sqlalchemy import func, select
 
 from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.terms import Address, Role
-from gradmarket.requester.store import identities, leftovers, operators, schema, tokens
-from gradmarket.requester.store.session import Sessions, connect, sessions_of
-from gradmarket.requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
-from gradmarket.requester.store.work import begin, reading
+from requester.store import identities, leftovers, operators, schema, tokens
+from requester.store.session import Sessions, connect, sessions_of
+from requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
+from requester.store.work import begin, reading
 from tests.databases import BOTH, NewDatabase
 
 pytestmark = BOTH

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from gradmarket.market.terms import Digest, JobState, RoundState
-from gradmarket.requester import live_states
-from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.live_states import LiveState, Version
-from gradmarket.requester.moves import replay
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Job, Round
+from requester import live_states
+from requester.blobs import Blobs
+from requester.live_states import LiveState, Version
+from requester.moves import replay
+from requester.moves.ending import end
+from requester.store.locks import locked
+from requester.store.tables import Job, Round
 from tests.requester.market_fixture import MarketFixture
 
 NewFloor = Callable[..., MarketFixture]

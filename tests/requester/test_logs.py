@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from gradmarket.requester import logs
+from requester import logs
 
 
 class Written(io.StringIO):

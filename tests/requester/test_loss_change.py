@@ -15,12 +15,12 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, LARGEST, RUNS, ChangeVerdict
 from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, TaskState
 from gradmarket.market.views.trust_views import ScoreView
-from gradmarket.requester import dataset
-from gradmarket.requester.api.audit_routes import audits as audits_told
-from gradmarket.requester.exchange import auditor_claims
-from gradmarket.requester.model_runner import ModelRunner
-from gradmarket.requester.moves import audit_draws
-from gradmarket.requester.store.tables import Reputation, Score
+from requester import dataset
+from requester.api.audit_routes import audits as audits_told
+from requester.exchange import auditor_claims
+from requester.model_runner import ModelRunner
+from requester.moves import audit_draws
+from requester.store.tables import Reputation, Score
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
 from tests.lanes import FULL
 from tests.requester.books import check_books

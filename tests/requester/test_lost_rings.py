@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from gradmarket.market.terms import ReplicaState
-from gradmarket.requester.api import worker_routes
-from gradmarket.requester.exchange import outbox
-from gradmarket.requester.notifier import rung_within, worker_topic
-from gradmarket.requester.notifier.postgres import address_of
-from gradmarket.requester.stages import assign
+from requester.api import worker_routes
+from requester.exchange import outbox
+from requester.notifier import rung_within, worker_topic
+from requester.notifier.postgres import address_of
+from requester.stages import assign
 from tests.databases import BOTH
 from tests.requester.market_workers import SimWorker
 

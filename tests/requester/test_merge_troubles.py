@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from gradmarket.market.terms import Digest, JobState, RoundState
-from gradmarket.requester.engine import run_once
-from gradmarket.requester.moves import blob_cleanup
-from gradmarket.requester.stages import aggregate
+from requester.engine import run_once
+from requester.moves import blob_cleanup
+from requester.stages import aggregate
 from tests.databases import BOTH
 from tests.requester.market_fixture import MarketFixture
 

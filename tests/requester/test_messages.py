@@ -10,8 +10,8 @@ from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.exchange.commitments import TooLate
-from gradmarket.requester.store.tables import Wave
+from requester.exchange.commitments import TooLate
+from requester.store.tables import Wave
 from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, MetaData, Table, insert, select
 
-from gradmarket.requester.store import schema
-from gradmarket.requester.store.session import connect
+from requester.store import schema
+from requester.store.session import connect
 
 NewDatabase = Callable[[Path], str]
 BEFORE = "0002"

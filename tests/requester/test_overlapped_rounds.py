@@ -17,11 +17,11 @@ from gradmarket.market.model import tensors
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import OfferFields
-from gradmarket.requester.moves import replay, snapshots
-from gradmarket.requester.stages import aggregate
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.disclosure import of_job
-from gradmarket.requester.store.tables import Task
+from requester.moves import replay, snapshots
+from requester.stages import aggregate
+from requester.store import jobs
+from requester.store.disclosure import of_job
+from requester.store.tables import Task
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books

@@ -16,14 +16,14 @@ from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.views.job_views import RowPrivacyView
 from gradmarket.pages.rendering import ASSETS, moment, short, size, span
-from gradmarket.requester.api.views.job_views import row_privacy_view
-from gradmarket.requester.page import job_form, job_page
-from gradmarket.requester.page.measured import PageMeasures
-from gradmarket.requester.page.rendering import render
-from gradmarket.requester.page.sentences import KINDS, sentence
-from gradmarket.requester.store import jobs, progress
-from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.work import RowReader
+from requester.api.views.job_views import row_privacy_view
+from requester.page import job_form, job_page
+from requester.page.measured import PageMeasures
+from requester.page.rendering import render
+from requester.page.sentences import KINDS, sentence
+from requester.store import jobs, progress
+from requester.store.tables import Job
+from requester.store.work import RowReader
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_private_jobs import holder, listed
 from tests.requester.test_worth_pay import floor_of

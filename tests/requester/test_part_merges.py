@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.terms import Digest, JobState, RoundState
-from gradmarket.requester.engine import run_once
-from gradmarket.requester.moves import part_merge, replay, snapshots
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.stages import aggregate, parts, rollback
-from gradmarket.requester.store import merge_part_rows
-from gradmarket.requester.store.locks import alone
-from gradmarket.requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
+from requester.engine import run_once
+from requester.moves import part_merge, replay, snapshots
+from requester.moves.ending import end
+from requester.stages import aggregate, parts, rollback
+from requester.store import merge_part_rows
+from requester.store.locks import alone
+from requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor

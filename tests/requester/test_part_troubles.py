@@ -11,8 +11,8 @@ import pytest
 import structlog
 from sqlalchemy.exc import OperationalError
 
-from gradmarket.requester import part_troubles
-from gradmarket.requester.part_troubles import BLOBS, DATABASE, PartTroubles, part_of
+from requester import part_troubles
+from requester.part_troubles import BLOBS, DATABASE, PartTroubles, part_of
 from tests.requester.test_logs import Written
 from tests.requester.test_logs import written as written
 

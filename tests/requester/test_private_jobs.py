@@ -16,11 +16,11 @@ from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire import Answer, LeaseReturn
-from gradmarket.requester.exchange import payload_upload
-from gradmarket.requester.moves import named_blobs, replay
-from gradmarket.requester.stages import rollback
-from gradmarket.requester.store import holders, newcomers, progress, visibility
-from gradmarket.requester.store.tables import Audit, Job, Round, Task, UnneededBlob
+from requester.exchange import payload_upload
+from requester.moves import named_blobs, replay
+from requester.stages import rollback
+from requester.store import holders, newcomers, progress, visibility
+from requester.store.tables import Audit, Job, Round, Task, UnneededBlob
 from tests.kit.behaviour import HONEST, IDLE, WITHHOLDER, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters

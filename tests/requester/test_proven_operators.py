@@ -6,8 +6,8 @@ import pytest
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
-from gradmarket.requester.store import identities, operators, reputations, scores
-from gradmarket.requester.store.tables import Reputation, Score, Worker
+from requester.store import identities, operators, reputations, scores
+from requester.store.tables import Reputation, Score, Worker
 from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture

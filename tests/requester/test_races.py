@@ -14,18 +14,18 @@ from sqlalchemy.exc import OperationalError
 
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.chain import leader_lease
-from gradmarket.requester.context import Context
-from gradmarket.requester.engine import StageEngine, sweep_once
-from gradmarket.requester.exchange import poll
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.stages import aggregate, assign, close, expire, judge
-from gradmarket.requester.store import earned_rows, identities, strikes
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import alone, locked
-from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.strikes import StrikeChange
-from gradmarket.requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
+from requester.chain import leader_lease
+from requester.context import Context
+from requester.engine import StageEngine, sweep_once
+from requester.exchange import poll
+from requester.moves.ending import end
+from requester.stages import aggregate, assign, close, expire, judge
+from requester.store import earned_rows, identities, strikes
+from requester.store.event_log import tell
+from requester.store.locks import alone, locked
+from requester.store.retries import patiently
+from requester.store.strikes import StrikeChange
+from requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
 from tests.patience import PATIENCE_S, dawdle, wait_for, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture

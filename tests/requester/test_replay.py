@@ -9,10 +9,10 @@ import pytest
 from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState
-from gradmarket.requester.engine import run_once
-from gradmarket.requester.live_states import BLOCK, Image
-from gradmarket.requester.moves import snapshots
-from gradmarket.requester.stages import aggregate
+from requester.engine import run_once
+from requester.live_states import BLOCK, Image
+from requester.moves import snapshots
+from requester.stages import aggregate
 from tests.lanes import leave_to_full
 from tests.requester.market_fixture import MarketFixture
 

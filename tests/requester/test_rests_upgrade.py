@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from gradmarket.requester.store import schema
-from gradmarket.requester.store.session import connect
+from requester.store import schema
+from requester.store.session import connect
 from tests.databases import NewDatabase
 from tests.requester.test_operators_upgrade import Old
 

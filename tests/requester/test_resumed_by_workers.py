@@ -16,12 +16,12 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.framing import HEAD
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire import PayloadPart, PollRequest
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder, SealedAnswer
-from gradmarket.worker.protocol.outgoing import Payload
 from tests.patience import PATIENCE_S, wait_for, wait_until
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened
+from worker.protocol.client import MarketClient
+from worker.protocol.in_flight import InFlight, InFlightFolder, SealedAnswer
+from worker.protocol.outgoing import Payload
 
 NEVER = 10**9
 WORKER = """
@@ -30,9 +30,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from gradmarket.market import framing
 from gradmarket.market.wire import PollRequest, UploadRequest
-from gradmarket.worker.markets.sending import Sending
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.in_flight import InFlightFolder
+from worker.markets.sending import Sending
+from worker.protocol.client import MarketClient
+from worker.protocol.in_flight import InFlightFolder
 
 framing.PIECE = int(sys.argv[4])
 files = InFlightFolder(Path(sys.argv[2]))

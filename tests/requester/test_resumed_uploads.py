@@ -16,10 +16,10 @@ from gradmarket.market.framing import DIGEST, framed, sent_bytes
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire_uploads import PartAddress
-from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.exchange import direct_upload
-from gradmarket.requester.exchange.upload_grant import UploadClaim
-from gradmarket.requester.exchange.upload_pace import UploadPace
+from requester.blobs.disk import DiskBlobs
+from requester.exchange import direct_upload
+from requester.exchange.upload_grant import UploadClaim
+from requester.exchange.upload_pace import UploadPace
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened
@@ -199,7 +199,7 @@ def test_a_later_request_that_cannot_go_on_ends_none(door: Door) -> None:
 
 
 def test_two_processes_do_not_write_one_upload(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.requester.api.payload_pieces.TRIES", 1)
+    monkeypatch.setattr("requester.api.payload_pieces.TRIES", 1)
     lease, blobs = door.asked.newest().lease, door.market.another().blobs
     with blobs.continued(door.asked.address, f"{lease.replica} {lease.fence}", 0):
         answer = door.send(0)

@@ -4,7 +4,7 @@ import pytest
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobState
-from gradmarket.requester.store.tables import Job
+from requester.store.tables import Job
 from tests.requester.books import check_books
 
 FIRST = 80

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.contracts.ledger import Ledger
+from contracts.ledger import Ledger
 from gradmarket.market.errors import Conflict, MarketError, NotFound, Refused
 from gradmarket.market.model import tensors
 from gradmarket.market.secagg.job_sum import noise_of, units_of
 from gradmarket.market.secagg.wire_secagg import RevealedShare, SharesMessage
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
-from gradmarket.requester.exchange.commitments import TooEarly, TooLate
-from gradmarket.requester.store import holders
-from gradmarket.requester.store.noised_rounds import count_noised_rounds
-from gradmarket.requester.store.tables import SecureMessage, SecureSum
+from requester.exchange.commitments import TooEarly, TooLate
+from requester.store import holders
+from requester.store.noised_rounds import count_noised_rounds
+from requester.store.tables import SecureMessage, SecureSum
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import OpenJob
 from tests.requester.books import check_books

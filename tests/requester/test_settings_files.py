@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.requester.settings import RequesterSettings
+from requester.settings import RequesterSettings
 
 
 @pytest.fixture

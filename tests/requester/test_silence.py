@@ -2,8 +2,8 @@
 
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
-from gradmarket.requester.api.views.task_views import evidence
-from gradmarket.requester.store import strikes
+from requester.api.views.task_views import evidence
+from requester.store import strikes
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books

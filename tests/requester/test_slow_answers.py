@@ -11,8 +11,8 @@ import pytest
 from gradmarket.market.framing import framed, piece_digest
 from gradmarket.market.terms import ReplicaState, Units
 from gradmarket.market.wire import Answer, PayloadPart, PollRequest
-from gradmarket.requester.store import identities
-from gradmarket.requester.store.tables import Worker
+from requester.store import identities
+from requester.store.tables import Worker
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -20,7 +20,7 @@ from tests.requester.market_workers import SimWorker
 from tests.requester.upload_door import PIECE, served
 
 NewFloor = Callable[..., MarketFixture]
-PARTS = "gradmarket.requester.api.payload_parts"
+PARTS = "requester.api.payload_parts"
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gradmarket.market.terms import Digest, JobState, RoundState
-from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.engine import run_once
-from gradmarket.requester.moves import audit_draws, blob_cleanup, replay, snapshots
-from gradmarket.requester.moves.ending import end
-from gradmarket.requester.stages import aggregate, rollback
-from gradmarket.requester.store import unneeded
-from gradmarket.requester.store.tables import Job, JobBlob, Task, UnneededBlob
+from requester.blobs.disk import DiskBlobs
+from requester.engine import run_once
+from requester.moves import audit_draws, blob_cleanup, replay, snapshots
+from requester.moves.ending import end
+from requester.stages import aggregate, rollback
+from requester.store import unneeded
+from requester.store.tables import Job, JobBlob, Task, UnneededBlob
 from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture

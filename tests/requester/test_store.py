@@ -13,16 +13,16 @@ from sqlalchemy.orm.exc import StaleDataError
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import hash_of
-from gradmarket.requester import engine
-from gradmarket.requester.context import Context
-from gradmarket.requester.engine import StageEngine
-from gradmarket.requester.notifier.postgres import DatabaseNotifier
-from gradmarket.requester.stages import close, judge
-from gradmarket.requester.store import earned_rows, identities, schema, secure_sums
-from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.tables import Earned, Job, SecureSum, Task
-from gradmarket.requester.store.work import begin, reading
+from requester import engine
+from requester.context import Context
+from requester.engine import StageEngine
+from requester.notifier.postgres import DatabaseNotifier
+from requester.stages import close, judge
+from requester.store import earned_rows, identities, schema, secure_sums
+from requester.store.locks import locked
+from requester.store.session import connect, sessions_of
+from requester.store.tables import Earned, Job, SecureSum, Task
+from requester.store.work import begin, reading
 from tests.databases import BOTH, NewDatabase, Postgres
 from tests.patience import PATIENCE_S, wait_until
 

@@ -4,10 +4,10 @@ from sqlalchemy import event, select
 
 from gradmarket.market.rules.strikes import HALF_LIFE_S
 from gradmarket.market.terms import JobState, ReplicaState
-from gradmarket.requester.exchange import poll
-from gradmarket.requester.store import identities, strikes
-from gradmarket.requester.store.strikes import StrikeChange
-from gradmarket.requester.store.tables import Job, Replica, Worker
+from requester.exchange import poll
+from requester.store import identities, strikes
+from requester.store.strikes import StrikeChange
+from requester.store.tables import Job, Replica, Worker
 from tests.kit.behaviour import IDLE
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker

@@ -11,13 +11,13 @@ import structlog
 from sqlalchemy import event, text
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester import logs
-from gradmarket.requester.context import Context
-from gradmarket.requester.engine import run_once
-from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Wave
-from gradmarket.requester.tallies import tallies
+from requester import logs
+from requester.context import Context
+from requester.engine import run_once
+from requester.stages.stage import Stage
+from requester.store.event_log import tell
+from requester.store.tables import Wave
+from requester.tallies import tallies
 from tests.kit.behaviour import IDLE, NOISE
 from tests.requester.market_fixture import PRICE, MarketFixture
 

@@ -8,7 +8,7 @@ from pathlib import Path
 PROGRAM = """
 import sys
 from pathlib import Path
-from gradmarket.requester.tracing import span, started
+from requester.tracing import span, started
 with started(Path(sys.argv[1]) if len(sys.argv) > 1 else None):
     with span("stage aggregate") as outer:
         with span("merge"):

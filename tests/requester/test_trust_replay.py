@@ -13,11 +13,11 @@ from benchmarks.trust.run import Setting
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address, Digest, JobState, TaskState
-from gradmarket.requester.exchange.auditor_claims import Claimed
-from gradmarket.requester.moves.audit_draws import DRAWN, SUSPECT
-from gradmarket.requester.stages.rollback import IN_FLIGHT
-from gradmarket.requester.store.tables import Reputation
-from gradmarket.requester.store.tables import Task as TaskRow
+from requester.exchange.auditor_claims import Claimed
+from requester.moves.audit_draws import DRAWN, SUSPECT
+from requester.stages.rollback import IN_FLIGHT
+from requester.store.tables import Reputation
+from requester.store.tables import Task as TaskRow
 from tests.kit.behaviour import Arrays as Answered
 from tests.kit.behaviour import Behaviour, scaled
 from tests.lanes import leave_to_full

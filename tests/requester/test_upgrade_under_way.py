@@ -9,9 +9,9 @@ from sqlalchemy import text
 from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL, differing
 from gradmarket.market.terms import JobState
-from gradmarket.requester.store import schema
-from gradmarket.requester.store.session import connect
-from gradmarket.requester.store.unfinished import check_unfinished
+from requester.store import schema
+from requester.store.session import connect
+from requester.store.unfinished import check_unfinished
 from tests.databases import NewDatabase
 from tests.requester.books import check_books
 from tests.requester.test_operators_upgrade import Old

@@ -9,9 +9,9 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import secrets, task_windows
 from gradmarket.market.terms import AuditState, Digest, JobState, TaskState
 from gradmarket.market.wire import hash_of
-from gradmarket.requester.exchange import state_upload
-from gradmarket.requester.store import visibility
-from gradmarket.requester.store.tables import Audit, Reputation, UnneededBlob, WindowState
+from requester.exchange import state_upload
+from requester.store import visibility
+from requester.store.tables import Audit, Reputation, UnneededBlob, WindowState
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of

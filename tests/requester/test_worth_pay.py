@@ -14,10 +14,10 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.model import tensors
 from gradmarket.market.model.figures import Published
 from gradmarket.market.terms import Digest, JobState, ReplicaState
-from gradmarket.requester.moves import drift
-from gradmarket.requester.store import earned_rows, holders, jobs, workers
-from gradmarket.requester.store.tables import Task
 from gradmarket.sdk.model import published
+from requester.moves import drift
+from requester.store import earned_rows, holders, jobs, workers
+from requester.store.tables import Task
 from tests.kit.behaviour import HONEST, SIGN_FLIP, Behaviour, scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books

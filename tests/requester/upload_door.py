@@ -13,10 +13,10 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.framing import DIGEST, framed, piece_digest, sent_bytes
 from gradmarket.market.terms import TaskState
 from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
-from gradmarket.requester.app import create_app
-from gradmarket.requester.blobs._unfinished import BUSY
-from gradmarket.requester.edge.serving import config, listener
-from gradmarket.requester.store import identities
+from requester.app import create_app
+from requester.blobs._unfinished import BUSY
+from requester.edge.serving import config, listener
+from requester.store import identities
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture

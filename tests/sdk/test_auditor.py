@@ -18,7 +18,7 @@ from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
 from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.requester.ready_data.digits import table
+from requester.ready_data.digits import table
 from tests.lanes import FULL
 from tests.patience import dawdle
 from tests.town import ALONE

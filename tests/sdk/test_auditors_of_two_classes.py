@@ -18,11 +18,11 @@ from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.rules.calibration import MOST, RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import pair
-from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store import calibrations
-from gradmarket.requester.store.session import connect, sessions_of
-from gradmarket.requester.store.tables import Job as JobRow
-from gradmarket.requester.store.work import begin
+from requester.settings import RequesterSettings
+from requester.store import calibrations
+from requester.store.session import connect, sessions_of
+from requester.store.tables import Job as JobRow
+from requester.store.work import begin
 from tests.lanes import FULL
 from tests.patience import wait_until
 

@@ -14,8 +14,8 @@ import pytest
 
 from gradmarket import Market
 from gradmarket.demo.service import Service
-from gradmarket.worker import wallet
 from tests.lanes import FULL
+from worker import wallet
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOLDERS = 3

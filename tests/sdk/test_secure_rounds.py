@@ -14,9 +14,9 @@ from torch import nn
 
 from gradmarket import Market
 from gradmarket.demo.service import Service
-from gradmarket.worker import wallet
 from tests.lanes import FULL
 from tests.patience import wait_until
+from worker import wallet
 
 pytestmark = FULL
 

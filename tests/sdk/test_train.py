@@ -33,11 +33,11 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.schema import load as load_document
-from gradmarket.requester.dataset import check_inputs
 from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
+from requester.dataset import check_inputs
 from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.town import ALONE

@@ -11,14 +11,14 @@ import pytest
 from blake3 import blake3
 from eth_keys.datatypes import PrivateKey
 
+from contracts import calls, events
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.transactions import execute, mined
 from gradmarket.compute import own_machine
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.job import JobSpec, Publication, canonical
@@ -30,19 +30,19 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker import durable, wallet
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.money.chain_view import ChainView, join
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.policy import WorkLimits
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
-from gradmarket.worker.wallet import Wallet
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
+from worker import durable, wallet
+from worker.journal import Journal
+from worker.markets.worker_context import WorkerContext
+from worker.money.account_store import AccountStore
+from worker.money.chain_view import ChainView, join
+from worker.protocol.client import MarketClient
+from worker.protocol.policy import WorkLimits
+from worker.protocol.signin import Credentials
+from worker.settings import WorkerSettings
+from worker.signals import Signals
+from worker.wallet import Wallet
 
 ROWS = 32
 NOTHING = Hash(bytes(32))

@@ -15,7 +15,7 @@ from gradmarket.market.secagg.ring import Elements, Integers
 from gradmarket.market.secagg.wire_secagg import Said, SurvivorsProposed, parsed
 from gradmarket.market.signing import Domain, Signer
 from gradmarket.market.wire_sums import StepTold
-from gradmarket.worker.markets.secure_rounds import SecureRound
+from worker.markets.secure_rounds import SecureRound
 
 STEPS = 5
 

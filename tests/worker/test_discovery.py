@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.deployment import deploy
-from gradmarket.contracts.event_types import JobOpened
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events
+from contracts.deployment import deploy
+from contracts.event_types import JobOpened
+from contracts.ledger import Ledger
+from contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, Units
-from gradmarket.worker.markets import discovery as discovery_of
-from gradmarket.worker.markets.discovery import Discovery
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
+from worker.markets import discovery as discovery_of
+from worker.markets.discovery import Discovery
 
 HONEST = "https://honest.example"
 

@@ -21,9 +21,9 @@ from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner
-from gradmarket.worker.markets import step_faults
-from gradmarket.worker.settings import WorkerSettings
 from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
+from worker.markets import step_faults
+from worker.settings import WorkerSettings
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
 PRIVATE = SPEC | {"data": {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 16}, "norm_bound": 0.5}

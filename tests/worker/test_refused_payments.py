@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain, fund_gas
-from gradmarket.contracts.rpc import request
+from contracts.ledger import Ledger
+from contracts.local import LocalChain, fund_gas
+from contracts.rpc import request
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, JobId, Units
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money.account_store import AccountStore, JobAccount
-from gradmarket.worker.money.chain_view import ChainView
-from gradmarket.worker.money.redeemer import Redeemer
 from tests.onchain import ETHER, HOUR, NewKey, open_on
+from worker.journal import Journal
+from worker.money.account_store import AccountStore, JobAccount
+from worker.money.chain_view import ChainView
+from worker.money.redeemer import Redeemer
 
 REFUSES = "0x60006000fd"
 """A token's code that reverts whatever it is asked."""

@@ -20,8 +20,8 @@ from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.rules.privacy import spent
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
-from gradmarket.worker.protocol.row_uses import RowUsesFolder
 from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
+from worker.protocol.row_uses import RowUsesFolder
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
 PER_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 2.0, "delta": 1e-5}

@@ -3,8 +3,8 @@
 import pytest
 
 from gradmarket.market.signing import checksum
-from gradmarket.worker.money.job_standing import Risk
-from gradmarket.worker.money.session_summary import Totals, summary
+from worker.money.job_standing import Risk
+from worker.money.session_summary import Totals, summary
 
 ME, PAYOUT = checksum("0x" + "11" * 20), checksum("0x" + "22" * 20)
 

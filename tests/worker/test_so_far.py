@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.money import TokenUnit
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money.account_store import JobAccount
-from gradmarket.worker.money.so_far import EVERY_S, SoFar
+from worker.journal import Journal
+from worker.money.account_store import JobAccount
+from worker.money.so_far import EVERY_S, SoFar
 
 GRAD = TokenUnit("GRAD", 18)
 CENT = 10**16

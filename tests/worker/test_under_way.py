@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from gradmarket.market.terms import ReplicaState
-from gradmarket.worker.protocol.in_flight import LONGEST_S, InFlight
+from worker.protocol.in_flight import LONGEST_S, InFlight
 
 TAKEN = 1_800_000_000.0
 

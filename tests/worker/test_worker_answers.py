@@ -11,12 +11,12 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.terms import Digest, ReplicaState
 from gradmarket.market.wire import PollRequest
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlightFolder
 from tests.worker.breakers import Breaker
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket
+from worker.markets.loop import Loop
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.in_flight import InFlightFolder
 
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 

@@ -10,9 +10,9 @@ from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Amount, Digest
-from gradmarket.worker.protocol.policy import WorkLimits
 from tests.handmade import encoded, node, value, with_nodes
 from tests.worker.conftest import MakeBench, offer
+from worker.protocol.policy import WorkLimits
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
 

@@ -11,13 +11,13 @@ from fastapi import HTTPException
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import PollRequest
-from gradmarket.worker.markets import leasing
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.signals import LeaveSoon
 from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket
+from worker.markets import leasing
+from worker.markets.loop import Loop
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.in_flight import InFlightFolder
+from worker.signals import LeaveSoon
 
 MakeDesk = Callable[..., WorkerContext]
 
@@ -102,7 +102,7 @@ def test_what_it_could_not_compute_is_given_back_and_the_rest_goes_on(
         return work(*task)  # type: ignore[arg-type]
 
     monkeypatch.setattr(context.bench, "work", sometimes)
-    monkeypatch.setattr("gradmarket.worker.markets.leasing.FIRST_REST_S", 0.0)
+    monkeypatch.setattr("worker.markets.leasing.FIRST_REST_S", 0.0)
     loop = loop_of(context)
     until(loop, lambda: states(fake_market).count(ReplicaState.PAYABLE) == 2)
     assert states(fake_market).count(ReplicaState.ERROR) == 1
@@ -174,12 +174,12 @@ def test_who_has_nothing_left_in_flight_is_not_kept_by_a_poll_that_waits(
 def test_a_short_step_needs_no_poll_beside_it_and_a_long_one_has_one(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradmarket.worker.markets.loop.SHORT_STEP_S", 600.0)
+    monkeypatch.setattr("worker.markets.loop.SHORT_STEP_S", 600.0)
     context = make_desk(fake_market)
     loop = loop_of(context, leases=1)
     until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
     assert not [said for said in fake_market.asked if not said.capacity and not said.vouchers_for and silent(said)]
-    monkeypatch.setattr("gradmarket.worker.markets.loop.SHORT_STEP_S", 0.0)
+    monkeypatch.setattr("worker.markets.loop.SHORT_STEP_S", 0.0)
     fake_market.most += 1
     gate = Gate(context, monkeypatch, free=0)
     until(loop, lambda: gate.begun)

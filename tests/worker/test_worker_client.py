@@ -27,14 +27,14 @@ from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobView, ListedJob
 from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire_sign_in import SignInNonce
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.outgoing import Payload
-from gradmarket.worker.protocol.signin import Credentials, sign_in
-from gradmarket.worker.wallet import Wallet
 from tests.patience import dawdle
 from tests.shown import shown_job
 from tests.worker.fake_market import Server
+from worker.problems import Untrusted
+from worker.protocol.client import MarketClient
+from worker.protocol.outgoing import Payload
+from worker.protocol.signin import Credentials, sign_in
+from worker.wallet import Wallet
 
 KEY = PrivateKey(b"\x01" * 32)
 PAYOUT = Address("0x000000000000000000000000000000000000dEaD")
@@ -178,7 +178,7 @@ def test_a_list_is_read_only_as_far_as_it_is_searched(serve: Serve) -> None:
 
 
 def test_the_bytes_of_a_list_are_bounded_over_all_its_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.worker.protocol.client.MAX_LISTING", 3500)
+    monkeypatch.setattr("worker.protocol.client.MAX_LISTING", 3500)
     asked = list[int]()
     with pytest.raises(ServiceProblem, match="more than 3500 bytes"):
         list(MarketClient(serve(endless(asked, "x" * 1000))).audits(JobId("a")))
@@ -332,7 +332,7 @@ def test_a_market_that_says_now_this_and_now_that_of_an_upload_holds_no_worker(
 ) -> None:
     """It breaks each request off: only what it has more than ever before is a reason to go on for longer."""
     monkeypatch.setattr(MarketClient, "bearer", lambda _client: {})
-    monkeypatch.setattr("gradmarket.worker.protocol.client.AGAIN_S", 0.0)
+    monkeypatch.setattr("worker.protocol.client.AGAIN_S", 0.0)
     (tmp_path / "payload").write_bytes(bytes(3 * PIECE))
     app, told = FastAPI(), cycle((2 * PIECE, 0, PIECE))
     app.post("/v1/work/answers")(lambda: Response(status_code=503))

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts.local import LocalChain
+from contracts.local import LocalChain
 from gradmarket.market.signing import address_of
 from gradmarket.market.wire import WaveOpened
-from gradmarket.worker import run as session
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of
+from worker import run as session
+from worker.journal import Journal
+from worker.settings import WorkerSettings
+from worker.signals import Signals
 
 
 class RunningWorker:

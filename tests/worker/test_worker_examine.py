@@ -11,8 +11,8 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire import OfferFields
 from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence
-from gradmarket.worker.money.examine import ExaminedCase, judged
 from tests.worker.fake_market import OTHER, FakeMarket
+from worker.money.examine import ExaminedCase, judged
 
 ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
 

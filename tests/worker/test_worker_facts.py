@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from gradmarket.contracts import calls
-from gradmarket.contracts.deployment import TOKEN_SUPPLY, Deployment, genesis_of, market_at
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls
+from contracts.deployment import TOKEN_SUPPLY, Deployment, genesis_of, market_at
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, join
-from gradmarket.worker.problems import Untrusted
 from tests.onchain import DEPLOYER
 from tests.worker.fake_market import FakeMarket, other
+from worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, join
+from worker.problems import Untrusted
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, 
 from gradmarket.market.model.figures import Range
 from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.wire import Lease
-from gradmarket.worker.markets.step_faults import fault_of
-from gradmarket.worker.markets.worker_context import WorkerContext
+from worker.markets.step_faults import fault_of
+from worker.markets.worker_context import WorkerContext
 
 
 @dataclass

@@ -10,22 +10,22 @@ from fastapi import HTTPException
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.machine import Unfit
-from gradmarket.contracts.errors import ChainUnreachable
 from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import Hash, ReplicaState
 from gradmarket.market.wire import SignedVerdict, WaveOpened
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.expected_pay import prospect
-from gradmarket.worker.markets.loop import BUSY_WAIT_S, Loop
-from gradmarket.worker.markets.worker_context import UNPAYABLE, WorkerContext
-from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.protocol.policy import Guard
+from gradmarket.network.chain_errors import ChainUnreachable
 from tests.onchain import NewKey
 from tests.worker.fake_market import FALSE_ROOT, OTHER, FakeMarket, Row, other
+from worker.journal import Journal
+from worker.markets.expected_pay import prospect
+from worker.markets.loop import BUSY_WAIT_S, Loop
+from worker.markets.worker_context import UNPAYABLE, WorkerContext
+from worker.money.account_store import AccountStore
+from worker.protocol import records
+from worker.protocol.in_flight import InFlightFolder
+from worker.protocol.policy import Guard
 
 MakeDesk = Callable[..., WorkerContext]
 
@@ -409,7 +409,7 @@ def test_an_offer_signed_by_another_than_the_chains_signer_is_declined(
 def test_nothing_is_computed_without_a_reservation_of_its_own(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
 ) -> None:
-    monkeypatch.setattr("gradmarket.worker.money.chain_view.PATIENCE_S", 0.0)
+    monkeypatch.setattr("worker.money.chain_view.PATIENCE_S", 0.0)
     context = make_desk(fake_market, reserved=0)
     fake_market.job.reserve((OTHER, 500))
     work(context, lambda: False, turns=2)
@@ -420,7 +420,7 @@ def test_nothing_is_computed_without_a_reservation_of_its_own(
 def test_a_reservation_is_used_up_by_what_was_earned(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradmarket.worker.money.chain_view.PATIENCE_S", 0.0)
+    monkeypatch.setattr("worker.money.chain_view.PATIENCE_S", 0.0)
     context = make_desk(fake_market, reserved=13)
     work(context, lambda: "Declined" in journal(context))
     assert (fake_market.committed, fake_market.earned) == (1, 7)

@@ -14,7 +14,7 @@ from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Digest, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker.protocol.policy import (
+from worker.protocol.policy import (
     Guard,
     OnChain,
     Proposal,

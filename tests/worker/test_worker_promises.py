@@ -21,20 +21,20 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import PollRequest, Reveal, SignedVerdict
 from gradmarket.market.wire_sign_in import Session
-from gradmarket.worker import durable, wallet
-from gradmarket.worker.markets.leasing import Leasing
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.sending import Sending
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money import known_chains, self_check
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.protocol.outgoing import Payload
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.wallet import Wallet
 from tests.worker.breakers import ENDINGS, REPLIES, Breaker
 from tests.worker.fake_market import OTHER, FakeMarket, Row, Taken, other
+from worker import durable, wallet
+from worker.markets.leasing import Leasing
+from worker.markets.loop import Loop
+from worker.markets.sending import Sending
+from worker.markets.worker_context import WorkerContext
+from worker.money import known_chains, self_check
+from worker.protocol import records
+from worker.protocol.client import MarketClient
+from worker.protocol.in_flight import InFlightFolder
+from worker.protocol.outgoing import Payload
+from worker.protocol.signin import Credentials
+from worker.wallet import Wallet
 
 MakeDesk = Callable[..., WorkerContext]
 

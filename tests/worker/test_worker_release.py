@@ -7,11 +7,11 @@ import pytest
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL
-from gradmarket.worker import run as session
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
 from tests.worker.fake_market import FakeMarket, Server
+from worker import run as session
+from worker.journal import Journal
+from worker.settings import WorkerSettings
+from worker.signals import Signals
 
 
 @pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL + 1])

@@ -14,12 +14,12 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI
 
+from contracts import calls, events
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.transactions import execute, mined
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.addresses import PublicOnly
-from gradmarket.contracts import calls, events
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
@@ -27,20 +27,20 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire import CommitmentRequest, PollRequest, hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker import durable, wallet
-from gradmarket.worker import run as session
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets import discovery as discovery_of
-from gradmarket.worker.markets import market_session
-from gradmarket.worker.markets import scheduler as rounds
-from gradmarket.worker.markets.discovery import Discovery, agree
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
+from worker import durable, wallet
+from worker import run as session
+from worker.journal import Journal
+from worker.markets import discovery as discovery_of
+from worker.markets import market_session
+from worker.markets import scheduler as rounds
+from worker.markets.discovery import Discovery, agree
+from worker.problems import Untrusted
+from worker.protocol.client import MarketClient
+from worker.settings import WorkerSettings
+from worker.signals import Signals
 
 
 @dataclass

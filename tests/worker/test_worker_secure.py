@@ -9,7 +9,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
-from gradmarket.contracts import events
+from contracts import events
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.secagg.aggregation import Aggregation
@@ -18,14 +18,14 @@ from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Digest, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire import Lease, OfferFields, hash_of
-from gradmarket.worker.markets.secure_rounds import SecureRound, started
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.secure_state import SecureFolder
-from gradmarket.worker.wallet import Wallet
 from tests.onchain import OpenedJob
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket
 from tests.worker.lying_sums import Attempt, Colluder, Floor, LyingServer, sum_of
+from worker.markets.secure_rounds import SecureRound, started
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.secure_state import SecureFolder
+from worker.wallet import Wallet
 
 COUNT, COLLUDE, DROP, SIZE = 8, 3, 2, 6
 HONEST = COUNT - COLLUDE

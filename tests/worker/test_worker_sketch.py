@@ -12,10 +12,10 @@ from gradmarket.market.signing import check, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 from gradmarket.market.wire import NO_ROOT, Reveal, SketchRequest
 from gradmarket.runner import Runner
-from gradmarket.worker.markets.loop import Loop, _at_once
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlightFolder
 from tests.worker.fake_market import FakeMarket, Taken
+from worker.markets.loop import Loop, _at_once
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.in_flight import InFlightFolder
 
 MakeDesk = Callable[..., WorkerContext]
 TOLERANCE = {

@@ -9,19 +9,19 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
+from contracts import calls, events, stakes
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import request
+from contracts.transactions import execute, mined
 from gradmarket.cli import app
-from gradmarket.contracts import calls, events, stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker import durable, wallet
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
+from worker import durable, wallet
 
 JOB, AMOUNT = "0123456789abcdef", 300
 SPEC = {

@@ -20,13 +20,13 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.market.wire import Lease, PayloadPart, PollRequest, UploadRequest
 from gradmarket.market.wire_uploads import PartAddress
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.leasing import Leasing
-from gradmarket.worker.markets.sending import Sending
-from gradmarket.worker.markets.worker_context import IN_VAIN, MOST_MORE, WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
-from gradmarket.worker.protocol.object_stores import ObjectStores
-from gradmarket.worker.protocol.outgoing import Payload
+from worker.journal import Journal
+from worker.markets.leasing import Leasing
+from worker.markets.sending import Sending
+from worker.markets.worker_context import IN_VAIN, MOST_MORE, WorkerContext
+from worker.protocol.in_flight import InFlight, InFlightFolder
+from worker.protocol.object_stores import ObjectStores
+from worker.protocol.outgoing import Payload
 
 DATA = b"gradient" * 1000
 NAME = Digest("blake3:" + blake3(DATA).hexdigest())

@@ -28,18 +28,18 @@ from gradmarket.market.terms import Digest, JobId, ReplicaId, ReplicaState, Task
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.views.trust_views import ReputationView
 from gradmarket.market.wire import Lease, OfferFields, SignedVerdict
-from gradmarket.worker import durable
-from gradmarket.worker import run as session
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import known_chains
-from gradmarket.worker.owner.record_tail import RecordTail, last
-from gradmarket.worker.protocol.records import ReplicaRecord
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
 from tests.chromium import chromium, needs_chromium
 from tests.offers import offer
 from tests.patience import PATIENCE_S, wait_for_end, wait_until
 from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
+from worker import durable
+from worker import run as session
+from worker.journal import Journal
+from worker.money import known_chains
+from worker.owner.record_tail import RecordTail, last
+from worker.protocol.records import ReplicaRecord
+from worker.settings import WorkerSettings
+from worker.signals import Signals
 
 REJECTED, SILENT = 2, 3
 """Numbers of the tasks whose answer is rejected, and whose commitment the market never takes."""

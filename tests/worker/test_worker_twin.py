@@ -4,12 +4,12 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlightFolder
 from tests.worker.fake_market import FakeMarket
 from tests.worker.test_worker_loop import MakeDesk, all_heard, journal, work
+from worker.journal import Journal
+from worker.markets.loop import Loop
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.in_flight import InFlightFolder
 
 
 def copied(context: WorkerContext, folder: Path) -> tuple[Loop, StringIO]:

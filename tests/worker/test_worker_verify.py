@@ -11,9 +11,9 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
+from contracts import calls
+from contracts.packing import PackedGroup
 from gradmarket.cli import app
-from gradmarket.contracts import calls
-from gradmarket.contracts.packing import PackedGroup
 from gradmarket.market.messages import Commitment, Outcome, Verdict
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
@@ -22,16 +22,16 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire import SignedVerdict, WaveOpened, hash_of
 from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, PublishedWave
-from gradmarket.worker import durable, wallet
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money import known_chains, self_check
-from gradmarket.worker.money.proofs import of_record
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.protocol.records import ReplicaRecord
 from tests.onchain import NewKey
 from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
+from worker import durable, wallet
+from worker.markets.loop import Loop
+from worker.markets.worker_context import WorkerContext
+from worker.money import known_chains, self_check
+from worker.money.proofs import of_record
+from worker.protocol import records
+from worker.protocol.in_flight import InFlightFolder
+from worker.protocol.records import ReplicaRecord
 
 Verified = Callable[[], tuple[int, set[str]]]
 

@@ -14,7 +14,7 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, ReplicaId, Units
-from gradmarket.worker.money.account_store import AccountStore, JobAccount
+from worker.money.account_store import AccountStore, JobAccount
 
 ME, SIGNER, OTHER = (Address(f"0x{digit * 40}") for digit in "123")
 DOMAIN = Domain(31337, Address("0x" + "4" * 40), Hash(b"\x05" * 32))

@@ -12,9 +12,9 @@ from gradmarket.cli import app
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from gradmarket.worker import durable, wallet
-from gradmarket.worker.money import ownership
-from gradmarket.worker.money.account_store import AccountStore, JobAccount
+from worker import durable, wallet
+from worker.money import ownership
+from worker.money.account_store import AccountStore, JobAccount
 
 
 def test_a_plain_key_is_its_owners_alone(tmp_path: Path) -> None:

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, events, stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import LocalChain
-from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events, stakes
+from contracts.ledger import Ledger
+from contracts.local import LocalChain
+from contracts.rpc import request
+from contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from gradmarket.worker import wallet
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import accusation_watch, cases, known_chains
-from gradmarket.worker.money.accusation_watch import AT_ONCE, AccusationWatch
-from gradmarket.worker.money.cases import WalletCase
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.wallet import Wallet
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket
+from worker import wallet
+from worker.journal import Journal
+from worker.money import accusation_watch, cases, known_chains
+from worker.money.accusation_watch import AT_ONCE, AccusationWatch
+from worker.money.cases import WalletCase
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
 
 AT_RISK, ACCUSED, SPEC = Amount(300), Amount(100), Hash(b"\x05" * 32)
 

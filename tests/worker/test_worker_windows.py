@@ -24,14 +24,14 @@ from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
 from gradmarket.market.wire import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.window_states import MOST_TRIES, WindowStates
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.protocol.policy import WorkLimits
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, named, offer
 from tests.worker.fake_market import FakeMarket
+from worker.markets.loop import Loop
+from worker.markets.window_states import MOST_TRIES, WindowStates
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.in_flight import InFlightFolder
+from worker.protocol.policy import WorkLimits
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e9, max_memory=2**30)
 STEPS, WINDOW, LEAVES = 7, 2, 3

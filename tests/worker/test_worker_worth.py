@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gradmarket.compute.machine import OVERHEAD_S, Effort
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.worker.protocol.policy import Guard, WorkLimits, too_cheap
-from gradmarket.worker.protocol.worth import HOUR_S, Minimum, Prospect, best, hourly, least, ranked
+from worker.protocol.policy import Guard, WorkLimits, too_cheap
+from worker.protocol.worth import HOUR_S, Minimum, Prospect, best, hourly, least, ranked
 
 AMOUNTS = st.integers(0, 10**24).map(Amount)
 EFFORTS = st.builds(Effort, st.integers(0, 10**16), st.floats(0, 10**4))

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from gradmarket.contracts.ledger import Ledger
+from contracts.ledger import Ledger
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
-from gradmarket.worker import wallet
-from gradmarket.worker.cli.options import (
+from worker import wallet
+from worker.cli.options import (
     DataOption,
     JsonOption,
     PassphraseOption,
@@ -18,12 +18,12 @@ from gradmarket.worker.cli.options import (
     settings_of,
     unlocked,
 )
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import cases, known_chains
-from gradmarket.worker.money.chain_view import ledger_of
-from gradmarket.worker.money.examine import examine
-from gradmarket.worker.money.stake import Offered, confirmed, offered
-from gradmarket.worker.wallet import Wallet
+from worker.journal import Journal
+from worker.money import cases, known_chains
+from worker.money.chain_view import ledger_of
+from worker.money.examine import examine
+from worker.money.stake import Offered, confirmed, offered
+from worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="Accusations: against this wallet, or for it to decide.")
 

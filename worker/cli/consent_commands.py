@@ -18,14 +18,14 @@ from gradmarket.market.signing import check, named
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.terminal import echo
-from gradmarket.worker import wallet
-from gradmarket.worker.cli.options import DataOption, PassphraseOption, settings_of, unlocked
-from gradmarket.worker.money import consents
-from gradmarket.worker.money.consents import Message
-from gradmarket.worker.money.stake import MARKET_S
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.settings import WorkerSettings
+from worker import wallet
+from worker.cli.options import DataOption, PassphraseOption, settings_of, unlocked
+from worker.money import consents
+from worker.money.consents import Message
+from worker.money.stake import MARKET_S
+from worker.protocol.client import MarketClient
+from worker.protocol.signin import Credentials
+from worker.settings import WorkerSettings
 
 app = typer.Typer(no_args_is_help=True, help="Whose operator a payout key is: several workers, one record.")
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import SecretStr
 
-from gradmarket.contracts import keystore
+from contracts import keystore
 from gradmarket.market.fields import settings_from
-from gradmarket.worker import wallet
-from gradmarket.worker.settings import WorkerSettings
+from worker import wallet
+from worker.settings import WorkerSettings
 
 RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the key, the vouchers and the cache.")]

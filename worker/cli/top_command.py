@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 
 from gradmarket.terminal import ShownConsole, echo
-from gradmarket.worker.cli.options import DataOption, RpcOption, settings_of
-from gradmarket.worker.owner.elsewhere import Outlook
-from gradmarket.worker.owner.own_facts import OwnFolder
-from gradmarket.worker.owner.terminal import drawn
+from worker.cli.options import DataOption, RpcOption, settings_of
+from worker.owner.elsewhere import Outlook
+from worker.owner.own_facts import OwnFolder
+from worker.owner.terminal import drawn
 
 REDRAWN_S: Final = 1.0
 WIDE: Final = 160

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from gradmarket.contracts import keystore
+from contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
 from gradmarket.terminal import echo
-from gradmarket.worker import wallet
-from gradmarket.worker.cli import case_commands, consent_commands
-from gradmarket.worker.cli.options import (
+from worker import wallet
+from worker.cli import case_commands, consent_commands
+from worker.cli.options import (
     DataOption,
     JsonOption,
     PassphraseOption,
@@ -24,16 +24,16 @@ from gradmarket.worker.cli.options import (
     settings_of,
     unlocked,
 )
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import accusation_watch, known_chains
-from gradmarket.worker.money.chain_view import ledger_of
-from gradmarket.worker.money.job_standing import accusations, staked, standings
-from gradmarket.worker.money.ownership import check_a_key_may_be_made, opened
-from gradmarket.worker.money.redeem_all import redeem_all
-from gradmarket.worker.money.self_check import SelfCheck
-from gradmarket.worker.money.session_summary import totals
-from gradmarket.worker.money.stake import Bounds, Pledge, offered
-from gradmarket.worker.wallet import Wallet
+from worker.journal import Journal
+from worker.money import accusation_watch, known_chains
+from worker.money.chain_view import ledger_of
+from worker.money.job_standing import accusations, staked, standings
+from worker.money.ownership import check_a_key_may_be_made, opened
+from worker.money.redeem_all import redeem_all
+from worker.money.self_check import SelfCheck
+from worker.money.session_summary import totals
+from worker.money.stake import Bounds, Pledge, offered
+from worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
 app.add_typer(case_commands.app, name="case")

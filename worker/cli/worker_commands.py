@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gradmarket.contracts.private_files import OTHERS
-from gradmarket.worker.cli.options import (
+from contracts.private_files import OTHERS
+from worker.cli.options import (
     DataOption,
     JsonOption,
     PassphraseOption,
@@ -16,11 +16,11 @@ from gradmarket.worker.cli.options import (
     settings_of,
     unlocked,
 )
-from gradmarket.worker.cli.top_command import top
-from gradmarket.worker.cli.wallet_commands import app as wallet_app
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.run import run
-from gradmarket.worker.signals import LeaveNow
+from worker.cli.top_command import top
+from worker.cli.wallet_commands import app as wallet_app
+from worker.journal import Journal
+from worker.run import run
+from worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")

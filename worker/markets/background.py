@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.wire import PollAnswer, PollRequest
-from gradmarket.worker.protocol.in_flight import InFlight
+from worker.protocol.in_flight import InFlight
 
 Result = TypeVar("Result")
 Computed = tuple[Bytes, float]

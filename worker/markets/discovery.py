@@ -16,18 +16,18 @@ import httpx
 from eth_utils.address import to_checksum_address
 from web3 import Web3
 
-from gradmarket.contracts.artifact import load
-from gradmarket.contracts.deployment import market_at
-from gradmarket.contracts.event_types import JobOpened
-from gradmarket.contracts.events import announced
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, node_errors
-from gradmarket.contracts.transactions import chain_id
+from contracts.artifact import load
+from contracts.deployment import market_at
+from contracts.event_types import JobOpened
+from contracts.events import announced
+from contracts.rpc import LOCAL_CHAIN_IDS, node_errors
+from contracts.transactions import chain_id
 from gradmarket.market.terms import Address, JobState
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.client import MarketClient
+from worker.problems import Untrusted
+from worker.protocol.client import MarketClient
 
 LOOK_BACK: Final = 200_000
 """Blocks to look back where no first block is set: about a month of twelve-second blocks."""

@@ -7,8 +7,8 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, JobId
 from gradmarket.market.views.job_views import ListedJob
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.worth import Prospect, best, hourly, least
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.worth import Prospect, best, hourly, least
 
 LOOKED_AT: Final = 8
 """Jobs that are measured at most."""

@@ -5,19 +5,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from gradmarket.contracts.errors import ChainUnreachable
 from gradmarket.market.errors import MarketError
 from gradmarket.market.rules.faults import StepFault, printed
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire import Lease, LeaseReturn
-from gradmarket.worker.markets.background import Computed, Step, in_thread
-from gradmarket.worker.markets.secure_rounds import SecureRounds
-from gradmarket.worker.markets.step_faults import fault_of, on_own_rows
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money.account_store import JobAccount
-from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder, prepare
-from gradmarket.worker.protocol.policy import Guard
-from gradmarket.worker.protocol.secure_state import SecureFolder
+from gradmarket.network.chain_errors import ChainUnreachable
+from worker.markets.background import Computed, Step, in_thread
+from worker.markets.secure_rounds import SecureRounds
+from worker.markets.step_faults import fault_of, on_own_rows
+from worker.markets.worker_context import WorkerContext
+from worker.money.account_store import JobAccount
+from worker.protocol.in_flight import InFlight, InFlightFolder, prepare
+from worker.protocol.policy import Guard
+from worker.protocol.secure_state import SecureFolder
 
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0

@@ -17,13 +17,13 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
-from gradmarket.worker.markets.background import WaitingPoll, first_of, in_thread, told
-from gradmarket.worker.markets.leasing import FIRST_REST_S, Leasing
-from gradmarket.worker.markets.sending import Sending
-from gradmarket.worker.markets.verdict_log import VerdictLog
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
+from worker.markets.background import WaitingPoll, first_of, in_thread, told
+from worker.markets.leasing import FIRST_REST_S, Leasing
+from worker.markets.sending import Sending
+from worker.markets.verdict_log import VerdictLog
+from worker.markets.worker_context import WorkerContext
+from worker.protocol import records
+from worker.protocol.in_flight import InFlight, InFlightFolder
 
 AT_ONCE: Final = 128
 """Items of each kind that are taken from one response; the market sends the others again."""

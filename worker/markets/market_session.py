@@ -7,41 +7,41 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from contracts.ledger import Ledger
+from contracts.token_moves import token_move
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.task_run import Compute
-from gradmarket.contracts.errors import ChainError
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.token_moves import token_move
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import differing
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.markets.expected_pay import prospect
-from gradmarket.worker.markets.loop import Loop
-from gradmarket.worker.markets.taking_part import ASK_S, TakingPart
-from gradmarket.worker.markets.upkeep import Upkeep
-from gradmarket.worker.markets.window_states import WindowStates
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money import consents, known_chains
-from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.money.chain_view import ChainView, choose_rpc, join
-from gradmarket.worker.money.redeemer import Redeemer
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.in_flight import InFlightFolder
-from gradmarket.worker.protocol.object_stores import ObjectStores
-from gradmarket.worker.protocol.own_limits import limits_of
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
-from gradmarket.worker.wallet import Wallet
+from worker.journal import Journal
+from worker.markets.expected_pay import prospect
+from worker.markets.loop import Loop
+from worker.markets.taking_part import ASK_S, TakingPart
+from worker.markets.upkeep import Upkeep
+from worker.markets.window_states import WindowStates
+from worker.markets.worker_context import WorkerContext
+from worker.money import consents, known_chains
+from worker.money.account_store import AccountStore
+from worker.money.chain_view import ChainView, choose_rpc, join
+from worker.money.redeemer import Redeemer
+from worker.problems import Untrusted
+from worker.protocol.client import MarketClient
+from worker.protocol.in_flight import InFlightFolder
+from worker.protocol.object_stores import ObjectStores
+from worker.protocol.own_limits import limits_of
+from worker.protocol.signin import Credentials
+from worker.settings import WorkerSettings
+from worker.signals import Signals
+from worker.wallet import Wallet
 
 Wrap = Callable[[Compute], Compute]
 LAST_WORDS: Final = 3

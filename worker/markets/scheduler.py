@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from contracts.rpc import connect
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.contracts.errors import ChainError
-from gradmarket.contracts.rpc import connect
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.markets.discovery import Announcement, Discovery, checked, origin_of
-from gradmarket.worker.markets.loop import BUSY_WAIT_S
-from gradmarket.worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, opened
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.worth import ranked
+from gradmarket.network.chain_errors import ChainError
+from worker.markets.discovery import Announcement, Discovery, checked, origin_of
+from worker.markets.loop import BUSY_WAIT_S
+from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, opened
+from worker.problems import Untrusted
+from worker.protocol.client import MarketClient
+from worker.protocol.worth import ranked
 
 IDLE_WAIT_S: Final = 1.0
 """Seconds that a poll waits at each of several markets while nothing is in flight anywhere."""

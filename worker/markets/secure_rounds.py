@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from pydantic import BaseModel
 
+from contracts import events
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.contracts import events
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secure_sums
@@ -32,8 +32,8 @@ from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire import Lease, hash_of
 from gradmarket.market.wire_sums import StepTold
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.secure_state import SecureFolder, SecureRecord, record_of
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.secure_state import SecureFolder, SecureRecord, record_of
 
 WAIT_S: Final = 20.0
 BREATH_S: Final = 0.2

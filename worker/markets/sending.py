@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Sequence
 from gradmarket.market import framing
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire import PayloadPart, PollRequest, UploadRequest
-from gradmarket.worker.markets.leasing import Leasing
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
-from gradmarket.worker.protocol.outgoing import Payload
+from worker.markets.leasing import Leasing
+from worker.markets.worker_context import WorkerContext
+from worker.protocol.in_flight import InFlight, InFlightFolder
+from worker.protocol.outgoing import Payload
 
 
 class Sending:

@@ -14,7 +14,7 @@ from gradmarket.market.errors import (
 )
 from gradmarket.market.rules.faults import FaultKind, StepFault, printed
 from gradmarket.market.wire import Lease
-from gradmarket.worker.markets.worker_context import WorkerContext
+from worker.markets.worker_context import WorkerContext
 
 KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (
     (OutOfMemory, FaultKind.OUT_OF_MEMORY),

@@ -5,7 +5,7 @@ from typing import Final
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.market.errors import MarketError
 from gradmarket.runner import Runner
-from gradmarket.worker.markets.worker_context import ENDED, WorkerContext
+from worker.markets.worker_context import ENDED, WorkerContext
 
 ASK_S: Final = 5.0
 """Longest wait of a poll, in seconds, while the job is not joined: it may be published meanwhile."""

@@ -4,10 +4,10 @@ import time
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money.account_store import JobAccount
-from gradmarket.worker.money.redeemer import Redeemer
-from gradmarket.worker.protocol.in_flight import InFlightFolder
+from worker.markets.worker_context import WorkerContext
+from worker.money.account_store import JobAccount
+from worker.money.redeemer import Redeemer
+from worker.protocol.in_flight import InFlightFolder
 
 URGENT_S: Final = 1.0
 CLOSING_TRIES: Final = 5

@@ -10,12 +10,12 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID, over
 from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.terms import ReplicaId, ReplicaState, Units
 from gradmarket.market.wire import SignedVerdict, SignedVoucher, WaveOpened, hash_of
-from gradmarket.worker.markets.leasing import UNFIT
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.money.account_store import JobAccount, value
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
-from gradmarket.worker.protocol.records import ReplicaRecord
+from worker.markets.leasing import UNFIT
+from worker.markets.worker_context import WorkerContext
+from worker.money.account_store import JobAccount, value
+from worker.protocol import records
+from worker.protocol.in_flight import InFlight, InFlightFolder
+from worker.protocol.records import ReplicaRecord
 
 _AGREE: Final = ReplicaState.AGREE
 

@@ -9,10 +9,10 @@ from gradmarket.market.audit_wire import StateRequest
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import ReplicaId
-from gradmarket.worker.markets.leasing import UNFIT
-from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.in_flight import InFlightFolder
+from worker.markets.leasing import UNFIT
+from worker.markets.worker_context import WorkerContext
+from worker.protocol import records
+from worker.protocol.in_flight import InFlightFolder
 
 LOOK_S: Final = 1.0
 """Seconds between two looks whether it is time to ask."""

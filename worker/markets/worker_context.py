@@ -20,14 +20,14 @@ from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import Lease, SketchRequest, WaveOpened
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money.account_store import AccountStore, JobAccount
-from gradmarket.worker.money.chain_view import ChainView
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.in_flight import InFlight, seed_of, sign_sketch
-from gradmarket.worker.protocol.object_stores import ObjectStores
-from gradmarket.worker.protocol.outgoing import Payload
-from gradmarket.worker.protocol.policy import (
+from worker.journal import Journal
+from worker.money.account_store import AccountStore, JobAccount
+from worker.money.chain_view import ChainView
+from worker.protocol.client import MarketClient
+from worker.protocol.in_flight import InFlight, seed_of, sign_sketch
+from worker.protocol.object_stores import ObjectStores
+from worker.protocol.outgoing import Payload
+from worker.protocol.policy import (
     Guard,
     Proposal,
     RequesterStanding,
@@ -36,10 +36,10 @@ from gradmarket.worker.protocol.policy import (
     too_slow,
     why_not,
 )
-from gradmarket.worker.protocol.worth import least
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.signals import Signals
-from gradmarket.worker.wallet import Wallet
+from worker.protocol.worth import least
+from worker.settings import WorkerSettings
+from worker.signals import Signals
+from worker.wallet import Wallet
 
 UNPAYABLE = Units(2**63 - 1)
 """A price higher than any offer's."""

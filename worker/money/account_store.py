@@ -15,8 +15,8 @@ from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
 from gradmarket.market.wire_fields import UnitsField
-from gradmarket.worker import durable
-from gradmarket.worker.protocol.policy import unpaid_gradients
+from worker import durable
+from worker.protocol.policy import unpaid_gradients
 
 REMEMBERED: Final = 256
 """Replicas remembered per job, so that a repeated verdict counts once. Far more than are ever in flight."""

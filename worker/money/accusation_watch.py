@@ -14,24 +14,24 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gradmarket.contracts import events, stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import LOG_SPAN
-from gradmarket.contracts.stakes import CaseStage
+from contracts import events, stakes
+from contracts.ledger import Ledger
+from contracts.rpc import LOG_SPAN
+from contracts.stakes import CaseStage
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker import durable
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import cases, known_chains, proofs
-from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.money.cases import WalletCase
-from gradmarket.worker.money.chain_view import ledger_of
-from gradmarket.worker.protocol import records
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.wallet import Wallet
+from worker import durable
+from worker.journal import Journal
+from worker.money import cases, known_chains, proofs
+from worker.money.account_store import AccountStore
+from worker.money.cases import WalletCase
+from worker.money.chain_view import ledger_of
+from worker.protocol import records
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
 
 SPANS: Final = 20
 """Spans of LOG_SPAN blocks read in one check. A worker that is further behind checks again at once."""

@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, events, stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.stakes import CaseStage
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events, stakes
+from contracts.ledger import Ledger
+from contracts.stakes import CaseStage
+from contracts.transactions import execute, mined
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, recover, sign
 from gradmarket.market.terms import Address, Hash
-from gradmarket.worker.money.redeemer import get_gas
-from gradmarket.worker.money.stake import Offered
+from worker.money.redeemer import get_gas
+from worker.money.stake import Offered
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from typing import Final
 
 import httpx
 
-from gradmarket.contracts.deployment import Deployment
-from gradmarket.contracts.errors import ForeignChain
-from gradmarket.contracts.event_types import JobOpened
-from gradmarket.contracts.events import opened_job
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts.deployment import Deployment
+from contracts.event_types import JobOpened
+from contracts.events import opened_job
+from contracts.ledger import Ledger
+from contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.network.chain_errors import ForeignChain
 from gradmarket.network.environment import is_loopback
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.policy import OnChain
+from worker.problems import Untrusted
+from worker.protocol.policy import OnChain
 
 LONGEST_SYMBOL: Final = 16
 MOST_DECIMALS: Final = 36

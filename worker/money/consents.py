@@ -18,7 +18,7 @@ from gradmarket.market.signing import NAME, VERSION, Domain, check, digest, sign
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import Nonce63
 from gradmarket.market.wire_sign_in import ChainFacts, ConsentRequest, OperatorStatus, WithdrawalRequest
-from gradmarket.worker.protocol.client import MarketClient
+from worker.protocol.client import MarketClient
 
 Message = SignedConsent | Withdrawal
 _DOMAIN: Final = {"name": "string", "version": "string", "chainId": "uint256", "verifyingContract": "address"}

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from contracts import events, stakes
+from contracts.ledger import Ledger
+from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.contracts import events, stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.stakes import CaseStage, OnChainCase
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
@@ -26,14 +26,14 @@ from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire import hash_of
 from gradmarket.market.wire_evidence import PublishedAudit, PublishedBallot, PublishedEvidence
 from gradmarket.runner import Runner
-from gradmarket.worker.money import cases
-from gradmarket.worker.money.chain_view import ChainView
-from gradmarket.worker.money.stake import MARKET_S, Offered
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.own_limits import machine_limits, runner_settings
-from gradmarket.worker.protocol.signin import Credentials
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.wallet import Wallet
+from worker.money import cases
+from worker.money.chain_view import ChainView
+from worker.money.stake import MARKET_S, Offered
+from worker.protocol.client import MarketClient
+from worker.protocol.own_limits import machine_limits, runner_settings
+from worker.protocol.signin import Credentials
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
 
 Recompute = Callable[[Publication, Offer], Digest]
 """Returns the payload root that this machine computes, in a new child for each run."""

@@ -5,18 +5,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gradmarket.contracts import stakes
+from contracts import stakes
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
-from gradmarket.worker.money import cases, known_chains
-from gradmarket.worker.money.account_store import JobAccount, value
-from gradmarket.worker.money.chain_view import ledger_of
-from gradmarket.worker.money.ownership import opened
-from gradmarket.worker.money.stake import parts
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.records import ReplicaRecord
-from gradmarket.worker.settings import WorkerSettings
+from worker.money import cases, known_chains
+from worker.money.account_store import JobAccount, value
+from worker.money.chain_view import ledger_of
+from worker.money.ownership import opened
+from worker.money.stake import parts
+from worker.protocol import records
+from worker.protocol.records import ReplicaRecord
+from worker.settings import WorkerSettings
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Final
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker import durable
+from worker import durable
 
 MARKETS: Final = "markets.json"
 

@@ -6,8 +6,8 @@ from typing import Final
 from gradmarket.market.errors import Conflict, NotFound, SignatureRefused
 from gradmarket.market.signing import digest, recover
 from gradmarket.market.terms import Address
-from gradmarket.worker import wallet
-from gradmarket.worker.money.account_store import AccountStore, JobAccount
+from worker import wallet
+from worker.money.account_store import AccountStore, JobAccount
 
 BOOK: Final = "book.json"
 

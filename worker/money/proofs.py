@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.contracts.ledger import AccountOnChain
-from gradmarket.contracts.packing import PackedGroup
-from gradmarket.contracts.proofs import prove, proves
+from contracts.ledger import AccountOnChain
+from contracts.packing import PackedGroup
+from contracts.proofs import prove, proves
 from gradmarket.market.rules import proof
 from gradmarket.market.rules.proof import Fault, Finding, OfferScope
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, ReplicaId, Units
 from gradmarket.market.wire import NO_ROOT, SignedVerdict
-from gradmarket.worker.money.account_store import JobAccount
-from gradmarket.worker.protocol.records import ReplicaRecord
+from worker.money.account_store import JobAccount
+from worker.protocol.records import ReplicaRecord
 
 SKIPPED_S: Final = 60.0
 """Seconds.

@@ -1,18 +1,18 @@
 """Redeems without a market: the accounts' vouchers, the key, and a node of the chain are enough."""
 
-from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Hash
-from gradmarket.worker import durable, wallet
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import known_chains
-from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.money.chain_view import ChainView, ledger_of
-from gradmarket.worker.money.ownership import opened
-from gradmarket.worker.money.redeemer import Redeemer
-from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.wallet import Wallet
+from gradmarket.network.chain_errors import ChainError
+from worker import durable, wallet
+from worker.journal import Journal
+from worker.money import known_chains
+from worker.money.account_store import AccountStore
+from worker.money.chain_view import ChainView, ledger_of
+from worker.money.ownership import opened
+from worker.money.redeemer import Redeemer
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
 
 
 def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:

@@ -11,18 +11,18 @@ from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import claims
-from gradmarket.contracts.errors import ChainError, ContractRefused, NodeRefused
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import fund_gas
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
-from gradmarket.contracts.transactions import mined
+from contracts import claims
+from contracts.ledger import Ledger
+from contracts.local import fund_gas
+from contracts.rpc import LOCAL_CHAIN_IDS
+from contracts.transactions import mined
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Units
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
-from gradmarket.worker.money.chain_view import ChainView
+from gradmarket.network.chain_errors import ChainError, ContractRefused, NodeRefused
+from worker.journal import Journal
+from worker.money.account_store import AccountStore, JobAccount, value
+from worker.money.chain_view import ChainView
 
 LOCAL_GAS_WEI: Final = 10**18
 LOW_GAS_WEI: Final = 10**16

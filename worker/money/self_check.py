@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.contracts import events
-from gradmarket.contracts.ledger import Ledger
+from contracts import events
+from contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import Fault, Finding
@@ -14,18 +14,18 @@ from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire import NO_ROOT, hash_of
-from gradmarket.worker import wallet
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money import known_chains, proofs
-from gradmarket.worker.money.account_store import JobAccount, value
-from gradmarket.worker.money.chain_view import ChainView, ledger_of
-from gradmarket.worker.money.ownership import opened
-from gradmarket.worker.money.proofs import ChainHistory
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.protocol.in_flight import handed_over
-from gradmarket.worker.protocol.records import ReplicaRecord
-from gradmarket.worker.settings import WorkerSettings
+from worker import wallet
+from worker.journal import Journal
+from worker.money import known_chains, proofs
+from worker.money.account_store import JobAccount, value
+from worker.money.chain_view import ChainView, ledger_of
+from worker.money.ownership import opened
+from worker.money.proofs import ChainHistory
+from worker.protocol import records
+from worker.protocol.client import MarketClient
+from worker.protocol.in_flight import handed_over
+from worker.protocol.records import ReplicaRecord
+from worker.settings import WorkerSettings
 
 OVERDUE_S: Final = 3600.0
 """Seconds after its deadlines by which a sent payload should be paid; other uploaders may be asked or awaited first."""

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money.account_store import JobAccount, value
+from worker.journal import Journal
+from worker.money.account_store import JobAccount, value
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final
 
 from gradmarket.market.money import TokenUnit
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.money.session_summary import totals
+from worker.journal import Journal
+from worker.money.account_store import AccountStore
+from worker.money.session_summary import totals
 
 EVERY_S: Final = 60.0
 HOUR_S: Final = 3600

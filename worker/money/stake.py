@@ -6,11 +6,11 @@ from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, events, stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import development_key
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
-from gradmarket.contracts.transactions import execute, mined
+from contracts import calls, events, stakes
+from contracts.ledger import Ledger
+from contracts.local import development_key
+from contracts.rpc import LOCAL_CHAIN_IDS
+from contracts.transactions import execute, mined
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.signing import address_of
@@ -18,10 +18,10 @@ from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash, JobId
 from gradmarket.market.wire import hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.money.chain_view import ChainView
-from gradmarket.worker.money.redeemer import get_gas
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.client import MarketClient
+from worker.money.chain_view import ChainView
+from worker.money.redeemer import get_gas
+from worker.problems import Untrusted
+from worker.protocol.client import MarketClient
 
 MARKET_S: Final = 10.0
 

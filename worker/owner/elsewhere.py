@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from contracts import stakes
+from contracts.ledger import Ledger
+from contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.client.transport import never
-from gradmarket.contracts import stakes
-from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Hash, Units
-from gradmarket.worker.money import known_chains
-from gradmarket.worker.money.account_store import JobAccount, value
-from gradmarket.worker.money.cases import WalletCase
-from gradmarket.worker.money.chain_view import ledger_of
-from gradmarket.worker.money.job_standing import Risk, accusations, staked
-from gradmarket.worker.owner.own_facts import OwnFolder
-from gradmarket.worker.protocol.client import MarketClient
-from gradmarket.worker.settings import WorkerSettings
+from worker.money import known_chains
+from worker.money.account_store import JobAccount, value
+from worker.money.cases import WalletCase
+from worker.money.chain_view import ledger_of
+from worker.money.job_standing import Risk, accusations, staked
+from worker.owner.own_facts import OwnFolder
+from worker.protocol.client import MarketClient
+from worker.settings import WorkerSettings
 
 LOOK_S: Final = 15.0
 """Seconds between two looks at chain and markets."""

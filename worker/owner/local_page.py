@@ -24,9 +24,9 @@ from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.errors import Conflict
 from gradmarket.pages.rendering import ASSETS, NOSNIFF, Templates, answer
-from gradmarket.worker.owner.elsewhere import Outlook
-from gradmarket.worker.owner.own_facts import OwnFacts
-from gradmarket.worker.owner.sentences import tables, warnings
+from worker.owner.elsewhere import Outlook
+from worker.owner.own_facts import OwnFacts
+from worker.owner.sentences import tables, warnings
 
 LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = (LOOPBACK, "localhost")

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
-from gradmarket.worker import durable
-from gradmarket.worker.money import known_chains
-from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
-from gradmarket.worker.money.ownership import BOOK
-from gradmarket.worker.owner.record_tail import RecordTail, last
-from gradmarket.worker.protocol import records
-from gradmarket.worker.protocol.in_flight import InFlight
-from gradmarket.worker.protocol.records import ReplicaRecord
+from worker import durable
+from worker.money import known_chains
+from worker.money.account_store import AccountStore, JobAccount, value
+from worker.money.ownership import BOOK
+from worker.owner.record_tail import RecordTail, last
+from worker.protocol import records
+from worker.protocol.in_flight import InFlight
+from worker.protocol.records import ReplicaRecord
 
 HOUR_S: Final = 3_600.0
 DAY_S: Final = 86_400.0

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from gradmarket.worker.protocol.records import ReplicaRecord
+from worker.protocol.records import ReplicaRecord
 
 
 class RecordTail:

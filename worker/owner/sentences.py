@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gradmarket.pages.rendering import span
-from gradmarket.worker.owner.elsewhere import Elsewhere, MarketRecord, Unredeemed
-from gradmarket.worker.owner.own_facts import InHand, OwnFacts
+from worker.owner.elsewhere import Elsewhere, MarketRecord, Unredeemed
+from worker.owner.own_facts import InHand, OwnFacts
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gradmarket.market.printable import printable
-from gradmarket.worker.owner.elsewhere import Elsewhere
-from gradmarket.worker.owner.own_facts import OwnFacts
-from gradmarket.worker.owner.sentences import headline, tables, warnings
+from worker.owner.elsewhere import Elsewhere
+from worker.owner.own_facts import OwnFacts
+from worker.owner.sentences import headline, tables, warnings
 
 
 def drawn(own: OwnFacts, elsewhere: Elsewhere) -> RenderableType:

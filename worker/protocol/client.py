@@ -28,9 +28,9 @@ from gradmarket.market.wire_holders import HoldingReceipt
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.market.wire_sums import StepTold
 from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
-from gradmarket.worker.journal import Journal
-from gradmarket.worker.protocol.outgoing import FramedPayloads, Payload
-from gradmarket.worker.protocol.signin import Credentials, sign_in
+from worker.journal import Journal
+from worker.protocol.outgoing import FramedPayloads, Payload
+from worker.protocol.signin import Credentials, sign_in
 
 MAX_PAGES: Final = 10
 MAX_ITEMS: Final = 1_000_000

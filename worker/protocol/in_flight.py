@@ -31,7 +31,7 @@ from gradmarket.market.wire import (
     WaveOpened,
     hash_of,
 )
-from gradmarket.worker import durable
+from worker import durable
 
 LONGEST_S: Final = 3600.0
 """Seconds for which a replica counts as work under way at most: a market may give any time, a year too."""

@@ -9,7 +9,7 @@ from gradmarket.compute.addresses import Resolve, place, resolve
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.market.wire import ANSWER_WITHIN
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
-from gradmarket.worker.protocol.outgoing import CHUNK, Payload
+from worker.protocol.outgoing import CHUNK, Payload
 
 PUT_S = 600.0
 

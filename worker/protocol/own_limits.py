@@ -5,8 +5,8 @@ from dataclasses import asdict
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.market.money import TokenUnit
 from gradmarket.runner import RunnerSettings
-from gradmarket.worker.protocol.policy import WorkLimits
-from gradmarket.worker.settings import WorkerSettings
+from worker.protocol.policy import WorkLimits
+from worker.settings import WorkerSettings
 
 
 def runner_settings(settings: WorkerSettings) -> RunnerSettings:

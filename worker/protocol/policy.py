@@ -19,7 +19,7 @@ from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker.protocol.worth import NOTHING, Minimum, least
+from worker.protocol.worth import NOTHING, Minimum, least
 
 
 class Guard(StrEnum):

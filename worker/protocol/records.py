@@ -15,8 +15,8 @@ from gradmarket.market.rules.proof import breaks_promise
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import Lease, SignedVerdict, WaveOpened, hash_of
-from gradmarket.worker import durable
-from gradmarket.worker.protocol.in_flight import SealedAnswer
+from worker import durable
+from worker.protocol.in_flight import SealedAnswer
 
 
 class ReplicaRecord(BaseModel):

@@ -6,7 +6,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.worker import durable
+from worker import durable
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gradmarket.compute.row_uses import RowUses
 from gradmarket.market.errors import Refused
-from gradmarket.worker import durable
+from worker import durable
 
 _USES: Final = TypeAdapter(RowUses)
 

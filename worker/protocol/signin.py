@@ -11,8 +11,8 @@ from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import STATEMENT, ConsentRequest, SignIn, SignInNonce
 from gradmarket.network.environment import is_loopback
-from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.wallet import Wallet
+from worker.problems import Untrusted
+from worker.wallet import Wallet
 
 
 @dataclass(frozen=True)

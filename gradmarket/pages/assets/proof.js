@@ -1,5 +1,5 @@
 // Proves a task's verdicts in this browser, from what the service publishes and from the chain. The rules are those of
-// market/rules/proof.py and task_proof.py: EIP-712 signatures, seals, wave secrets, votes, the audit's draw, Merkle roots.
+// gradmarket/market/rules/proof.py and task_proof.py: EIP-712 signatures, seals, wave secrets, votes, the audit's draw, Merkle roots.
 import { blake3 } from "./noble/blake3.js";
 import { keccak_256 as keccak } from "./noble/sha3.js";
 import { recoverPublicKey } from "./noble/secp256k1.js";

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.terms import Digest, TaskId
 from gradmarket.market.views.calibration_views import ComparedView, PairView, TensorView
-from gradmarket.requester.api.views.formats import time
-from gradmarket.requester.store import calibrations
-from gradmarket.requester.store.tables import Calibration
+from requester.api.views.formats import time
+from requester.store import calibrations
+from requester.store.tables import Calibration
 
 
 def pair_view(row: Calibration, compared: Iterable[tuple[str, str, str]]) -> PairView:

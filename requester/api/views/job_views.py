@@ -14,11 +14,11 @@ from gradmarket.market.views.job_views import (
     RoundView,
     RowPrivacyView,
 )
-from gradmarket.requester.api.views.formats import amount, time
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.coverage import Covered
-from gradmarket.requester.store.progress import Standing
-from gradmarket.requester.store.tables import Job, Round
+from requester.api.views.formats import amount, time
+from requester.store import jobs
+from requester.store.coverage import Covered
+from requester.store.progress import Standing
+from requester.store.tables import Job, Round
 
 
 def counts_view(covered: Covered | None) -> CoverageCounts | None:

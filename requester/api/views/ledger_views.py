@@ -2,7 +2,7 @@
 
 from gradmarket.market.rules.bookkeeping import LedgerEntry
 from gradmarket.market.views.ledger_views import EntryView
-from gradmarket.requester.api.views.formats import amount
+from requester.api.views.formats import amount
 
 
 def entry_view(move: LedgerEntry, unit: str) -> EntryView:

@@ -12,10 +12,10 @@ from gradmarket.market.views.payment_views import (
     StrikesView,
     ToSignView,
 )
-from gradmarket.requester.api.views.formats import amount, hexed, time
-from gradmarket.requester.chain.owner import ToSign
-from gradmarket.requester.store import strikes
-from gradmarket.requester.store.tables import Batch, Strike, Transaction
+from requester.api.views.formats import amount, hexed, time
+from requester.chain.owner import ToSign
+from requester.store import strikes
+from requester.store.tables import Batch, Strike, Transaction
 
 
 def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str, int]) -> JobWorkerView:

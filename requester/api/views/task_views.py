@@ -17,10 +17,10 @@ from gradmarket.market.views.task_views import (
     WaveView,
 )
 from gradmarket.market.wire import OfferFields
-from gradmarket.requester.api.views.formats import hexed, sketch_view, time
-from gradmarket.requester.api.views.trust_views import audit_view
-from gradmarket.requester.store.ballots import UNSKETCHED, RevealedBallot
-from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
+from requester.api.views.formats import hexed, sketch_view, time
+from requester.api.views.trust_views import audit_view
+from requester.store.ballots import UNSKETCHED, RevealedBallot
+from requester.store.tables import Audit, Replica, Task, Wave
 
 DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.views.trust_views import AccusationView, AuditView, ChangeView, ReputationView, ScoreView
-from gradmarket.requester.api.views.formats import hexed, sketch_view, time
-from gradmarket.requester.store import reputations, scores
-from gradmarket.requester.store.tables import Accusation, Audit, Reputation, Score
+from requester.api.views.formats import hexed, sketch_view, time
+from requester.store import reputations, scores
+from requester.store.tables import Accusation, Audit, Reputation, Score
 
 
 def accusation_view(row: Accusation) -> AccusationView:

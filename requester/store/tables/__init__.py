@@ -4,7 +4,7 @@ Money is in the job's units (signed 64-bit), times are Unix seconds, hashes 32 r
 row's `state` moves only as market.rules.lifecycle allows, by compare-and-set (store.transitions).
 """
 
-from gradmarket.requester.store.tables.access_tables import (
+from requester.store.tables.access_tables import (
     ApiToken,
     ConsentRow,
     Idempotency,
@@ -13,8 +13,8 @@ from gradmarket.requester.store.tables.access_tables import (
     Trouble,
     UploadSum,
 )
-from gradmarket.requester.store.tables.base import Base, BigKey
-from gradmarket.requester.store.tables.job_tables import (
+from requester.store.tables.base import Base, BigKey
+from requester.store.tables.job_tables import (
     Holder,
     Job,
     JobBlob,
@@ -25,10 +25,10 @@ from gradmarket.requester.store.tables.job_tables import (
     UnservedBlob,
     UploadedBlob,
 )
-from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
-from gradmarket.requester.store.tables.secure_tables import SecureMessage, SecureSum
-from gradmarket.requester.store.tables.task_tables import Replica, Task, Wave, Worker
-from gradmarket.requester.store.tables.trust_tables import (
+from requester.store.tables.money_tables import Account, Batch, Earned, Transaction
+from requester.store.tables.secure_tables import SecureMessage, SecureSum
+from requester.store.tables.task_tables import Replica, Task, Wave, Worker
+from requester.store.tables.trust_tables import (
     Accusation,
     Audit,
     Calibration,

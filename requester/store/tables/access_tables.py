@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gradmarket.requester.store.tables.base import Base
+from requester.store.tables.base import Base
 
 
 class Nonce(Base):

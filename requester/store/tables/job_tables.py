@@ -7,7 +7,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship, validates
 
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import Address, Digest, Hash, JobState, RoundState
-from gradmarket.requester.store.tables.base import Base, BigKey
+from requester.store.tables.base import Base, BigKey
 
 _REPLAYED: Final = text("replay_from IS NOT NULL")
 _PUBLISHED: Final = text("published_update IS NOT NULL")

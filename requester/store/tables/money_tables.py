@@ -6,7 +6,7 @@ from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import Address, BatchState, Hash
-from gradmarket.requester.store.tables.base import Base, BigKey
+from requester.store.tables.base import Base, BigKey
 
 
 class Account(Base):

@@ -4,7 +4,7 @@ from sqlalchemy import ForeignKey, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.requester.store.tables.base import Base
+from requester.store.tables.base import Base
 
 
 class SecureSum(Base):

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
-from gradmarket.requester.store.tables.base import Base
+from requester.store.tables.base import Base
 
 
 def _own_round(context: Any) -> int:

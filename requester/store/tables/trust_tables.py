@@ -6,7 +6,7 @@ from sqlalchemy import JSON, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import AccusationState, Address, AuditState, CalibrationState, Digest, Hash
-from gradmarket.requester.store.tables.base import Base
+from requester.store.tables.base import Base
 
 
 class Audit(Base):
