@@ -70,16 +70,14 @@ class Auditor:
             self.work = None
 
 
-def finish(
-    job: Posted, auditor: Auditor, *puppets: ScriptedWorker, seconds: float = 180.0, done: Callable[[], object] = bool
-) -> None:
+def finish(job: Posted, auditor: Auditor, *puppets: ScriptedWorker, done: Callable[[], object] = bool) -> None:
     """They live, and what is accepted is audited, until the job is over or `done`."""
 
     def over() -> object:
         auditor.run()
         return job.told()["state"] in OVER or done()
 
-    job.play(*puppets, seconds=seconds, done=over)
+    job.play(*puppets, done=over)
 
 
 def won_by_liars(job: Posted, third: ScriptedWorker, liars: Sequence[ScriptedWorker]) -> None:

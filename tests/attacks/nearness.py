@@ -58,7 +58,7 @@ def calibrated(scene: Scene) -> Mapping[str, float]:
         beside.calibrate()
         return pair(job)
 
-    job.play(*job.team(HONEST, HONEST), stranger, seconds=400, done=learnt)
+    job.play(*job.team(HONEST, HONEST), stranger, done=learnt)
     finish(job, own, *job.team(HONEST, HONEST))
     return pair(job)
 

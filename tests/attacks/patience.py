@@ -155,7 +155,7 @@ def a_little_the_same_way_every_time(scene: Scene) -> str:
     patient, *honest = job.team(HONEST, HONEST, HONEST)
     auditor = proven(job, patient, *honest)
     patient.behaviour = changed(lambda array: array + 2, "w")
-    finish(job, auditor, patient, *honest, seconds=400, done=lambda: leaning(job))
+    finish(job, auditor, patient, *honest, done=lambda: leaning(job))
     told = leaning(job)
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     names = {patient.address: "the patient"} | dict.fromkeys([worker.address for worker in honest], "the honest")
