@@ -15,6 +15,7 @@ from requester.stages import (
     assign,
     audit,
     close,
+    collect,
     expire,
     judge,
     parts,
@@ -31,7 +32,10 @@ from requester.tracing import span
 
 STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
-    for stage in (publish, plan, assign, close, judge, expire, aggregate, parts, audit, rollback, unmask, settle, sweep)
+    for stage in (
+        *(publish, plan, assign, close, judge, expire, aggregate, parts),
+        *(audit, rollback, unmask, collect, settle, sweep),
+    )
 }
 
 log = structlog.get_logger("gradmarket.engine")

@@ -111,7 +111,7 @@ def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) 
 def drop_unneeded(context: Context, job_id: str) -> None:
     """Deletes the blobs that the job let go unless something else needs them.
 
-    What a process that was killed did not come to is done at the next call (stages.rollback).
+    What a process that was killed did not come to is done at the next call (stages.collect).
     """
     looked_at = AT_ONCE
     while looked_at == AT_ONCE:

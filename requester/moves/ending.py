@@ -32,7 +32,7 @@ def end(context: Context, work: Work, job: Job, state: JobState, reason: str) ->
     call_off(context, work, job.id)
     tell(work, job.id, state.value, now, reason=reason)
     topics = (topic(address) for address in accounts.workers_of(work, job.id) for topic in (worker_topic, ended_topic))
-    work.notify("settle", "aftermath", *topics)
+    work.notify("settle", "rollback", "collect", *topics)
     return True
 
 

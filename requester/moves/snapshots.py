@@ -81,6 +81,14 @@ def collect(context: Context, job_id: str) -> None:
     blob_cleanup.drop_unneeded(context, job_id)
 
 
+def is_settled(reader: RowReader, job: Job) -> bool:
+    """Returns whether nothing of an ended job that is still to be collected can be merged again."""
+    if job.ended_at is None or job.replay_from is None:
+        return False
+    latest = jobs.latest_round(reader, job.id)
+    return latest is None or _replayed_from(reader, job, job.replay_from) > latest.number
+
+
 def _unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
     """Returns payloads that are merged for good, and rounds whose snapshots are older than the one to replay from."""
     if job.replay_from is None:

@@ -209,7 +209,7 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
             work.move_now(job, JobState.PAUSED, reason=unfit)
             tell(work, job_id, "paused", now, reason=unfit)
         next_round.after(context, work, job, now)
-        work.notify(*(["audit", "aftermath"] if spec.audited else []), *([TOPIC] if spec.overlap else []))
+        work.notify(*(["audit", "rollback"] if spec.audited else []), *([TOPIC] if spec.overlap else []))
         return _Closed(now, job.ended_at is not None)
 
 

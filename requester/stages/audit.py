@@ -73,7 +73,7 @@ def run(context: Context, task_id: str) -> float | None:
             order(work, other, 1.0, copies.ALIKE, now)
         let_go = audit.leaves is not None
         window_draws.over(work, task, audit, now)
-        work.notify("aftermath", "plan", "aggregate", "settle")
+        work.notify("rollback", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
         blob_cleanup.payload(context, task.payload)
     if let_go:

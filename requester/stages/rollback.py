@@ -20,9 +20,7 @@ from requester.store.locks import locked, locked_tasks
 from requester.store.tables import Job, Round, Task, TrustedRun
 from requester.store.work import RowReader, Work
 
-TOPIC = "aftermath"
-LEFT_S: Final = 60.0
-"""Seconds after which who let a blob go is taken to have ended before it dropped it."""
+TOPIC = "rollback"
 NOT_MERGED: Final[dict[str, Any]] = {
     **dict.fromkeys(("updated", "published_update", "loss", "metrics", "drift", "closed_at")),
     "optimizer_state": "",
@@ -31,16 +29,12 @@ NOT_MERGED: Final[dict[str, Any]] = {
 IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
 
 
-def ready(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns jobs with a round to be taken back, with accepted tasks that can no longer be revoked, or with blobs
-    that a process which was killed had let go and not dropped."""
+def ready(reader: RowReader, _now: float) -> Sequence[str]:
+    """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
     concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
     audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.spec(job).audited]
-    moving = [job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)]
-    ended = select(Job).where(Job.ended_at.is_not(None), Job.replay_from.is_not(None))
-    over = [job.id for job in reader.session.scalars(ended) if _is_over(reader, job)]
-    return list(dict.fromkeys([*moving, *over, *unneeded.left_over(reader, now - LEFT_S)]))
+    return [job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)]
 
 
 def run(context: Context, job_id: str) -> None:
@@ -51,16 +45,9 @@ def run(context: Context, job_id: str) -> None:
                 unneeded.add(work, job_id, kind, blobs, context.clock())
         elif jobs.spec(job).audited:
             unneeded.add(work, job_id, blob_cleanup.PAYLOAD, _finish(work, job), context.clock())
-        over = job.ended_at is not None and _is_over(work, job)
-    if over:
-        snapshots.collect(context, job_id)
-    else:
-        blob_cleanup.drop_unneeded(context, job_id)
-
-
-def _is_over(reader: RowReader, job: Job) -> bool:
-    """Returns whether nothing of an ended job can be merged again."""
-    return job.rewind_to is None and audits.earliest(reader, job.id) is None
+        if job.ended_at is not None:
+            work.notify("collect")
+    blob_cleanup.drop_unneeded(context, job_id)
 
 
 def _rewinds(reader: RowReader, job: Job) -> bool:

@@ -171,6 +171,14 @@ def ended(reader: RowReader, job_ids: Iterable[str]) -> Sequence[str]:
 _ENDED: Final = select(Job.id).where(among(Job.id, "jobs"), Job.ended_at.is_not(None))
 
 
+def ended_uncollected(reader: RowReader) -> Sequence[Job]:
+    """Returns the ended jobs of which some payloads or snapshots are still stored."""
+    return reader.session.scalars(_ENDED_UNCOLLECTED).all()
+
+
+_ENDED_UNCOLLECTED: Final = select(Job).where(Job.ended_at.is_not(None), Job.replay_from.is_not(None))
+
+
 def latest_closed(reader: RowReader, job_id: str) -> Round | None:
     return reader.session.scalar(_LATEST_CLOSED, {"job": job_id})
 

@@ -14,7 +14,7 @@ from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.engine import run_once
 from requester.moves import part_merge, replay, snapshots
 from requester.moves.ending import end
-from requester.stages import aggregate, parts, rollback
+from requester.stages import aggregate, collect, parts
 from requester.store import merge_part_rows
 from requester.store.locks import alone
 from requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
@@ -89,7 +89,7 @@ def test_parts_give_the_digests_of_one_process_and_leave_nothing(
     assert played(alone) == played(shared(several))
     told = [[(row.updated, row.loss, row.optimizer_state) for row in market.rounds()] for market in (alone, several)]
     assert told[0] == told[1]
-    several.lapse(rollback.LEFT_S + 1)
+    several.lapse(collect.LEFT_S + 1)
     several.drive()
     assert several.all(MergePart) == several.all(UnneededBlob) == []
     assert blobs_of(several) <= named(several)
@@ -188,7 +188,7 @@ def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_
         end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
     part_merge._keep(market.context, row, [b"its result"], [b"its memory"], None)
     assert len(blobs_of(market) - before) == 2
-    market.lapse(rollback.LEFT_S + 1)
+    market.lapse(collect.LEFT_S + 1)
     market.drive()
     assert market.all(MergePart) == market.all(UnneededBlob) == []
     assert blobs_of(market) <= before
@@ -295,7 +295,7 @@ def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
         market.worker()
     SimAuditor(market).play()
     assert (market.state(), market.events("merge_failed")) == (JobState.FINISHED, [])
-    market.lapse(rollback.LEFT_S + 1)
+    market.lapse(collect.LEFT_S + 1)
     market.drive()
     assert market.all(MergePart) == market.all(UnneededBlob) == []
     assert blobs_of(market) <= named(market)

@@ -18,7 +18,7 @@ from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire import Answer, LeaseReturn
 from requester.exchange import payload_upload
 from requester.moves import named_blobs, replay
-from requester.stages import rollback
+from requester.stages import collect
 from requester.store import holders, newcomers, progress, visibility
 from requester.store.tables import Audit, Job, Round, Task, UnneededBlob
 from tests.kit.behaviour import HONEST, IDLE, WITHHOLDER, Behaviour, filled, scaled
@@ -482,7 +482,7 @@ def test_an_answer_that_is_never_booked_is_served_to_nobody_and_dropped(new_floo
     with market.reading() as reader:
         assert visibility.access(reader, digest).holders
     holder(market)
-    market.lapse(rollback.LEFT_S + 1)
+    market.lapse(collect.LEFT_S + 1)
     market.play(passes=120)
     assert market.state() == JobState.FINISHED
     assert not market.context.blobs.has(digest)

@@ -12,7 +12,7 @@ from requester.blobs.disk import DiskBlobs
 from requester.engine import run_once
 from requester.moves import audit_draws, blob_cleanup, replay, snapshots
 from requester.moves.ending import end
-from requester.stages import aggregate, rollback
+from requester.stages import aggregate, collect, rollback
 from requester.store import unneeded
 from requester.store.tables import Job, JobBlob, Task, UnneededBlob
 from tests.kit.behaviour import scaled
@@ -42,11 +42,11 @@ def cancel(market: MarketFixture) -> None:
 
 @pytest.fixture
 def lied_to(new_floor: NewFloor) -> MarketFixture:
-    """Rounds 0 to 2 are merged from colluders' answers and round 3 is open; the aftermath of that has not come yet."""
+    """Rounds 0 to 2 are merged from colluders' answers and round 3 is open; nothing follows from that yet."""
     market = new_floor(rounds=5, **AUDITED)
     market.worker(scaled(3.0)), market.worker(scaled(3.0)), market.worker()
     market.until(lambda: len(market.rounds()) == 3)
-    market.stages = tuple(stage for stage in STAGES if stage is not rollback)
+    market.stages = tuple(stage for stage in STAGES if stage not in (rollback, collect))
     market.until(lambda: len(market.rounds()) == 4)
     return market
 
@@ -97,15 +97,15 @@ def test_what_a_killed_process_had_let_go_is_dropped_later(new_floor: NewFloor, 
     market.until(lambda: len(market.rounds()) == 2)
     if ends:
         cancel(market)
-    market.stages = tuple(stage for stage in STAGES if stage is not rollback)
+    market.stages = tuple(stage for stage in STAGES if stage not in (rollback, collect))
     context, market.context = market.context, replace(market.context, blobs=Mortal(market.folder / "blobs"))
     with pytest.raises(Killed):
-        run_once(market.context, rollback, market.job) if ends else market.until(lambda: len(market.rounds()) == 3)
+        run_once(market.context, collect, market.job) if ends else market.until(lambda: len(market.rounds()) == 3)
     market.context = context
     left = {row.digest for row in market.all(UnneededBlob)}
     assert left & blobs_of(market), "let go, and still there"
     market.stages = STAGES
-    market.lapse(rollback.LEFT_S + 1)
+    market.lapse(collect.LEFT_S + 1)
     market.drive()
     assert market.all(UnneededBlob) == []
     named = {row.digest for row in market.all(JobBlob)}
@@ -138,7 +138,7 @@ def test_a_job_that_ends_while_a_round_is_merged_is_collected_after_it(
     def store(*arguments: Any) -> Digest:
         if market.state() == JobState.RUNNING:
             cancel(market)
-            assert run_once(market.context, rollback, market.job) is None
+            assert run_once(market.context, collect, market.job) is None
         return replay.store(*arguments)
 
     market.worker()

@@ -1,0 +1,28 @@
+"""Collects what jobs leave: what no replay of an ended job needs, and blobs that a killed process had let go."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from requester.context import Context
+from requester.moves import blob_cleanup, snapshots
+from requester.store import jobs, unneeded
+from requester.store.tables import Job
+from requester.store.work import RowReader
+
+TOPIC = "collect"
+LEFT_S: Final = 60.0
+"""Seconds after which a process that let a blob go is taken to have ended before it dropped it."""
+
+
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    over = [job.id for job in jobs.ended_uncollected(reader) if snapshots.is_settled(reader, job)]
+    return list(dict.fromkeys([*over, *unneeded.left_over(reader, now - LEFT_S)]))
+
+
+def run(context: Context, job_id: str) -> None:
+    with context.reading() as reader:
+        settled = snapshots.is_settled(reader, reader.get_one(Job, job_id))
+    if settled:
+        snapshots.collect(context, job_id)
+    else:
+        blob_cleanup.drop_unneeded(context, job_id)
