@@ -35,7 +35,7 @@ from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model.tensors import pack, views
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
 
 PREFIX = "downlink."

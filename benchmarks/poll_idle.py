@@ -15,7 +15,7 @@ from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.wallets import sign_in_wallets
 from benchmarks.size import sized
-from gradmarket.market.wire import MAX_WAIT_S
+from gradmarket.market.wire.poll import MAX_WAIT_S
 
 PREFIX = "poll"
 MOST = sized(10_000, 20)

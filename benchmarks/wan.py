@@ -17,8 +17,8 @@ from benchmarks.rig.rounds import GPT_10M, Pace, measured
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
 from benchmarks.size import sized
-from gradmarket.market.framing import PIECE, sent_bytes
-from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
+from gradmarket.market.wire.framing import PIECE, sent_bytes
+from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from worker.protocol.client import MarketClient
 from worker.protocol.outgoing import Payload
 

@@ -17,7 +17,7 @@ from gradmarket.compute.task_run import TaskRun
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import digest_of
+from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner import Runner, RunnerSettings
 
 PREFIX = "audit.window"

@@ -19,7 +19,12 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_machine import AUTO, computing
 from gradmarket.compute.scoring import changes
-from gradmarket.market.audit_wire import (
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.job import Publication
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.wire.audits import (
     AuditAnswer,
     AuditRequest,
     AuditWork,
@@ -28,12 +33,7 @@ from gradmarket.market.audit_wire import (
     ScoreTask,
     SketchAnswer,
 )
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.job import Publication
-from gradmarket.market.rules import sketch_packing
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 
 TRIES: Final = 3

@@ -8,7 +8,7 @@ from contracts.ledger import Ledger
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain, Signer, Struct, digest
 from gradmarket.market.terms import Address
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from requester.blobs import Blobs
 from requester.chain.chain_worker import ChainWorker
 from requester.event_logging import narrate

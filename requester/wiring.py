@@ -22,7 +22,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ChainError
 from requester import blobs, keys
 from requester.chain.chain_context import ChainContext, ChainPolicy

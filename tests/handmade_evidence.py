@@ -14,8 +14,8 @@ from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
 from gradmarket.market.rules.task_proof import VerdictCase
 from gradmarket.market.signing import Domain, Struct, address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
-from gradmarket.market.wire import OfferFields, SketchRequest, hash_of
-from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, PublishedWave, Thresholds
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave, Thresholds
+from gradmarket.market.wire.poll import OfferFields, SketchRequest, hash_of
 
 DOMAIN: Final = Domain(1, Address("0x000000000000000000000000000000000000dEaD"), Hash(bytes(32)))
 ZERO: Final = Hash(bytes(32))

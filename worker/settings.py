@@ -13,7 +13,7 @@ from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.money import WRITTEN
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId
-from gradmarket.market.wire import MAX_WAIT_S
+from gradmarket.market.wire.poll import MAX_WAIT_S
 
 GIB = 2**30
 

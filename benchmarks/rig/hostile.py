@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from gradmarket.market.wire_sign_in import SIGN_IN_LETTERS
+from gradmarket.market.wire.sign_in import SIGN_IN_LETTERS
 
 QUERY: Final = 14_000
 """Bytes of a query, with which headers are as long as they may be."""

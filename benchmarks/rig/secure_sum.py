@@ -10,7 +10,8 @@ import numpy as np
 
 from gradmarket.market import signing
 from gradmarket.market.secagg import collector, holder, signed
-from gradmarket.market.secagg.wire_secagg import (
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire.sum_messages import (
     MaskedMessage,
     NeighbourKeys,
     SharesForHolder,
@@ -18,7 +19,6 @@ from gradmarket.market.secagg.wire_secagg import (
     SurvivorsSigned,
     UnmaskRequest,
 )
-from gradmarket.market.terms import Hash
 from gradmarket.simulation.aggregation_play import DOMAIN, AggregationPlay
 
 

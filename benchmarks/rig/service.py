@@ -21,7 +21,8 @@ from pgserver.postgres_server import PostgresServer, get_server
 from benchmarks.rig.cpu import own_cpu_s, tree_cpu_s
 from benchmarks.rig.patience import PATIENCE_S
 from contracts.local import LocalChain
-from gradmarket.market import signing, wire_sign_in
+from gradmarket.market import signing
+from gradmarket.market.wire import sign_in
 
 COUNTS = "counts.json"
 JOB: dict[str, Any] = {
@@ -130,7 +131,7 @@ def service(shared: bool, counted: bool = False, settings: Mapping[str, str] | N
         program = ["benchmarks.rig.counted", str(folder / COUNTS)] if counted else ["gradmarket"]
         process = stack.enter_context(serving(program, data, environment))
         url = (data / "url").read_text().strip()
-        facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain", timeout=PATIENCE_S).content)
+        facts = sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain", timeout=PATIENCE_S).content)
         yield Service(
             process=psutil.Process(process.pid),
             url=url,

@@ -17,12 +17,22 @@ from siwe import SiweMessage
 
 from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service
-from gradmarket.market import framing, signing, wire, wire_sign_in
+from gradmarket.market import signing
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
-from gradmarket.market.wire import PayloadPart
+from gradmarket.market.wire import framing, sign_in
+from gradmarket.market.wire.poll import (
+    Answer,
+    CommitmentRequest,
+    Lease,
+    PayloadPart,
+    PollAnswer,
+    PollRequest,
+    Reveal,
+    hash_of,
+)
 
 HIDDEN = (8,)
 """The job's hidden layers."""
@@ -73,7 +83,7 @@ class Worker:
         self._headers["Authorization"] = f"Bearer {self.token}"
         self._address = signing.address_of(self._key)
         self._salt = Hash(os.urandom(32))
-        self._open: dict[ReplicaId, wire.Lease] = {}
+        self._open: dict[ReplicaId, Lease] = {}
         self._known: dict[ReplicaId, ReplicaState] = {}
         """Of what is open, and of what has ended since the last poll."""
         self._waves: set[ReplicaId] = set()
@@ -104,7 +114,7 @@ class Worker:
         message = SiweMessage(
             domain=told["domain"],
             address=self._account.address,
-            statement=wire_sign_in.STATEMENT.format(payout=self._account.address),
+            statement=sign_in.STATEMENT.format(payout=self._account.address),
             uri=told["uri"],
             version="1",
             chain_id=told["chain_id"],
@@ -115,16 +125,14 @@ class Worker:
         said = json.dumps({"message": message, "signature": signature}).encode()
         return str(json.loads(self.ask("POST", "/v1/session", said))["token"])
 
-    def poll(self, payload: bytes = b"", **said: Any) -> wire.PollAnswer:
+    def poll(self, payload: bytes = b"", **said: Any) -> PollAnswer:
         """With as many payloads as are named, each of these bytes."""
-        request = wire.PollRequest(determinism_class="bench", known=self._known, **said)
+        request = PollRequest(determinism_class="bench", known=self._known, **said)
         if request.payloads:
             body = framing.framed(request) + payload * len(request.payloads)
             self.sent += len(payload) * len(request.payloads)
-            return wire.PollAnswer.model_validate_json(self.ask("POST", "/v1/work/answers", body))
-        return wire.PollAnswer.model_validate_json(
-            self.ask("POST", "/v1/work/poll", request.model_dump_json().encode())
-        )
+            return PollAnswer.model_validate_json(self.ask("POST", "/v1/work/answers", body))
+        return PollAnswer.model_validate_json(self.ask("POST", "/v1/work/poll", request.model_dump_json().encode()))
 
     def batch(self) -> None:
         """As many tasks as it is given at once, from leases to vouchers."""
@@ -171,7 +179,7 @@ class Worker:
         left = len(self._open) - ending
         return self._leases - left if self._ahead or not left else 0
 
-    def _hear(self, told: wire.PollAnswer) -> None:
+    def _hear(self, told: PollAnswer) -> None:
         self._waves = {wave.replica for wave in told.waves if self._known.get(wave.replica) == ReplicaState.COMMITTED}
         for verdict in told.verdicts:
             self._known[verdict.replica] = verdict.state
@@ -187,17 +195,17 @@ class Worker:
     def _end(self, replica: ReplicaId) -> None:
         self.done += self._open.pop(replica, None) is not None
 
-    def _commitment(self, lease: wire.Lease) -> wire.CommitmentRequest:
+    def _commitment(self, lease: Lease) -> CommitmentRequest:
         offer = signing.digest(self._domain, lease.offer.struct())
-        sealed = secrets.seal(offer, self._address, self._salt, wire.hash_of(self._root))
+        sealed = secrets.seal(offer, self._address, self._salt, hash_of(self._root))
         signature = signing.sign(self._key, signing.digest(self._domain, Commitment(offer, self._address, sealed)))
-        return wire.CommitmentRequest(replica=lease.replica, fence=lease.fence, sealed=sealed, signature=signature)
+        return CommitmentRequest(replica=lease.replica, fence=lease.fence, sealed=sealed, signature=signature)
 
-    def _answer(self, lease: wire.Lease) -> wire.Answer:
-        return wire.Answer(commitment=self._commitment(lease), salt=self._salt, root=Digest(self._root))
+    def _answer(self, lease: Lease) -> Answer:
+        return Answer(commitment=self._commitment(lease), salt=self._salt, root=Digest(self._root))
 
-    def _reveal(self, lease: wire.Lease) -> wire.Reveal:
-        return wire.Reveal(replica=lease.replica, fence=lease.fence, salt=self._salt, root=Digest(self._root))
+    def _reveal(self, lease: Lease) -> Reveal:
+        return Reveal(replica=lease.replica, fence=lease.fence, salt=self._salt, root=Digest(self._root))
 
 
 class Spoiler(Worker):

@@ -27,7 +27,7 @@ from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, auditing, classes, secrets
 from gradmarket.market.terms import Address, Digest, Hash
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.store.audits import BEHIND
 
 CONVICTING: Final = 2

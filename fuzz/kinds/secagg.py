@@ -12,8 +12,8 @@ from fuzz.case import Case
 from fuzz.values import changed, dumped, misspelt
 from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import collector, holder
-from gradmarket.market.secagg.wire_secagg import SurvivorsProposed, parsed
-from gradmarket.market.wire_sums import StepTold
+from gradmarket.market.wire.sum_messages import SurvivorsProposed, parsed
+from gradmarket.market.wire.sum_steps import StepTold
 from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 REFUSED: Final = Refused

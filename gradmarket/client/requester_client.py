@@ -18,14 +18,6 @@ from pydantic import BaseModel
 from gradmarket.client.client_errors import Damaged, ServiceProblem, Silence
 from gradmarket.client.events import ServerSentEvent, read
 from gradmarket.client.transport import CHUNK, CONNECT_S, Answer, Patience, ServiceTransport, opened, timeout
-from gradmarket.market.audit_wire import (
-    AuditAnswer,
-    AuditAssignment,
-    AuditReceipt,
-    AuditRequest,
-    AuditWork,
-    SketchAnswer,
-)
 from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
@@ -39,8 +31,16 @@ from gradmarket.market.views.service_views import Readiness
 from gradmarket.market.views.task_views import VerdictView
 from gradmarket.market.views.token_views import CreatedToken, NewToken, TokenView
 from gradmarket.market.views.trust_views import AuditView
-from gradmarket.market.wire_evidence import PublishedEvidence
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.audits import (
+    AuditAnswer,
+    AuditAssignment,
+    AuditReceipt,
+    AuditRequest,
+    AuditWork,
+    SketchAnswer,
+)
+from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.clocked import ClockedTransport
 
 UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S)

@@ -26,9 +26,9 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.views.ledger_views import LedgerView
 from gradmarket.market.views.page_view import Page
-from gradmarket.market.wire import ANSWER_WITHIN
-from gradmarket.market.wire_evidence import PublishedView
-from gradmarket.market.wire_fields import Wire
+from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire.evidence import PublishedView
+from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
 
 CONNECT_S: Final = 5.0

@@ -14,7 +14,7 @@ from blake3 import blake3
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 
 LOCK: Final = ".lock"
 

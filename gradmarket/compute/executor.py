@@ -30,7 +30,7 @@ from gradmarket.market.model.tensors import unpack
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire import digest_of
+from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner import DocumentInfo, Runner
 
 STATES_KEPT: Final = 2

@@ -19,7 +19,7 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.rules.overlap import BEFORE
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo
 
 PATH_BYTES = 2**17

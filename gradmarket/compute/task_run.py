@@ -22,7 +22,7 @@ from gradmarket.market.model.window_state import State
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire import digest_of, hash_of
+from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.runner import DocumentInfo
 
 Arrays = Mapping[str, np.ndarray]

@@ -17,7 +17,7 @@ from gradmarket.market.terms import Address, BatchState, Digest, JobState, Repli
 from gradmarket.market.views.job_views import JobView, Stats
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import VerdictView
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 
 SETTLE_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.2

@@ -23,7 +23,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 
 LIMIT_S: Final = 300.0
 """Seconds after which a demo whose job has not ended has failed."""

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from gradmarket.demo.demo_outcome import DemoOutcome, Pay, accuracy
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 
 
 def report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, float]) -> dict[str, Any]:

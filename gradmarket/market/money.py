@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.terms import Amount
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 
 UNITS: Final = "units"
 """How people name the token's smallest unit."""

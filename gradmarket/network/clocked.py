@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import httpcore
 import httpx
 
-from gradmarket.market.wire import ANSWER_WITHIN, KEPT_ALIVE
+from gradmarket.market.wire.poll import ANSWER_WITHIN, KEPT_ALIVE
 from gradmarket.network.environment import proxy_of, proxy_without_secret, trusting
 
 HOST_NAMED: Final = "host_named"

@@ -14,7 +14,9 @@ from gradmarket.market.secagg import collector, holder, signed
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState, Seat
 from gradmarket.market.secagg.ring import Elements, Integers
-from gradmarket.market.secagg.wire_secagg import (
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     SharesMessage,
@@ -22,8 +24,6 @@ from gradmarket.market.secagg.wire_secagg import (
     SurvivorsSigned,
     UnmaskAnswer,
 )
-from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Hash
 
 STEPS = 5
 DOMAIN = Domain(31337, signing.checksum("0x" + "11" * 20), Hash(bytes(32)))

@@ -4,7 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from gradmarket.market.audit_wire import (
+from gradmarket.market.terms import JobId, TaskId
+from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.trust_views import AuditView
+from gradmarket.market.wire.audits import (
     AuditAnswer,
     AuditAssignment,
     AuditReceipt,
@@ -13,10 +16,7 @@ from gradmarket.market.audit_wire import (
     ScoreTask,
     SketchAnswer,
 )
-from gradmarket.market.terms import JobId, TaskId
-from gradmarket.market.views.page_view import Page
-from gradmarket.market.views.trust_views import AuditView
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire.poll import OfferFields
 from requester.api.auth_routes import ROLE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.pages import CostlyLimit, Cursor, page

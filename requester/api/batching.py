@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.wire import PollAnswer
+from gradmarket.market.wire.poll import PollAnswer
 from requester.context import Context
 from requester.exchange import outbox, poll, upload_grant
 

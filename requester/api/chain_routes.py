@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from requester.api.state import Here
 
 router = APIRouter(prefix="/v1", tags=["service"])

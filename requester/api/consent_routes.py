@@ -11,7 +11,7 @@ from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from gradmarket.market.messages import Withdrawal
 from gradmarket.market.terms import Address
-from gradmarket.market.wire_sign_in import OperatorStatus, WithdrawalRequest
+from gradmarket.market.wire.sign_in import OperatorStatus, WithdrawalRequest
 from requester.api.auth_routes import ANYONE, Anyone
 from requester.api.problems import answers
 from requester.api.state import Here

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from gradmarket.market.wire import PollRequest
+from gradmarket.market.wire.poll import PollRequest
 from requester.api.auth_routes import worker_of
 
 JSON = "application/json"

@@ -9,11 +9,11 @@ from typing import Final
 from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market import framing
 from gradmarket.market.errors import MarketError
-from gradmarket.market.framing import HEAD
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import PayloadPart, PollRequest, RefusedItem
+from gradmarket.market.wire import framing
+from gradmarket.market.wire.framing import HEAD
+from gradmarket.market.wire.poll import PayloadPart, PollRequest, RefusedItem
 from requester.api import payload_pieces
 from requester.api.batching import WorkerBatchers
 from requester.api.hot_route import parsed

@@ -12,7 +12,7 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.messages import SignedConsent
 from gradmarket.market.sign_in_message import SignInMessage, check_wallet
 from gradmarket.market.terms import Address
-from gradmarket.market.wire_sign_in import STATEMENT, Session, SignIn, SignInNonce
+from gradmarket.market.wire.sign_in import STATEMENT, Session, SignIn, SignInNonce
 from requester.api.auth_routes import WORKER
 from requester.api.callers import caller, network_of
 from requester.api.nonces import Nonces, named_in

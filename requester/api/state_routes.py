@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.terms import Digest
+from gradmarket.market.wire.audits import StateReceipt, StatesAsked
 from requester.api.auth_routes import ROLE, Worker
 from requester.api.blob_routes import UPLOAD, DigestPath
 from requester.api.problems import answers

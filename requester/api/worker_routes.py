@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.wire import PollAnswer, PollRequest
+from gradmarket.market.wire.poll import PollAnswer, PollRequest
 from requester.api.auth_routes import ROLE, Worker
 from requester.api.batching import WorkerBatchers
 from requester.api.blob_routes import UPLOAD

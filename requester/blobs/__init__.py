@@ -12,7 +12,7 @@ from typing import Protocol
 from gradmarket.market import plugins
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.market.wire.uploads import PartAddress
 from requester.blobs._unfinished import UnfinishedUploads
 from requester.blobs.disk import Incoming
 from requester.settings import RequesterSettings

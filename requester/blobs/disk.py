@@ -13,12 +13,12 @@ from typing import BinaryIO, Final
 
 from blake3 import blake3
 
-from gradmarket.market import framing, piece_digests
 from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.market.wire import framing, piece_digests
+from gradmarket.market.wire.uploads import PartAddress
 from requester.blobs._unfinished import UnfinishedUploads
 from requester.settings import RequesterSettings
 

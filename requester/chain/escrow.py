@@ -9,7 +9,7 @@ from contracts.calls import Call
 from contracts.packing import PackedGroup, group
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
 from requester.store.tables import Earned, Job
 

@@ -6,7 +6,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.wire import KEPT_ALIVE
+from gradmarket.market.wire.poll import KEPT_ALIVE
 from gradmarket.pages.rendering import NOSNIFF
 from requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, protocol
 from requester.settings import RequesterSettings

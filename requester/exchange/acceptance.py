@@ -9,7 +9,7 @@ from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRef
 from gradmarket.market.gradient.inspection import Diverged
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.exchange.payload_upload import Delivery, Unlike
 from requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts

@@ -6,13 +6,13 @@ scored audit cannot be blind: its auditor gets the accepted payload, and answers
 
 from dataclasses import dataclass, replace
 
-from gradmarket.market.audit_wire import AuditAnswer, WindowTask
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import auditing, sketch_packing
 from gradmarket.market.terms import AuditState, Hash
-from gradmarket.market.wire import digest_of
+from gradmarket.market.wire.audits import AuditAnswer, WindowTask
+from gradmarket.market.wire.poll import digest_of
 from requester.context import Context
 from requester.moves import calibrating, scoring, window_draws
 from requester.store import audits, ballots, window_states

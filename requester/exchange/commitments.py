@@ -6,7 +6,7 @@ from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import faults, secrets, sketch_packing
 from gradmarket.market.terms import Address, ReplicaState, TaskState
-from gradmarket.market.wire import Answer, CommitmentRequest, LeaseReturn, Reveal, hash_of
+from gradmarket.market.wire.poll import Answer, CommitmentRequest, LeaseReturn, Reveal, hash_of
 from requester.context import Context
 from requester.moves import waves
 from requester.moves.ending import strike

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, ReplicaState, TaskId, TaskState
-from gradmarket.market.wire import (
+from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
     Lease,

@@ -8,7 +8,15 @@ from typing import Final, TypeVar
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Digest, ReplicaId, ReplicaState
-from gradmarket.market.wire import Answer, CommitmentRequest, LeaseReturn, PollAnswer, PollRequest, RefusedItem, Reveal
+from gradmarket.market.wire.poll import (
+    Answer,
+    CommitmentRequest,
+    LeaseReturn,
+    PollAnswer,
+    PollRequest,
+    RefusedItem,
+    Reveal,
+)
 from requester.context import Context
 from requester.exchange import acceptance, commitments, outbox
 from requester.exchange.outbox import Poll

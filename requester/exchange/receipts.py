@@ -2,7 +2,7 @@
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobId, ReplicaId
-from gradmarket.market.wire import SignedVerdict, SignedVoucher
+from gradmarket.market.wire.poll import SignedVerdict, SignedVoucher
 from requester.store.tables import Account, Replica, Task
 
 PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)

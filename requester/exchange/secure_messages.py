@@ -12,7 +12,8 @@ from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.job_sum import most_json, number_of
-from gradmarket.market.secagg.wire_secagg import (
+from gradmarket.market.terms import Address, Digest, ReplicaState
+from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     NeighbourKeys,
@@ -25,8 +26,7 @@ from gradmarket.market.secagg.wire_secagg import (
     UnmaskRequest,
     parsed,
 )
-from gradmarket.market.terms import Address, Digest, ReplicaState
-from gradmarket.market.wire_sums import StepTold
+from gradmarket.market.wire.sum_steps import StepTold
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.commitments import TooEarly, TooLate

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from functools import partial
 
-from gradmarket.market.audit_wire import StateRequest, StatesAsked
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.model import window_state
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Digest, JobId, ReplicaId
+from gradmarket.market.wire.audits import StateRequest, StatesAsked
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.moves import blob_cleanup

@@ -10,7 +10,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.secagg.job_sum import RECEIPT
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
-from gradmarket.market.wire import Answer
+from gradmarket.market.wire.poll import Answer
 from requester.context import Context
 from requester.exchange.commitments import TooLate, check_signature, held
 from requester.store import in_hand, jobs, secure_sums

@@ -6,7 +6,7 @@ from typing import Final
 from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.moves import copies, scoring, window_draws
 from requester.store import jobs, reputations
 from requester.store.in_hand import TaskInHand

@@ -7,12 +7,12 @@ workers revealed do not count, so a threshold only grows by what honest machines
 
 from collections.abc import Iterator
 
-from gradmarket.market.audit_wire import SketchAnswer
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import deviations, pair
 from gradmarket.market.terms import CalibrationState
+from gradmarket.market.wire.audits import SketchAnswer
 from requester.context import Context
 from requester.store import ballots, calibrations, trusted_runs
 from requester.store.event_log import tell

@@ -30,7 +30,7 @@ from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.blobs import Blobs
 from requester.context import Context
 from requester.live_states import Image, LiveState, Version, load

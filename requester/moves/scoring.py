@@ -5,11 +5,11 @@ All scores of an operator in the job together can convict it, as market.rules.lo
 
 from dataclasses import dataclass
 
-from gradmarket.market.audit_wire import ScoreRequest
 from gradmarket.market.errors import Refused
 from gradmarket.market.rules import loss_change_test, secrets
 from gradmarket.market.rules.loss_change_test import ChangeVerdict, added, honest_share, verdict, weight
 from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.wire.audits import ScoreRequest
 from requester.store import jobs, scores
 from requester.store.event_log import tell
 from requester.store.tables import Audit, Job, Replica, Score, Task

@@ -19,7 +19,8 @@ from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.job_sum import units_of
 from gradmarket.market.secagg.signed import key_list
-from gradmarket.market.secagg.wire_secagg import (
+from gradmarket.market.terms import Digest, JobState
+from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     SharesMessage,
@@ -27,7 +28,6 @@ from gradmarket.market.secagg.wire_secagg import (
     SurvivorsSigned,
     UnmaskAnswer,
 )
-from gradmarket.market.terms import Digest, JobState
 from requester.context import Context
 from requester.moves import blob_cleanup
 from requester.notifier import sum_topic

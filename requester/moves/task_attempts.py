@@ -4,7 +4,7 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.store import jobs
 from requester.store.event_log import tell

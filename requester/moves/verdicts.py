@@ -2,7 +2,7 @@
 
 from gradmarket.market.messages import Outcome, Verdict
 from gradmarket.market.terms import Digest, ReplicaState, Units
-from gradmarket.market.wire import NO_ROOT, hash_of
+from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from requester.context import Context
 from requester.notifier import worker_topic
 from requester.store.in_hand import TaskInHand

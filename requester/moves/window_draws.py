@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gradmarket.market.rules import task_windows
 from gradmarket.market.terms import AuditState, Digest, Hash
-from gradmarket.market.wire import digest_of, hash_of
+from gradmarket.market.wire.poll import digest_of, hash_of
 from requester.context import Context
 from requester.moves import blob_cleanup
 from requester.moves.ending import strike

@@ -18,7 +18,7 @@ from gradmarket.market.rules import secrets, shapley
 from gradmarket.market.rules.group_worth import KNOWN, GroupSteps
 from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Digest, RoundState, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.moves import evaluation, replay
 from requester.moves.replay import MergeInputs

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes, operators, overlap
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.moves import (
     blob_cleanup,

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from contracts.calls import case_id
 from gradmarket.market.rules import accusing
 from gradmarket.market.terms import AccusationState, Digest, Hash
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
 from requester.store.tables import Accusation, Job, Replica, Task
 from requester.store.work import RowReader, Work

@@ -10,7 +10,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import StopAtSpent
 from gradmarket.market.rules import overlap, stopping
 from gradmarket.market.terms import RoundState, Units
-from gradmarket.market.wire import digest_of
+from gradmarket.market.wire.poll import digest_of
 from requester.store.among import among
 from requester.store.noised_rounds import count_noised_rounds
 from requester.store.remembered import Remembered

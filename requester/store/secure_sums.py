@@ -9,10 +9,10 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.job_sum import aggregation, number_of, start_of
 from gradmarket.market.secagg.job_sum import receipt as receipt_of
-from gradmarket.market.secagg.wire_secagg import MaskedMessage
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.market.wire import hash_of
-from gradmarket.market.wire_fields import Wire
+from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.wire.sum_messages import MaskedMessage
 from requester.store import jobs
 from requester.store.facts import layout_of
 from requester.store.tables import Job, Replica, Round, SecureMessage, SecureSum, Task

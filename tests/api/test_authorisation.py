@@ -9,9 +9,9 @@ import pytest
 from blake3 import blake3
 from eth_utils.crypto import keccak
 
-from gradmarket.market.framing import framed
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
-from gradmarket.market.wire import PollRequest
+from gradmarket.market.wire.framing import framed
+from gradmarket.market.wire.poll import PollRequest
 from requester.store import identities
 from requester.store.tables import Job, Replica, Round, Task
 from tests.offers import ALONE, offer

@@ -1,4 +1,4 @@
-"""Who takes part in a private job, and what it tells: the door of market.wire_holders."""
+"""Who takes part in a private job, and what it tells: the door of market.wire.holding."""
 
 from collections.abc import Callable
 from typing import Any

@@ -69,7 +69,7 @@ class Relay:
 @pytest.fixture
 def relay(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Relay, str]]:
     """The relay and its address; the service has the blob."""
-    monkeypatch.setattr("gradmarket.market.framing.PIECE", PIECE)
+    monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", PIECE)
     monkeypatch.setattr(fetch, "FIRST_PAUSE_S", 0.001)
     service.context.blobs.drop(DIGEST)
     assert service.requester.put(BLOB, content=DATA).status_code == 201
@@ -148,7 +148,7 @@ def test_a_worker_that_ends_at_99_percent_of_spoilt_bytes_goes_on_when_it_starts
     with pytest.raises(DownloadFailed):
         fetched(tmp_path, url, bearer)
     monkeypatch.undo()
-    monkeypatch.setattr("gradmarket.market.framing.PIECE", PIECE)
+    monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", PIECE)
     assert fetched(tmp_path, url, bearer) == DATA
     assert made.sent == len(DATA) + PIECE
 

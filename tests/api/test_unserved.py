@@ -26,7 +26,7 @@ WORTH = {"name": "worth", "floor": "1000000000", "ceiling": "9000000000"}
 
 @pytest.fixture(autouse=True)
 def of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.market.framing.PIECE", 8)
+    monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", 8)
 
 
 def other_requester(service: Service) -> httpx.Client:

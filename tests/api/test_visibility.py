@@ -19,7 +19,7 @@ NEXT = b"what the next round made"
 @pytest.fixture(autouse=True)
 def of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that each blob has a list of piece digests, which is for whom the blob is for."""
-    monkeypatch.setattr("gradmarket.market.framing.PIECE", 8)
+    monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", 8)
 
 
 def digest(data: bytes) -> str:

@@ -13,8 +13,8 @@ from functools import cache
 import httpx
 from eth_utils.address import to_checksum_address
 
-from gradmarket.market import wire
 from gradmarket.market.terms import Address
+from gradmarket.market.wire import poll
 from requester.store import identities
 from requester.store.session import connect, sessions_of
 from requester.store.work import begin
@@ -54,7 +54,7 @@ def crowd(scene: Scene) -> list[str]:
 
 async def _poll(job: Posted, tokens: list[str], wait_s: float, over: threading.Event | None) -> None:
     """Each of them once, or until it is over."""
-    said = wire.PollRequest(determinism_class="cpu", capacity=1, jobs=(job.id,), wait_s=wait_s)
+    said = poll.PollRequest(determinism_class="cpu", capacity=1, jobs=(job.id,), wait_s=wait_s)
     body = said.model_dump_json()
 
     async def lives(client: httpx.AsyncClient, token: str) -> None:

@@ -3,11 +3,11 @@
 import secrets as chance
 from collections.abc import Callable, Sequence
 
-from gradmarket.market.audit_wire import AuditWork
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.wire.audits import AuditWork
 from tests.attacks.registry import attack
 from tests.attacks.scene import OVER, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker

@@ -18,7 +18,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import fault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.terminal import ShownConsole
 from tests.attacks.contract import DEPOSIT, EARNED, Till, chain_fixture
 from tests.attacks.registry import attack

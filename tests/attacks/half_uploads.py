@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import httpx
 
-from gradmarket.market import framing
-from gradmarket.market.wire import Answer, PayloadPart, PollAnswer, PollRequest
+from gradmarket.market.wire import framing
+from gradmarket.market.wire.poll import Answer, PayloadPart, PollAnswer, PollRequest
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.scripted_worker import ScriptedWorker

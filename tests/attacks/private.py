@@ -16,7 +16,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene

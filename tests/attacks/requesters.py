@@ -1,7 +1,7 @@
 """Requesters that cheat their workers: each gets at most one gradient out of a worker, and the worker knows it."""
 
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire import SignedVoucher, WaveOpened
+from gradmarket.market.wire.poll import SignedVoucher, WaveOpened
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.victim import grievance, market, worked

@@ -34,7 +34,7 @@ from gradmarket.market.model.layout import layout
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
 from gradmarket.market.terms import Address, Digest, JobId
-from gradmarket.market.wire import OfferFields, digest_of
+from gradmarket.market.wire.poll import OfferFields, digest_of
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import ROWS, document, named, table
 from tests.kit.behaviour import HONEST, Behaviour, Spoil

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.market import framing, signing, wire
+from gradmarket.market import signing
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.messages import SignedConsent, Voucher
 from gradmarket.market.terms import Address, Hash, JobId
-from gradmarket.market.wire import (
+from gradmarket.market.wire import framing, poll
+from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
     LeaseReturn,
@@ -94,7 +95,7 @@ class ScriptedWorker(Scripted):
         vouchers_for: tuple[JobId, ...] = (),
     ) -> PollAnswer:
         """One request; what it brings is kept. The voucher of a pay by worth comes only to who asks for it."""
-        said = wire.PollRequest(
+        said = poll.PollRequest(
             determinism_class=self.determinism_class,
             capacity=max(0, self.capacity - len(self.open()) + len(reveals)) if wait_s else 0,
             commitments=tuple(commitments),
@@ -157,7 +158,7 @@ class ScriptedWorker(Scripted):
     ) -> Reply:
         """A request with one payload, or with what is sent instead."""
         part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence if fence is None else fence)
-        said = wire.PollRequest(determinism_class=self.determinism_class, answers=answers, payloads=(part,), wait_s=0.0)
+        said = poll.PollRequest(determinism_class=self.determinism_class, answers=answers, payloads=(part,), wait_s=0.0)
         head = framing.framed(said)
         content = head + data if isinstance(data, bytes) else chain([head], data)
         answer = self.http.post("/v1/work/answers", content=content)

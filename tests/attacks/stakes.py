@@ -9,7 +9,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.victim import market

@@ -14,7 +14,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.scene import Scene
 from tests.attacks.tiny import named

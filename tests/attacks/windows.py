@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from gradmarket.compute.task_run import Arrays, TaskRun
-from gradmarket.market.audit_wire import AuditWork, StatesAsked
 from gradmarket.market.data.manifest import parsed
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload
@@ -17,7 +16,8 @@ from gradmarket.market.model.compute import compute
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire import OfferFields, digest_of
+from gradmarket.market.wire.audits import AuditWork, StatesAsked
+from gradmarket.market.wire.poll import OfferFields, digest_of
 from tests.attacks.audits import ALWAYS, Auditor
 from tests.attacks.registry import attack
 from tests.attacks.scene import Posted, Scene

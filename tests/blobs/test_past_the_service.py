@@ -12,9 +12,9 @@ import pytest
 from contracts import deployment as deployments
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market import piece_digests
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.market.wire import piece_digests
+from gradmarket.market.wire.uploads import PartAddress
 from requester import blobs as stores
 from requester.blobs._s3_parts import PART
 from requester.blobs.s3 import S3Blobs, StoreDown

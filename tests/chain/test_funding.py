@@ -11,7 +11,7 @@ from contracts.local import LocalChain, fund_gas
 from contracts.rpc import request
 from contracts.transactions import mined
 from gradmarket.market.terms import Amount, JobState, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.chain import escrow, funding, reconcile
 from requester.chain.chain_context import TransactionKind
 from requester.chain.chain_worker import ChainWorker

@@ -20,7 +20,7 @@ from gradmarket.endpoint import Endpoint, find
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from tests.patience import wait_for
 from tests.shown import shown_job
 

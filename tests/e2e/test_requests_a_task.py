@@ -1,7 +1,7 @@
 """Where several vote, who brings the payload needs three requests for a task and the others two."""
 
 from gradmarket.market.terms import ReplicaState
-from gradmarket.market.wire import PollAnswer
+from gradmarket.market.wire.poll import PollAnswer
 from tests.attacks.scene import staged
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.lanes import FULL

@@ -8,14 +8,14 @@ from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
 from siwe import SiweMessage
 
-from gradmarket.market import wire_sign_in
+from gradmarket.market.wire import sign_in
 
 
 def letter(told: Mapping[str, Any], of: str, payout: str | None = None, **changed: Any) -> SiweMessage:
     """`told`: what /v1/session/nonce answered; `of`: the wallet; `changed` are what a cheater writes instead."""
     fields = {name: told[name] for name in ("domain", "uri", "chain_id", "nonce")} | {
         "address": of,
-        "statement": wire_sign_in.STATEMENT.format(payout=payout or of),
+        "statement": sign_in.STATEMENT.format(payout=payout or of),
         "version": "1",
         "issued_at": "2026-01-01T00:00:00Z",
     }

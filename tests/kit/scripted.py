@@ -16,7 +16,7 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.rules import lifecycle, secrets, sketch_packing
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
-from gradmarket.market.wire import (
+from gradmarket.market.wire.poll import (
     NO_ROOT,
     CommitmentRequest,
     Lease,

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market import piece_digests
-from gradmarket.market.framing import PIECE, piece_digest
+from gradmarket.market.wire import piece_digests
+from gradmarket.market.wire.framing import PIECE, piece_digest
 
 LENGTHS = st.one_of(st.integers(0, 4 * PIECE), st.sampled_from([k * PIECE + d for k in (1, 2, 3) for d in (-1, 0, 1)]))
 

@@ -15,7 +15,7 @@ from gradmarket.market.rules.task_proof import faults
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from tests import handmade_evidence as made
 
 HONEST: Final = {

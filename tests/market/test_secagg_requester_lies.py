@@ -11,7 +11,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import collector, holder, key_agreement, masks, secret_sharing, signed
 from gradmarket.market.secagg.key_agreement import agreed, pair_mask
 from gradmarket.market.secagg.secret_sharing import PRIME
-from gradmarket.market.secagg.wire_secagg import (
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
     NeighbourKeys,
     SharesForHolder,
@@ -19,7 +20,6 @@ from gradmarket.market.secagg.wire_secagg import (
     SurvivorsSigned,
     UnmaskRequest,
 )
-from gradmarket.market.terms import Hash
 from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 COUNT = 9

@@ -12,7 +12,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.accumulate import Accumulator
 from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.ring import fixed_point
-from gradmarket.market.secagg.wire_secagg import SurvivorsProposed, parsed
+from gradmarket.market.wire.sum_messages import SurvivorsProposed, parsed
 from gradmarket.simulation.aggregation_play import STEPS, AggregationPlay, Played
 from tests.lanes import FULL
 

@@ -6,7 +6,7 @@ from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, TaskState, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
 from requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
 from tests.requester.market_fixture import MarketFixture

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from gradmarket.market.audit_wire import AuditAnswer, SketchAnswer
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire.audits import AuditAnswer, SketchAnswer
+from gradmarket.market.wire.poll import OfferFields
 from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
 from requester.moves import calibrating

@@ -28,7 +28,7 @@ from gradmarket.market.rules import assignment, calibration
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, Digest, JobState
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from requester.blobs.disk import DiskBlobs
 from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker

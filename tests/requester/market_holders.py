@@ -20,8 +20,8 @@ from gradmarket.market.secagg.holder import HolderState, HolderStep
 from gradmarket.market.secagg.job_sum import aggregation, noise_of, number_of, receipt, start_of, units_of
 from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Digest, Hash, ReplicaState
-from gradmarket.market.wire import digest_of, hash_of
-from gradmarket.market.wire_sums import StepTold
+from gradmarket.market.wire.poll import digest_of, hash_of
+from gradmarket.market.wire.sum_steps import StepTold
 from requester.exchange import secure_messages
 from requester.exchange.secure_messages import StepAsked
 from tests.kit.scripted import Held

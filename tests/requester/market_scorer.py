@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from gradmarket.market.audit_wire import AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire.audits import AuditAnswer, LossFall, ScoreRequest
+from gradmarket.market.wire.poll import OfferFields
 from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
 from tests.requester.market_auditor import SimAuditor

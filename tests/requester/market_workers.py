@@ -18,7 +18,7 @@ from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash, ReplicaId, ReplicaState
-from gradmarket.market.wire import (
+from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
     Lease,

@@ -13,7 +13,7 @@ from contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
-from gradmarket.market.wire import PollRequest
+from gradmarket.market.wire.poll import PollRequest
 from requester.exchange import outbox, poll
 from tests.databases import NewDatabase
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour

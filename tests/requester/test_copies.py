@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gradmarket.market.terms import AuditState, JobState, TaskState
-from gradmarket.market.wire import CommitmentRequest, OfferFields
+from gradmarket.market.wire.poll import CommitmentRequest, OfferFields
 from requester.moves.copies import ALIKE
 from requester.store.answers import history
 from requester.store.tables import Earned, Reputation, Task

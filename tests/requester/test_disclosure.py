@@ -11,7 +11,7 @@ import pytest
 from contracts.ledger import Ledger
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire.poll import OfferFields
 from requester.app import create_app
 from requester.chain import settlement_batches
 from requester.chain.chain_context import ChainPolicy

@@ -18,7 +18,7 @@ from gradmarket.market.job_links import Downlink
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.moves import blob_cleanup, replay, snapshots
 from requester.moves.admission import admit
 from requester.store import jobs, published_updates

@@ -10,7 +10,7 @@ import pytest
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.market.wire import PollRequest
+from gradmarket.market.wire.poll import PollRequest
 from requester import blobs as stores
 from requester.exchange import direct_upload, poll
 from requester.settings import RequesterSettings

@@ -6,7 +6,7 @@ import pytest
 
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.market.wire import Answer
+from gradmarket.market.wire.poll import Answer
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker

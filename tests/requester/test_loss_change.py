@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.audit_wire import AuditAnswer, LossFall
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
@@ -15,6 +14,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, LARGEST, RUNS, ChangeVerdict
 from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, TaskState
 from gradmarket.market.views.trust_views import ScoreView
+from gradmarket.market.wire.audits import AuditAnswer, LossFall
 from requester import dataset
 from requester.api.audit_routes import audits as audits_told
 from requester.exchange import auditor_claims

@@ -16,7 +16,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire.poll import OfferFields
 from requester.moves import replay, snapshots
 from requester.stages import aggregate
 from requester.store import jobs

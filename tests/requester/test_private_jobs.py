@@ -15,7 +15,7 @@ from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
-from gradmarket.market.wire import Answer, LeaseReturn
+from gradmarket.market.wire.poll import Answer, LeaseReturn
 from requester.exchange import payload_upload
 from requester.moves import named_blobs, replay
 from requester.stages import collect

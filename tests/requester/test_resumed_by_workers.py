@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.market.framing import HEAD
 from gradmarket.market.terms import ReplicaState
-from gradmarket.market.wire import PayloadPart, PollRequest
+from gradmarket.market.wire.framing import HEAD
+from gradmarket.market.wire.poll import PayloadPart, PollRequest
 from tests.patience import PATIENCE_S, wait_for, wait_until
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened
@@ -28,8 +28,8 @@ WORKER = """
 import sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from gradmarket.market import framing
-from gradmarket.market.wire import PollRequest, UploadRequest
+from gradmarket.market.wire import framing
+from gradmarket.market.wire.poll import PollRequest, UploadRequest
 from worker.markets.sending import Sending
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlightFolder
@@ -121,7 +121,7 @@ def _answers(market: socket.socket, client: socket.socket) -> None:
 
 @pytest.fixture
 def door(leased: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
-    monkeypatch.setattr("gradmarket.market.framing.PIECE", PIECE)
+    monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", PIECE)
     with opened(leased) as door:
         yield door
 

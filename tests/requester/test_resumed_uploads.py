@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.market import framing, piece_digests
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.framing import DIGEST, framed, sent_bytes
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
-from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.market.wire import framing, piece_digests
+from gradmarket.market.wire.framing import DIGEST, framed, sent_bytes
+from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
+from gradmarket.market.wire.uploads import PartAddress
 from requester.blobs.disk import DiskBlobs
 from requester.exchange import direct_upload
 from requester.exchange.upload_grant import UploadClaim
@@ -27,7 +27,7 @@ from tests.requester.upload_door import PIECE, Door, accepted, opened
 
 @pytest.fixture
 def door(leased: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
-    monkeypatch.setattr("gradmarket.market.framing.PIECE", PIECE)
+    monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", PIECE)
     with opened(leased) as door:
         yield door
 

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.market.framing import framed, piece_digest
 from gradmarket.market.terms import ReplicaState, Units
-from gradmarket.market.wire import Answer, PayloadPart, PollRequest
+from gradmarket.market.wire.framing import framed, piece_digest
+from gradmarket.market.wire.poll import Answer, PayloadPart, PollRequest
 from requester.store import identities
 from requester.store.tables import Worker
 from tests.patience import PATIENCE_S, wait_until
@@ -26,7 +26,7 @@ PARTS = "requester.api.payload_parts"
 @pytest.fixture
 def alone(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> MarketFixture:
     """One worker with a lease of a task that nobody else votes on; its payload has several pieces."""
-    monkeypatch.setattr("gradmarket.market.framing.PIECE", PIECE)
+    monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", PIECE)
     monkeypatch.setattr(f"{PARTS}.LARGE", PIECE)
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     market.worker()

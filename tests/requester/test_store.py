@@ -12,7 +12,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester import engine
 from requester.context import Context
 from requester.engine import StageEngine

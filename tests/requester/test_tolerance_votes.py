@@ -14,7 +14,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.sketch_packing import BYTES
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from gradmarket.market.wire import Reveal
+from gradmarket.market.wire.poll import Reveal
 from requester.store.tables import Earned, Reputation
 from tests.kit.behaviour import NOISE, WITHHOLDER, Arrays, Behaviour, filled, scaled
 from tests.requester.books import check_books

@@ -10,7 +10,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.task_proof import VerdictCase, faults
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, TaskState
-from gradmarket.market.wire_evidence import PublishedEvidence
+from gradmarket.market.wire.evidence import PublishedEvidence
 from requester.api.round_routes import evidence_of
 from requester.store.tables import Job, Task
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, SIGN_FLIP, WITHHOLDER, Behaviour

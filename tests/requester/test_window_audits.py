@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import secrets, task_windows
 from gradmarket.market.terms import AuditState, Digest, JobState, TaskState
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from requester.exchange import state_upload
 from requester.store import visibility
 from requester.store.tables import Audit, Reputation, UnneededBlob, WindowState

@@ -10,9 +10,9 @@ import httpx
 import uvicorn
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.framing import DIGEST, framed, piece_digest, sent_bytes
 from gradmarket.market.terms import TaskState
-from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
+from gradmarket.market.wire.framing import DIGEST, framed, piece_digest, sent_bytes
+from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from requester.app import create_app
 from requester.blobs._unfinished import BUSY
 from requester.edge.serving import config, listener

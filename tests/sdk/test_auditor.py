@@ -16,8 +16,8 @@ from gradmarket.client import RequesterClient as Requester
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
-from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.wire.audits import AuditAnswer
 from requester.ready_data.digits import table
 from tests.lanes import FULL
 from tests.patience import dawdle

@@ -8,7 +8,7 @@ from fastapi import HTTPException
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Digest, ReplicaState
-from gradmarket.market.wire import PollAnswer, PollRequest, SignedVerdict
+from gradmarket.market.wire.poll import PollAnswer, PollRequest, SignedVerdict
 from tests.worker.fake_market import FakeMarket, Row, Taken
 
 INVENTED: Final = Digest("blake3:" + "11" * 32)

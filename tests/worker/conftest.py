@@ -28,7 +28,7 @@ from gradmarket.market.model.tensors import pack
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows

@@ -12,9 +12,7 @@ from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
-from gradmarket.market.audit_wire import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.framing import HEAD
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.release import PROTOCOL
@@ -23,7 +21,10 @@ from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.views.payment_views import WorkerView
-from gradmarket.market.wire import (
+from gradmarket.market.wire.audits import StateReceipt, StateRequest, StatesAsked
+from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.framing import HEAD
+from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
     Lease,
@@ -38,8 +39,7 @@ from gradmarket.market.wire import (
     WaveOpened,
     hash_of,
 )
-from gradmarket.market.wire_evidence import PublishedEvidence
-from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
+from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
 from tests.onchain import OpenedJob
 from tests.patience import pause, wait_for_end, wait_until
 

@@ -12,9 +12,9 @@ from gradmarket.market.secagg import collector, holder
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState
 from gradmarket.market.secagg.ring import Elements, Integers
-from gradmarket.market.secagg.wire_secagg import Said, SurvivorsProposed, parsed
 from gradmarket.market.signing import Domain, Signer
-from gradmarket.market.wire_sums import StepTold
+from gradmarket.market.wire.sum_messages import Said, SurvivorsProposed, parsed
+from gradmarket.market.wire.sum_steps import StepTold
 from worker.markets.secure_rounds import SecureRound
 
 STEPS = 5

@@ -10,7 +10,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.terms import Digest, ReplicaState
-from gradmarket.market.wire import PollRequest
+from gradmarket.market.wire.poll import PollRequest
 from tests.worker.breakers import Breaker
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket

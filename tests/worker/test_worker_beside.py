@@ -10,7 +10,7 @@ from fastapi import HTTPException
 
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import PollRequest
+from gradmarket.market.wire.poll import PollRequest
 from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket
 from worker.markets import leasing

@@ -21,12 +21,12 @@ from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.framing import PIECE
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobView, ListedJob
-from gradmarket.market.wire import PayloadPart, PollAnswer, PollRequest
-from gradmarket.market.wire_sign_in import SignInNonce
+from gradmarket.market.wire.framing import PIECE
+from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
+from gradmarket.market.wire.sign_in import SignInNonce
 from tests.patience import dawdle
 from tests.shown import shown_job
 from tests.worker.fake_market import Server

@@ -13,7 +13,7 @@ from eth_keys.datatypes import PrivateKey
 
 from contracts.local import LocalChain
 from gradmarket.market.signing import address_of
-from gradmarket.market.wire import WaveOpened
+from gradmarket.market.wire.poll import WaveOpened
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 from worker import run as session

@@ -13,7 +13,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.task_proof import of_rejection
 from gradmarket.market.signing import address_of, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaState
-from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, Thresholds
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, Thresholds
 from tests import handmade_evidence as made
 from tests.worker.fake_market import other
 

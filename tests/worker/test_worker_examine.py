@@ -9,8 +9,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState
-from gradmarket.market.wire import OfferFields
-from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.poll import OfferFields
 from tests.worker.fake_market import OTHER, FakeMarket
 from worker.money.examine import ExaminedCase, judged
 

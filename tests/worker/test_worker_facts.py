@@ -10,7 +10,7 @@ from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from tests.onchain import DEPLOYER
 from tests.worker.fake_market import FakeMarket, other
 from worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, join

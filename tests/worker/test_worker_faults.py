@@ -10,7 +10,7 @@ from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
 from gradmarket.market.model.figures import Range
 from gradmarket.market.rules.faults import FaultKind
-from gradmarket.market.wire import Lease
+from gradmarket.market.wire.poll import Lease
 from worker.markets.step_faults import fault_of
 from worker.markets.worker_context import WorkerContext
 

@@ -25,7 +25,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model.tensors import pack, unpack
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
 from tests.worker.conftest import named
 

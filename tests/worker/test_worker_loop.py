@@ -14,7 +14,7 @@ from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import Hash, ReplicaState
-from gradmarket.market.wire import SignedVerdict, WaveOpened
+from gradmarket.market.wire.poll import SignedVerdict, WaveOpened
 from gradmarket.network.chain_errors import ChainUnreachable
 from tests.onchain import NewKey
 from tests.worker.fake_market import FALSE_ROOT, OTHER, FakeMarket, Row, other

@@ -13,7 +13,7 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Digest, Hash, JobId, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from worker.protocol.policy import (
     Guard,
     OnChain,

@@ -15,7 +15,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
-from gradmarket.market.wire import WaveOpened
+from gradmarket.market.wire.poll import WaveOpened
 from tests.lanes import FULL
 from tests.onchain import NewKey
 from tests.patience import PATIENCE_S, wait_until

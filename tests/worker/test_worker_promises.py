@@ -19,8 +19,8 @@ from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import Patience
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import PollRequest, Reveal, SignedVerdict
-from gradmarket.market.wire_sign_in import Session
+from gradmarket.market.wire.poll import PollRequest, Reveal, SignedVerdict
+from gradmarket.market.wire.sign_in import Session
 from tests.worker.breakers import ENDINGS, REPLIES, Breaker
 from tests.worker.fake_market import OTHER, FakeMarket, Row, Taken, other
 from worker import durable, wallet

@@ -25,8 +25,8 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Digest, Units
-from gradmarket.market.wire import CommitmentRequest, PollRequest, hash_of
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.poll import CommitmentRequest, PollRequest, hash_of
+from gradmarket.market.wire.sign_in import ChainFacts
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other

@@ -17,7 +17,7 @@ from gradmarket.market.secagg.job_sum import aggregation, start_of
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Digest, Hash, JobId, ReplicaId, TaskId
-from gradmarket.market.wire import Lease, OfferFields, hash_of
+from gradmarket.market.wire.poll import Lease, OfferFields, hash_of
 from tests.onchain import OpenedJob
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket

@@ -10,7 +10,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import check, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaId
-from gradmarket.market.wire import NO_ROOT, Reveal, SketchRequest
+from gradmarket.market.wire.poll import NO_ROOT, Reveal, SketchRequest
 from gradmarket.runner import Runner
 from tests.worker.fake_market import FakeMarket, Taken
 from worker.markets.loop import Loop, _at_once

@@ -18,7 +18,7 @@ from gradmarket.cli import app
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
 from worker import durable, wallet

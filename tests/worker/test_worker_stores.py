@@ -18,8 +18,8 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
-from gradmarket.market.wire import Lease, PayloadPart, PollRequest, UploadRequest
-from gradmarket.market.wire_uploads import PartAddress
+from gradmarket.market.wire.poll import Lease, PayloadPart, PollRequest, UploadRequest
+from gradmarket.market.wire.uploads import PartAddress
 from worker.journal import Journal
 from worker.markets.leasing import Leasing
 from worker.markets.sending import Sending

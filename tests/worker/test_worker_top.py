@@ -27,7 +27,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.views.trust_views import ReputationView
-from gradmarket.market.wire import Lease, OfferFields, SignedVerdict
+from gradmarket.market.wire.poll import Lease, OfferFields, SignedVerdict
 from tests.chromium import chromium, needs_chromium
 from tests.offers import offer
 from tests.patience import PATIENCE_S, wait_for_end, wait_until

@@ -20,8 +20,8 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.secrets import seal
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
-from gradmarket.market.wire import SignedVerdict, WaveOpened, hash_of
-from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, PublishedWave
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
+from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
 from tests.onchain import NewKey
 from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
 from worker import durable, wallet

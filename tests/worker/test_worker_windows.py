@@ -13,7 +13,6 @@ from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Arrays, Compute, layout_of
-from gradmarket.market.audit_wire import AuditWork, StateRequest, WindowTask
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import JobSpec, Publication
@@ -22,7 +21,8 @@ from gradmarket.market.model import tensors, window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
-from gradmarket.market.wire import OfferFields, digest_of, hash_of
+from gradmarket.market.wire.audits import AuditWork, StateRequest, WindowTask
+from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, named, offer

@@ -16,7 +16,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import check, named
 from gradmarket.market.terms import Address
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.terminal import echo
 from worker import wallet
 from worker.cli.options import DataOption, PassphraseOption, settings_of, unlocked

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.wire import PollAnswer, PollRequest
+from gradmarket.market.wire.poll import PollAnswer, PollRequest
 from worker.protocol.in_flight import InFlight
 
 Result = TypeVar("Result")

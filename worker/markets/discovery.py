@@ -24,8 +24,8 @@ from contracts.rpc import LOCAL_CHAIN_IDS, node_errors
 from contracts.transactions import chain_id
 from gradmarket.market.terms import Address, JobState
 from gradmarket.market.views.job_views import ListedJob
-from gradmarket.market.wire import hash_of
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.wire.sign_in import ChainFacts
 from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 

@@ -16,7 +16,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
+from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
 from worker.markets.background import WaitingPoll, first_of, in_thread, told
 from worker.markets.leasing import FIRST_REST_S, Leasing
 from worker.markets.sending import Sending

@@ -19,7 +19,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import differing
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
 from worker.journal import Journal

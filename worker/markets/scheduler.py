@@ -13,7 +13,7 @@ from typing import Final
 from contracts.rpc import connect
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ChainError
 from worker.markets.discovery import Announcement, Discovery, checked, origin_of
 from worker.markets.loop import BUSY_WAIT_S

@@ -30,8 +30,8 @@ from gradmarket.market.secagg.job_sum import (
 )
 from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire import Lease, hash_of
-from gradmarket.market.wire_sums import StepTold
+from gradmarket.market.wire.poll import Lease, hash_of
+from gradmarket.market.wire.sum_steps import StepTold
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.secure_state import SecureFolder, SecureRecord, record_of
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from gradmarket.market import framing
 from gradmarket.market.terms import ReplicaId
-from gradmarket.market.wire import PayloadPart, PollRequest, UploadRequest
+from gradmarket.market.wire import framing
+from gradmarket.market.wire.poll import PayloadPart, PollRequest, UploadRequest
 from worker.markets.leasing import Leasing
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlight, InFlightFolder

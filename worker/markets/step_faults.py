@@ -13,7 +13,7 @@ from gradmarket.market.errors import (
     TensorsRefused,
 )
 from gradmarket.market.rules.faults import FaultKind, StepFault, printed
-from gradmarket.market.wire import Lease
+from gradmarket.market.wire.poll import Lease
 from worker.markets.worker_context import WorkerContext
 
 KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (

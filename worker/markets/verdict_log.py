@@ -9,7 +9,7 @@ from gradmarket.market.rules import proof
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID, over
 from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.terms import ReplicaId, ReplicaState, Units
-from gradmarket.market.wire import SignedVerdict, SignedVoucher, WaveOpened, hash_of
+from gradmarket.market.wire.poll import SignedVerdict, SignedVoucher, WaveOpened, hash_of
 from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import JobAccount, value

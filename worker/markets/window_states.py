@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from typing import Final
 
-from gradmarket.market.audit_wire import StateRequest
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import ReplicaId
+from gradmarket.market.wire.audits import StateRequest
 from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
 from worker.protocol import records

@@ -9,7 +9,6 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
-from gradmarket.market import framing
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import JobSpec, Publication
@@ -18,8 +17,9 @@ from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
 from gradmarket.market.views.job_views import ListedJob
-from gradmarket.market.wire import Lease, SketchRequest, WaveOpened
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire import framing
+from gradmarket.market.wire.poll import Lease, SketchRequest, WaveOpened
+from gradmarket.market.wire.sign_in import ChainFacts
 from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView

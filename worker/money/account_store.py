@@ -14,7 +14,7 @@ from gradmarket.market.fields import AddressField, AmountField, HashField, Signa
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
-from gradmarket.market.wire_fields import UnitsField
+from gradmarket.market.wire.base import UnitsField
 from worker import durable
 from worker.protocol.policy import unpaid_gradients
 

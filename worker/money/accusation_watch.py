@@ -22,7 +22,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from worker import durable
 from worker.journal import Journal
 from worker.money import cases, known_chains, proofs

@@ -18,7 +18,7 @@ from contracts.events import opened_job
 from contracts.ledger import Ledger
 from contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market.terms import Address, Amount, Units
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ForeignChain
 from gradmarket.network.environment import is_loopback
 from worker.problems import Untrusted

@@ -16,8 +16,8 @@ from gradmarket.market.fields import AddressField, HashField, SignatureField, fi
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import NAME, VERSION, Domain, check, digest, sign
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import Nonce63
-from gradmarket.market.wire_sign_in import ChainFacts, ConsentRequest, OperatorStatus, WithdrawalRequest
+from gradmarket.market.wire.poll import Nonce63
+from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest, OperatorStatus, WithdrawalRequest
 from worker.protocol.client import MarketClient
 
 Message = SignedConsent | Withdrawal

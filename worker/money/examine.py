@@ -23,8 +23,8 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.rules import accusing, proof
 from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.terms import Address, Digest, Hash, JobId
-from gradmarket.market.wire import hash_of
-from gradmarket.market.wire_evidence import PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.evidence import PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from worker.money import cases
 from worker.money.chain_view import ChainView

@@ -9,7 +9,7 @@ from typing import Final
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts
 from worker import durable
 
 MARKETS: Final = "markets.json"

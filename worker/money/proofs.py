@@ -16,7 +16,7 @@ from gradmarket.market.rules import proof
 from gradmarket.market.rules.proof import Fault, Finding, OfferScope
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, ReplicaId, Units
-from gradmarket.market.wire import NO_ROOT, SignedVerdict
+from gradmarket.market.wire.poll import NO_ROOT, SignedVerdict
 from worker.money.account_store import JobAccount
 from worker.protocol.records import ReplicaRecord
 

@@ -13,7 +13,7 @@ from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Address, Hash, JobId
-from gradmarket.market.wire import NO_ROOT, hash_of
+from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
 from worker.journal import Journal
 from worker.money import known_chains, proofs

@@ -16,8 +16,8 @@ from gradmarket.market.job import Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash, JobId
-from gradmarket.market.wire import hash_of
-from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.wire.sign_in import ChainFacts
 from worker.money.chain_view import ChainView
 from worker.money.redeemer import get_gas
 from worker.problems import Untrusted

@@ -15,19 +15,19 @@ from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.compute.addresses import PublicOnly
-from gradmarket.market.audit_wire import StateReceipt, StatesAsked
 from gradmarket.market.errors import Refused
-from gradmarket.market.framing import HEAD, framed
 from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest
-from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
-from gradmarket.market.wire_holders import HoldingReceipt
-from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
-from gradmarket.market.wire_sums import StepTold
-from gradmarket.market.wire_uploads import MissingParts, PartAddress, ReceivedBytes
+from gradmarket.market.wire.audits import StateReceipt, StatesAsked
+from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
+from gradmarket.market.wire.framing import HEAD, framed
+from gradmarket.market.wire.holding import HoldingReceipt
+from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
+from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
+from gradmarket.market.wire.sum_steps import StepTold
+from gradmarket.market.wire.uploads import MissingParts, PartAddress, ReceivedBytes
 from worker.journal import Journal
 from worker.protocol.outgoing import FramedPayloads, Payload
 from worker.protocol.signin import Credentials, sign_in

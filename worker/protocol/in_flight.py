@@ -21,7 +21,7 @@ from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
 from gradmarket.market.signing import Domain, Signer, digest
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
-from gradmarket.market.wire import (
+from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
     Lease,

@@ -7,7 +7,7 @@ import httpx
 
 from gradmarket.compute.addresses import Resolve, place, resolve
 from gradmarket.compute.download_errors import DownloadFailed
-from gradmarket.market.wire import ANSWER_WITHIN
+from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
 from worker.protocol.outgoing import CHUNK, Payload
 

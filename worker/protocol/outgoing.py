@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from gradmarket.compute.cache import mapped
-from gradmarket.market import framing
-from gradmarket.market.wire import PayloadPart
+from gradmarket.market.wire import framing
+from gradmarket.market.wire.poll import PayloadPart
 
 CHUNK: Final = 1 << 16
 

@@ -18,7 +18,7 @@ from gradmarket.market.rules.proof import signed
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire.poll import hash_of
 from worker.protocol.worth import NOTHING, Minimum, least
 
 

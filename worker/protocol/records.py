@@ -14,7 +14,7 @@ from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.rules.proof import breaks_promise
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
-from gradmarket.market.wire import Lease, SignedVerdict, WaveOpened, hash_of
+from gradmarket.market.wire.poll import Lease, SignedVerdict, WaveOpened, hash_of
 from worker import durable
 from worker.protocol.in_flight import SealedAnswer
 

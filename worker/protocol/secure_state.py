@@ -17,7 +17,7 @@ from gradmarket.market.fields import HashField
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
 from gradmarket.market.secagg.signed import NO_KEYS
-from gradmarket.market.secagg.wire_secagg import HolderKeysMessage, HolderNumber, SetField
+from gradmarket.market.wire.sum_messages import HolderKeysMessage, HolderNumber, SetField
 from worker import durable
 
 Step = Annotated[int, Field(ge=1, le=5)]

@@ -9,7 +9,7 @@ from eth_account.messages import encode_defunct
 
 from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address
-from gradmarket.market.wire_sign_in import STATEMENT, ConsentRequest, SignIn, SignInNonce
+from gradmarket.market.wire.sign_in import STATEMENT, ConsentRequest, SignIn, SignInNonce
 from gradmarket.network.environment import is_loopback
 from worker.problems import Untrusted
 from worker.wallet import Wallet

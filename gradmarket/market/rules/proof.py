@@ -15,7 +15,7 @@ from gradmarket.market.rules.lifecycle import PAID, over
 from gradmarket.market.rules.secrets import digest_of, leads_to, seal
 from gradmarket.market.signing import Domain, Struct, check, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState
-from gradmarket.market.wire import SignedVerdict, WaveOpened, hash_of
+from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
 
 ACCEPTING: Final = frozenset({ReplicaState.AGREE, *PAID})
 """States that promise pay. Without a signed verdict they bind nobody."""

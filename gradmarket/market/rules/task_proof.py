@@ -17,8 +17,8 @@ from gradmarket.market.rules.proof import PROMISES, Fault, Finding, OfferScope, 
 from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
-from gradmarket.market.wire import SignedVerdict, SketchRequest, hash_of
-from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, PublishedWave
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
+from gradmarket.market.wire.poll import SignedVerdict, SketchRequest, hash_of
 
 OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
 """States of a task that no audit can change any more."""

@@ -14,7 +14,8 @@ from gradmarket.market.secagg.dealing import MASK, SEED, SELF
 from gradmarket.market.secagg.key_agreement import check_public, mark, mask_key, pair_mask, public, self_mask
 from gradmarket.market.secagg.masks import add_masks
 from gradmarket.market.secagg.ring import Elements, Integers
-from gradmarket.market.secagg.wire_secagg import (
+from gradmarket.market.signing import Domain
+from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     NeighbourKeys,
@@ -26,7 +27,6 @@ from gradmarket.market.secagg.wire_secagg import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from gradmarket.market.signing import Domain
 
 Keys = Mapping[int, HolderKeysMessage]
 Shares = Mapping[int, SharesMessage]

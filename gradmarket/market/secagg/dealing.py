@@ -7,8 +7,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import secret_sharing
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.key_agreement import Secrets, ShareChannel, mark
-from gradmarket.market.secagg.wire_secagg import SealedShares
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.sum_messages import SealedShares
 
 SELF: Final = b"self share"
 MASK: Final = b"mask share"

@@ -26,7 +26,9 @@ from gradmarket.market.secagg.key_agreement import (
 )
 from gradmarket.market.secagg.masks import add_masks
 from gradmarket.market.secagg.ring import Integers
-from gradmarket.market.secagg.wire_secagg import (
+from gradmarket.market.signing import Domain, Signer
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     NeighbourKeys,
@@ -38,8 +40,6 @@ from gradmarket.market.secagg.wire_secagg import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from gradmarket.market.signing import Domain, Signer
-from gradmarket.market.terms import Hash
 
 _Message = TypeVar("_Message", HolderKeysMessage, MaskedMessage)
 

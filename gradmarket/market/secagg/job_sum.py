@@ -11,9 +11,9 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secure_sums
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.ring import FixedPoint
-from gradmarket.market.secagg.wire_secagg import MaskedMessage
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.sum_messages import MaskedMessage
 
 RECEIPT: Final = 32 + 65
 """Bytes of a receipt."""

@@ -9,9 +9,9 @@ from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import HolderKeys, MaskedVector, Survivors
 from gradmarket.market.secagg.aggregation import Aggregation, set_digest
-from gradmarket.market.secagg.wire_secagg import HolderKeysMessage, MaskedMessage
 from gradmarket.market.signing import Domain, Struct
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.sum_messages import HolderKeysMessage, MaskedMessage
 
 NO_KEYS: Final = Hash(bytes(32))
 

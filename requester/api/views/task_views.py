@@ -16,7 +16,7 @@ from gradmarket.market.views.task_views import (
     VerdictView,
     WaveView,
 )
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire.poll import OfferFields
 from requester.api.views.formats import hexed, sketch_view, time
 from requester.api.views.trust_views import audit_view
 from requester.store.ballots import UNSKETCHED, RevealedBallot

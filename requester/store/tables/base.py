@@ -24,7 +24,7 @@ from gradmarket.market.terms import (
     TaskState,
     Units,
 )
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire.poll import OfferFields
 
 BigKey = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only where the key is an INTEGER."""

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.signing import Domain
-from gradmarket.market.wire import Nonce63
-from gradmarket.market.wire_fields import NO_NUL, Wire
+from gradmarket.market.wire.base import NO_NUL, Wire
+from gradmarket.market.wire.poll import Nonce63
 
 
 class SignInNonce(Wire):

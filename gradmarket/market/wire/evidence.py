@@ -9,8 +9,8 @@ from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, ReplicaId, ReplicaState, TaskState, Units
-from gradmarket.market.wire import OfferFields, SignedVerdict
-from gradmarket.market.wire_fields import NO_NUL, NumbersFields
+from gradmarket.market.wire.base import NO_NUL, NumbersFields
+from gradmarket.market.wire.poll import OfferFields, SignedVerdict
 
 
 class PublishedView(BaseModel):

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.wire import PollRequest
+from gradmarket.market.wire.poll import PollRequest
 
 HEAD: Final = 4
 """Bytes before the JSON: its length."""

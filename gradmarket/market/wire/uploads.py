@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from gradmarket.market.wire_fields import Wire
+from gradmarket.market.wire.base import Wire
 
 
 class ReceivedBytes(Wire):

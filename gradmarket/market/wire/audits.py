@@ -9,8 +9,8 @@ from gradmarket.market.job_parts import DigestField
 from gradmarket.market.printable import Printable
 from gradmarket.market.rules import loss_change_test, task_windows
 from gradmarket.market.terms import JobId, ReplicaId, TaskId
-from gradmarket.market.wire import OfferFields
-from gradmarket.market.wire_fields import NumbersFields, Wire
+from gradmarket.market.wire.base import NumbersFields, Wire
+from gradmarket.market.wire.poll import OfferFields
 
 
 class AuditRequest(Wire):

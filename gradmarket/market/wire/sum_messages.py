@@ -8,7 +8,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField, SignatureField, hex_bytes
 from gradmarket.market.secagg.degree import MOST_HOLDERS
 from gradmarket.market.secagg.key_agreement import SEALED
-from gradmarket.market.wire_fields import Wire
+from gradmarket.market.wire.base import Wire
 
 HolderNumber = Annotated[int, Field(ge=0, lt=MOST_HOLDERS)]
 SealedField = Annotated[bytes, *hex_bytes(SEALED)]

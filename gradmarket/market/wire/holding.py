@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from gradmarket.market.wire_fields import JobField, Wire
+from gradmarket.market.wire.base import JobField, Wire
 
 
 class Holding(Wire):

@@ -1,9 +1,9 @@
-"""What a holder hears of a step of a secure aggregation (market.secagg); what it says is in secagg.wire_secagg."""
+"""What a holder hears of a step of a secure aggregation (market.secagg); what it says is in wire.sum_messages."""
 
 from pydantic import Field
 
-from gradmarket.market.secagg.wire_secagg import NeighbourKeys, SharesForHolder, SurvivorsProposed, UnmaskRequest
-from gradmarket.market.wire_fields import Wire
+from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire.sum_messages import NeighbourKeys, SharesForHolder, SurvivorsProposed, UnmaskRequest
 
 
 class StepTold(Wire):

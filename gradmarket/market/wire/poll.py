@@ -17,7 +17,7 @@ from gradmarket.market.printable import Printable
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
-from gradmarket.market.wire_fields import JobField, NumbersFields, ReplicaField, UnitsField, Wire
+from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, UnitsField, Wire
 
 MAX_WAIT_S: Final = 3600.0
 """Longest wait of a poll: a worker that has been idle for long has little to send."""
