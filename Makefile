@@ -158,6 +158,7 @@ docs: develop
 
 figures: develop
 	@$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.rig.figures_page
 	$(BIN)/python -m benchmarks.rig.byte_pictures
 
 rounds: develop

@@ -8,7 +8,7 @@ the measured ones.
 `bytes.sync_loss.CODEC`: the final loss over that of dense answers, in as many rounds. `bytes.equal_loss_*`: bytes that
 data-parallel training took over those until the final loss of data-parallel was reached. Each measured curve is
 kept in build/bytes.jsonl until all are there; then benchmarks/results/curves/bytes.json has them, and the pictures of
-docs/bytes.md are drawn.
+docs/results/bytes.md are drawn.
 """
 
 import os

@@ -1,7 +1,7 @@
 """False rejects and false accepts of `loss_change`, of one score and of a sequence, on real gradients.
 
 An honest worker computes without oneDNN and over the rows in the opposite order, the auditor and the lies with it.
-`python -m benchmarks.loss_change > docs/loss_change.md` writes the page.
+`python -m benchmarks.loss_change > docs/results/loss_change.md` writes the page.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,13 +37,13 @@ SEEN = ("noise", "zero", "sign flipped", "another task's rows")
 """What the page says it stops."""
 HEAD = f"""# Which lies `loss_change` sees
 
-Made by `python -m benchmarks.loss_change > docs/loss_change.md`: {TASKS} tasks of {ROWS} rows a model, one a round,
-by gradient steps from its first parameters. A score holds the loss on the task's own rows against {OTHERS} other
-draws of rows. *Passed* is the share of scores that do; who knows nothing of the rows passes once in {1 + OTHERS}. A
-sequence is {AUDITS} audits of one worker, begun at every task from the {RUNS}th on, so that sequences overlap; the
-honest share comes from the trusted runs before, at most {WINDOW}. *Convicted* is the share of sequences that end
-so, *audits* the median until then. One whole test is made to convict an honest worker with probability {ALPHA:g},
-and to clear one that knows nothing of the rows with {BETA:g}.
+Made by `python -m benchmarks.loss_change > docs/results/loss_change.md`: {TASKS} tasks of {ROWS} rows a model, one
+a round, by gradient steps from its first parameters. A score holds the loss on the task's own rows against
+{OTHERS} other draws of rows. *Passed* is the share of scores that do; an answer without knowledge of the rows passes
+once in {1 + OTHERS}. A sequence is {AUDITS} audits of one worker, begun at every task from the {RUNS}th on, so that
+sequences overlap; the honest share comes from the trusted runs before, at most {WINDOW}. *Convicted* is the share
+of sequences that end so, *audits* the median until then. One whole test is made to convict an honest worker with
+probability {ALPHA:g}, and to clear one that knows nothing of the rows with {BETA:g}.
 
 It sees an answer that does not depend on the task's rows. It does **not** see one that does: older parameters,
 fewer rows, another length, a backdoor in a few rows. Who computes a quarter of the rows saves three quarters of the

@@ -22,7 +22,8 @@ Figures = dict[str, dict[str, Any]]
 
 
 def pages() -> list[Path]:
-    return [*(path for path in sorted(ROOT.glob("*.md")) if path.name not in SKIPPED), *sorted(ROOT.glob("docs/*.md"))]
+    top = [path for path in sorted(ROOT.glob("*.md")) if path.name not in SKIPPED]
+    return [*top, *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 def results(folder: Path = RESULTS) -> Figures:

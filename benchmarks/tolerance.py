@@ -1,7 +1,7 @@
 """False accepts and false rejects of the tolerance verifier on real gradients of the ready architectures.
 
 Two honest classes compute each question: one thread, and two threads without oneDNN over rows in the opposite order.
-`python -m benchmarks.tolerance > docs/tolerance.md` writes the page.
+`python -m benchmarks.tolerance > docs/results/tolerance.md` writes the page.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ QUESTIONS = RUNS + JUDGED
 CODECS = ("fp32", "bf16")
 HEAD = f"""# Which lies the tolerance verifier believes
 
-Made by `python -m benchmarks.tolerance > docs/tolerance.md`: {QUESTIONS} tasks of {ROWS} rows a model, {RUNS}
+Made by `python -m benchmarks.tolerance > docs/results/tolerance.md`: {QUESTIONS} tasks of {ROWS} rows a model, {RUNS}
 of them to calibrate on, the others judged under {DRAWS} seeds for each lie. Two honest workers compute each
 task: one thread, and two threads without oneDNN over the rows in the opposite order. *Parted* counts honest
 pairs that did not agree, *believed* lies that agreed with an honest answer. *Over the threshold* is the largest

@@ -8,9 +8,8 @@ import pytest
 
 from benchmarks import pages
 from benchmarks.figure import Figure
+from benchmarks.rig import figures_page
 
-PERFORMANCE = (pages.ROOT / "docs" / "performance.md").read_text()
-ROWS = [line for line in PERFORMANCE.splitlines() if line.startswith("| ") and "`make bench" in line]
 SEEN = Figure("doors.worst", 4.567, "ms", "a peer", 1.25, "<= 4", measured="2026-11-23").line()
 
 
@@ -27,9 +26,8 @@ def test_no_line_begins_with_a_figure(page: Path) -> None:
     assert not re.search(r"^ {0,3}<!-- =", page.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
-def test_table_quotes_results(row: str) -> None:
-    assert pages.QUOTE.search(row)
+def test_page_of_figures_is_current() -> None:
+    assert figures_page.PAGE.read_text() == figures_page.page(pages.results()), "run: make figures"
 
 
 @pytest.mark.parametrize(

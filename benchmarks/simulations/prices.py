@@ -1,6 +1,6 @@
 """The price controller with supply that depends on the price: where it settles, and what withholding work gains.
 
-`python -m benchmarks.simulations.prices` prints the tables of docs/payment.md. Seeded: every run prints the same.
+`python -m benchmarks.simulations.prices` prints the tables of docs/results/prices.md, the same in every run.
 
 A worker works if a gradient pays at least its cost. A round's time is the work of its replicas, divided among the
 workers that work, plus or minus the noise. A coalition alternates: for some rounds a part of it stays away, then all of

@@ -34,7 +34,7 @@ TRUST: Final = {
     "norm_bound": 10.0,
     "aggregator": {"name": "mean"},
 }
-"""What a job says that is to bear these attacks (docs/trust.md)."""
+"""What a job says that is to bear these attacks (docs/results/attacks.md)."""
 TRUSTED: Final = JobSpec.model_validate(
     {
         "name": "trust",

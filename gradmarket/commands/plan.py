@@ -107,7 +107,7 @@ def _forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     if spec.private:
         raise Refused("--trust is about votes and audits, and a private job has neither: see docs/private.md")
     if spec.verifier.scored:
-        raise Refused("--trust needs audits that compare answers; loss_change scores them: see docs/loss_change.md")
+        raise Refused("--trust needs audits that compare answers; loss_change scores them: see docs/verifiers.md")
     return forecast(spec, assumed)
 
 

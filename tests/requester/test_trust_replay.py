@@ -1,4 +1,4 @@
-"""The runs behind docs/trust.md go as the service goes: what it drew is given to them, and they come to the same."""
+"""The runs behind docs/results/attacks.md go as the service goes: its draws in, its results out."""
 
 from collections import defaultdict
 from collections.abc import Callable

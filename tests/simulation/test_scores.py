@@ -1,4 +1,4 @@
-"""A small corner of docs/loss_change.md: gradients of the task's rows pass and are cleared, others are convicted."""
+"""A small corner of docs/results/loss_change.md: gradients of the task's rows are cleared, others convicted."""
 
 from collections.abc import Iterator, Mapping
 

@@ -4,7 +4,7 @@
 
 There is one for each tensor, pair of determinism classes and codec. After n runs, at least the share b of all honest
 runs lies below the largest deviation seen, with confidence 1 - b^n (Wilks 1941): 59 runs give 95 % of runs at 95 %. The
-factor of ten comes on top. Lies deviate far more (docs/tolerance.md has the table): the least of them, a 1 % backdoor,
+factor of ten comes on top. Lies deviate far more (docs/results/tolerance.md): the least of them, a 1 % backdoor,
 by 10^-2. Where honest noise would need a threshold over 5 * 10^-3, no threshold separates the two: the job is refused.
 """
 

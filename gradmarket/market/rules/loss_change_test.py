@@ -20,7 +20,7 @@ below LEAST, scores have no weight and nobody is convicted.
 
 The test detects noise, zeros, a flipped sign and gradients of other rows. It does not detect gradients that do follow
 the task's rows: scaled ones, those of older parameters, those of a part of the rows, a backdoor in a few of them.
-docs/loss_change.md has the rates.
+docs/results/loss_change.md has the rates.
 """
 
 import math
