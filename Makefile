@@ -21,7 +21,7 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
 
-UNIT := tests/data tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
+UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 PARALLEL := -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile --no-loadscope-reorder --disable-warnings
 
 .PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers bench bench-peers docs rounds screenshots figures lock sbom clean
@@ -109,7 +109,7 @@ check: develop types
 
 types: export MYPYPATH = benchmarks/peers/flower_app
 types: $(DEVELOP)
-	@$(BIN)/mypy $(addprefix -p ,contracts gradmarket migrations requester worker benchmarks containers mutation rounds)
+	@$(BIN)/mypy $(addprefix -p ,contracts gradmarket graphdoc migrations requester worker benchmarks containers mutation rounds)
 
 test: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json $(DURATIONS))

@@ -14,7 +14,7 @@ from typer.main import get_command
 from gradmarket import Market, TrainingJob
 from gradmarket.callbacks import Callback
 from gradmarket.cli import COMMANDS, app
-from gradmarket.market import plugins
+from graphdoc import plugins
 from requester.api import openapi, problems
 from requester.app import DOORS
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.task_cost import Cost, cost
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.document.graph import Document
 from tests.models.zoo import ZOO
 
 PREFIX = "bounds."

@@ -33,10 +33,10 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.published_update import worth
 from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.model.tensors import pack, views
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
+from graphdoc.tensors import pack, views
 
 PREFIX = "downlink."
 SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))

@@ -25,8 +25,8 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import Recipe
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest
+from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs
 from requester.live_states import Image, LiveState, Version
 from requester.moves import replay

@@ -34,15 +34,15 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.model.compute import compute, evaluate
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Metrics
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.sampling import rows
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.privacy import spent
 from gradmarket.market.step import LocalStep
 from gradmarket.sdk.model import published
+from graphdoc.document.interpret import Program
+from graphdoc.document.schema import load
+from graphdoc.figures import Metrics
 
 PREFIX = "private."
 ROUNDS, SEEDS, BOUND, CAP = sized(30, 2), range(sized(2, 1)), 10.0, 200

@@ -20,11 +20,11 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.compute import compute
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.publish import classification, publish
-from gradmarket.market.model.document.schema import load
 from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.step import GradientStep
+from graphdoc.document.interpret import Program
+from graphdoc.document.publish import classification, publish
+from graphdoc.document.schema import load
 
 PREFIX = "tolerance."
 ROWS = sized(256, 16)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol, cast
 
-from gradmarket.market import plugins
+from graphdoc import plugins
 
 KINDS: Final = "fuzz.kinds"
 Declared = Mapping[str, tuple[tuple[int, ...], str]]

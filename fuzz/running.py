@@ -10,9 +10,9 @@ from fuzz.case import chance_of, kind_of, seed_of
 from fuzz.child import Outcome
 from gradmarket.market.errors import OutOfMemory, Refused
 from gradmarket.market.gradient.payload_layout import WEIGHT
-from gradmarket.market.model.document.graph import Document, Expected
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.document.graph import Document, Expected
 
 ROWS: Final = 2
 OPERATIONS: Final = 10**9

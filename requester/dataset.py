@@ -6,11 +6,11 @@ from gradmarket.market.data.manifest import Manifest, Partition, parsed, trainin
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData
-from gradmarket.market.model.figures import Range, Ranges
-from gradmarket.market.model.tensors import Expected
 from gradmarket.market.rules.loss_change_test import OTHERS
 from gradmarket.market.terms import Digest
 from gradmarket.network.environment import path_of
+from graphdoc.figures import Range, Ranges
+from graphdoc.tensors import Expected
 from requester.blobs import Blobs
 from requester.model_runner import ModelRunner
 from requester.ready_data import digits

@@ -8,19 +8,19 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
-from gradmarket.market.model import tensors
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Ranges
 from gradmarket.market.model.task_cost import cost, evaluation, evaluation_cost
-from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc import tensors
+from graphdoc.document.schema import load
+from graphdoc.figures import Ranges
+from graphdoc.tensors import Expected
+from graphdoc.values import Outside
 from requester.blobs import Blobs
 
 PUBLISHING: Final = "publishing"

@@ -5,6 +5,7 @@ import os
 import random
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import distribution
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, pos
 from tests.lanes import file_of, record_lanes
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 from tests.patience import PATIENCE_S, TEST_S
+from tests.source_tree import PACKAGES
 from tests.town import NEIGHBOURS, TownScheduling, start_town
 
 pytest_plugins = ["tests.durations"]
@@ -64,7 +66,7 @@ LONGEST = (
     "worker/test_worker_process.py",
     "contracts/test_forge.py",
     "market/test_secagg_round.py",
-    "runner/test_runner_failures.py",
+    "graphdoc/test_runner_failures.py",
     "fuzz/test_corpus.py",
     "requester/test_any_order.py",
     "requester/test_audits.py",
@@ -72,6 +74,13 @@ LONGEST = (
     "requester/test_disclosure.py",
     "requester/test_secure_sums.py",
 )
+
+
+def pytest_configure() -> None:
+    """Child processes import what is installed, which an install of an older checkout has not all of."""
+    installed = (distribution("gradmarket").read_text("top_level.txt") or "").split()
+    if lacking := set(PACKAGES) - set(installed):
+        pytest.exit(f"the install lacks {', '.join(sorted(lacking))}: make install", returncode=1)
 
 
 @pytest.hookimpl(tryfirst=True)

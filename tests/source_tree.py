@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PACKAGES: Final = ("contracts", "gradmarket", "migrations", "requester", "worker")
+PACKAGES: Final = ("contracts", "gradmarket", "graphdoc", "migrations", "requester", "worker")
 """What is installed: a name of import is its path from the root."""
 SKIPPED: Final = {"node_modules", "__pycache__", "out", "cache"}
 

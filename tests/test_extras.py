@@ -39,10 +39,10 @@ BASE = ["gradmarket.commands.job_commands", "gradmarket.commands.verdict", "grad
 NEEDS = {
     "": BASE,
     "sdk": [*BASE, "gradmarket.sdk", "gradmarket.commands.data", "gradmarket.data.sources", "gradmarket.callbacks",
-            "gradmarket.market.data.formats.parquet", "gradmarket.market.model.document.publish"],
-    "worker": [*BASE, "worker.run", "worker.cli.worker_commands", "gradmarket.runner.child",
+            "graphdoc.formats.parquet", "graphdoc.document.publish"],
+    "worker": [*BASE, "worker.run", "worker.cli.worker_commands", "graphdoc.runner.child",
                "gradmarket.commands.auditor_command", "gradmarket.market.gradient.codecs.two_bit",
-               "gradmarket.market.data.formats.parquet", "gradmarket.market.secagg.holder"],
+               "graphdoc.formats.parquet", "gradmarket.market.secagg.holder"],
     "service": [*BASE, "requester.cli", "requester.queue", "requester.wiring",
                 "requester.stages.aggregate", "gradmarket.runner.publishing", "gradmarket.commands.backup",
                 "gradmarket.commands.doctor", "gradmarket.commands.chain", "requester.ready_data.digits",

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.job_reference import editors_schema, page
 from gradmarket.demo.spec import JOB
-from gradmarket.market import plugins
 from gradmarket.market.job import JobSpec
+from graphdoc import plugins
 from tests.source_tree import ROOT
 
 SCHEMA: Final = "https://example.org/job.schema.json"

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from gradmarket.market import job, job_parts, plugins
-from gradmarket.market.data import formats
+from gradmarket.market import job, job_parts
 from gradmarket.market.errors import PayloadRefused, Refused
 from gradmarket.market.gradient import aggregators, codecs, optimizers
 from gradmarket.market.gradient.aggregators import Band
 from gradmarket.market.rules import replication, verifiers
+from graphdoc import formats, plugins
 
 Vector = NDArray[np.float32]
 FOLDERS = (codecs, aggregators, optimizers, formats, replication, verifiers)

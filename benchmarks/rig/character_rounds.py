@@ -26,13 +26,13 @@ from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import gpt
 from gradmarket.market.model.compute import compute, evaluate
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.publish import publish
-from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.step import Schedule, Step
+from graphdoc.document.interpret import Program
+from graphdoc.document.publish import publish
+from graphdoc.document.schema import load
 
 HELD_OUT = 128
 """Rows: the first ones of a text."""

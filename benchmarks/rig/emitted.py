@@ -16,8 +16,8 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import published
+from graphdoc.document.schema import load
 
 ROWS: Final = 8
 

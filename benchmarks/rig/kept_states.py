@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.rig.character_rounds import Training
 from gradmarket.market.gradient.round_update import ModelState
-from gradmarket.market.model.tensors import pack, unpack
+from graphdoc.tensors import pack, unpack
 
 Measured = tuple[list[tuple[int, float]], float]
 """(rounds, held-out loss) and the CPU seconds of all of it."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fuzz.calls.recipes import Made
-from gradmarket.market.model.document.calls import TORCH_TYPES
+from graphdoc.document.calls import TORCH_TYPES
 
 POISONS: Final = (0x5A, 0xC3)
 """What fresh and freed memory, and the borders of tensors, are filled with, in one run and in the other."""

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any, Final
 
 from fuzz.calls.recipes import Made, tensor
-from gradmarket.market.model.document.arguments import INTEGER_LIMIT
-from gradmarket.market.model.document.kinds import DTYPES, MEMORY_FORMATS
-from gradmarket.market.model.document.operators import ALLOWED
+from graphdoc.document.arguments import INTEGER_LIMIT
+from graphdoc.document.kinds import DTYPES, MEMORY_FORMATS
+from graphdoc.operators import ALLOWED
 
 HONEST: Final = 0.25
 """Of the calls, how many stay as they are but for element types and what numbers their tensors have."""

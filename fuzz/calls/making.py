@@ -10,11 +10,11 @@ from torch import Tensor
 
 from fuzz.calls.arrays import POISONS, Arrays, poisoned
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
-from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, shapes
-from gradmarket.market.model.document.interpret import STEP_ERRORS
-from gradmarket.market.model.document.meter import BACKWARD
-from gradmarket.market.model.document.plans import Form, form
+from graphdoc.conditions.recurrent import SEQUENCES, shapes
+from graphdoc.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
+from graphdoc.document.interpret import STEP_ERRORS
+from graphdoc.document.meter import BACKWARD
+from graphdoc.document.plans import Form, form
 
 BYTES: Final = 2**22
 """What a call may give, and how many operations it may cost, to be made here at all."""

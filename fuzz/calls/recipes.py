@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fuzz.calls.lines import RECIPES
 from fuzz.calls.others import OTHERS
-from gradmarket.market.model.document.operators import ALLOWED
+from graphdoc.operators import ALLOWED
 
 LARGER: Final = 0.2
 """Of the calls, how many have a size beyond a few: kernels go other ways there."""

@@ -10,11 +10,11 @@ from fuzz.calls.arrays import Arrays
 from fuzz.calls.damage import tensors_of as tensors_in
 from fuzz.calls.making import CPU, META, Finding, called, given_of, gradients, tensors_of, without_elements
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.calls import OPERATORS, OperatorCall
-from gradmarket.market.model.document.formulas import STAND_INS
-from gradmarket.market.model.document.interpret import STEP_ERRORS
-from gradmarket.market.model.document.meter import Limits, Meter
 from gradmarket.market.model.task_cost import FRAGMENTS
+from graphdoc.document.calls import OPERATORS, OperatorCall
+from graphdoc.document.formulas import STAND_INS
+from graphdoc.document.interpret import STEP_ERRORS
+from graphdoc.document.meter import Limits, Meter
 
 LIMITS: Final = Limits(operations=5 * 10**8, peak_bytes=2**28)
 """Of calls that are made here at all."""

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from fuzz.case import Case, Declared
-from gradmarket.market.data.formats import format_of
+from graphdoc.formats import format_of
 
 Arrays = Mapping[str, np.ndarray]
 DTYPES: Final = ("float32", "int64", "int32", "uint8", "bool")

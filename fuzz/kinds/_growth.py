@@ -4,10 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from gradmarket.market.model.document.arguments import INTEGER_LIMIT
-from gradmarket.market.model.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
-from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.model.document.schema import DIMENSION_LIMIT
+from graphdoc.document.arguments import INTEGER_LIMIT
+from graphdoc.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
+from graphdoc.document.schema import DIMENSION_LIMIT
+from graphdoc.operators import ALLOWED
 
 Raw = dict[str, Any]
 EDGES: Final = (-(2**31), 2**16, 2**31, 2**33, INTEGER_LIMIT, -INTEGER_LIMIT)

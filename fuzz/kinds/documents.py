@@ -10,8 +10,8 @@ from fuzz.case import Case
 from fuzz.kinds._growth import grown
 from fuzz.values import changed, dumped, misspelt
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document import schema
-from gradmarket.market.model.document.graph import Document
+from graphdoc.document import schema
+from graphdoc.document.graph import Document
 
 REFUSED: Final = DocumentRefused
 KEPT: Final = Path(__file__).parents[2] / "tests" / "vectors" / "documents"

@@ -12,8 +12,8 @@ from fuzz.case import Case
 from fuzz.kinds._arrays import Arrays, arrays, declared, otherwise, read_as
 from fuzz.splices import spliced
 from fuzz.values import WORDS
-from gradmarket.market.data.formats import format_of
 from gradmarket.market.errors import TensorsRefused
+from graphdoc.formats import format_of
 
 REFUSED: Final = TensorsRefused
 _HEADERS: Final = (

@@ -10,8 +10,8 @@ from fuzz.kinds._arrays import Arrays, arrays, declared, otherwise, read_as
 from fuzz.kinds.npy import damaged
 from fuzz.splices import spliced
 from fuzz.zips import DEFLATED, STORED, Member, joined, lied
-from gradmarket.market.data.formats import format_of
 from gradmarket.market.errors import TensorsRefused
+from graphdoc.formats import format_of
 
 REFUSED: Final = TensorsRefused
 BOMB: Final = bytes(2**20)

@@ -12,8 +12,8 @@ from fuzz.calls.making import made
 from fuzz.calls.recipes import LARGE, honest
 from fuzz.case import Case
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.conditions import condition_of
-from gradmarket.market.model.document.operators import ALLOWED
+from graphdoc.conditions import condition_of
+from graphdoc.operators import ALLOWED
 
 REFUSED: Final = DocumentRefused
 KEYS: Final = sorted(ALLOWED)

@@ -13,8 +13,8 @@ from fuzz import thrift
 from fuzz.case import Case
 from fuzz.kinds._arrays import Arrays, arrays, declared, otherwise, read_as
 from fuzz.splices import INTEGERS, spliced
-from gradmarket.market.data.formats import format_of
 from gradmarket.market.errors import TensorsRefused
+from graphdoc.formats import format_of
 
 REFUSED: Final = TensorsRefused
 HONEST: Final = 40

@@ -11,11 +11,11 @@ from gradmarket.data import sources
 from gradmarket.data.inputs import Arrays, chosen
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack, write
 from gradmarket.endpoint import find
-from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import MANIFEST, Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.terminal import echo
+from graphdoc import formats
 
 FORMATS: Final = ", ".join(formats.names())
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel
 
-from gradmarket.market import plugins
 from gradmarket.market.job import JobSpec
 from gradmarket.terminal import echo
+from graphdoc import plugins
 from requester.api.field_docs import describe, docstrings
 
 Json = dict[str, Any]

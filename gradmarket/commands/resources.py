@@ -12,12 +12,13 @@ from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
-from gradmarket.market.model import coupled_rows, tensors
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Bound
+from gradmarket.market.model import coupled_rows
 from gradmarket.market.model.layout import check_weighed, layout_in
 from gradmarket.market.model.task_cost import cost
 from gradmarket.runner import DocumentInfo, Runner
+from graphdoc import tensors
+from graphdoc.document.schema import load
+from graphdoc.figures import Bound
 from requester.dataset import OURS
 from requester.ready_data import digits
 

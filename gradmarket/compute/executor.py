@@ -17,7 +17,6 @@ from gradmarket.compute.partitions import Partitions, chosen
 from gradmarket.compute.prefetch import Prefetch
 from gradmarket.compute.published import parameters
 from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, Windowed, layout_of, payload_of
-from gradmarket.market.data.values import Outside, outside
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Bytes, Tensors
 from gradmarket.market.gradient.codecs import codec
@@ -26,12 +25,13 @@ from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import other_rows
 from gradmarket.market.model.task_cost import Cost, cost
-from gradmarket.market.model.tensors import unpack
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner import DocumentInfo, Runner
+from graphdoc.tensors import unpack
+from graphdoc.values import Outside, outside
 
 STATES_KEPT: Final = 2
 """Kept unpacked, those prefetched included."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.runner.settings import DEVICE
+from graphdoc.runner.settings import DEVICE
 
 AUTO: Final = "auto"
 CPU: Final = "cpu"

@@ -14,9 +14,9 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.model import sampling
-from gradmarket.market.model.figures import Range
 from gradmarket.market.rules import row_spending
 from gradmarket.runner import Runner
+from graphdoc.figures import Range
 
 
 @dataclass(frozen=True)

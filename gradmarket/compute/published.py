@@ -14,13 +14,13 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import Codec, codec
 from gradmarket.market.gradient.published_update import follow, update_bytes
 from gradmarket.market.job import Publication
-from gradmarket.market.model.tensors import HEADER_LIMIT, views
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.overlap import BEFORE
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo
+from graphdoc.tensors import HEADER_LIMIT, views
 
 PATH_BYTES = 2**17
 """Most bytes of the list of updates."""

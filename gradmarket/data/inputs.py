@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.data.inputs import Column
-from gradmarket.market.data.values import outside
 from gradmarket.market.errors import Refused
-from gradmarket.market.model.figures import Range, Ranges
-from gradmarket.market.model.tensors import DTYPES
+from graphdoc.figures import Range, Ranges
+from graphdoc.tensors import DTYPES
+from graphdoc.values import outside
 
 Arrays = Mapping[str, np.ndarray]
 IGNORED: Final = -100

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from gradmarket.market import plugins
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import Part
 from gradmarket.market.job_fields import JobFields
@@ -21,6 +20,7 @@ from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
 from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.terms import Amount, Digest
+from graphdoc import plugins
 
 
 class JobSpec(JobFields):

@@ -14,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 
-from gradmarket.market import plugins
 from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part
 from gradmarket.market.rules import replication, verifiers
@@ -23,6 +22,7 @@ from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.secagg.degree import MOST_HOLDERS
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import Digest
+from graphdoc import plugins
 
 
 def _aware(value: datetime) -> datetime:

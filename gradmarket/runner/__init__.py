@@ -1,11 +1,11 @@
-"""The runner: warm child processes that run strangers' models and read strangers' data.
+"""The runner of graphdoc, with a market's steps and ready architectures.
 
 Importing it imports no torch.
 """
 
-from gradmarket.runner.documents import DocumentInfo
-from gradmarket.runner.parent import Runner
-from gradmarket.runner.reader import Reader
-from gradmarket.runner.settings import RunnerSettings
+from graphdoc.runner.documents import DocumentInfo
+from graphdoc.runner.parent import Runner
+from graphdoc.runner.reader import Reader
+from graphdoc.runner.settings import RunnerSettings
 
 __all__ = ["DocumentInfo", "Reader", "Runner", "RunnerSettings"]

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradmarket.market import plugins
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import architectures
-from gradmarket.market.model.document.calls import TORCH_TYPES
-from gradmarket.market.model.document.publish import next_token, publish
-from gradmarket.market.model.figures import Published
+from graphdoc import plugins
+from graphdoc.document.calls import TORCH_TYPES
+from graphdoc.document.publish import next_token, publish
+from graphdoc.figures import Published
 
 
 def publish_ready(

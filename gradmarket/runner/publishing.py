@@ -4,10 +4,10 @@ process.py runs it as `python -I -m gradmarket.runner.publishing <configuration 
 """
 
 from gradmarket.market.data.manifest import Labelled
-from gradmarket.market.model.tensors import pack
-from gradmarket.runner.child import RequestHandler, main
 from gradmarket.runner.publication import publish_ready
-from gradmarket.runner.serving import Configuration, Request
+from graphdoc.runner.child import RequestHandler, main
+from graphdoc.runner.serving import Configuration, Request
+from graphdoc.tensors import pack
 
 
 class PublishingHandler(RequestHandler):

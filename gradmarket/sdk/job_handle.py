@@ -13,7 +13,6 @@ from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
 from gradmarket.commands.following import follow, recording, sentence
 from gradmarket.market.errors import MarketError
-from gradmarket.market.model.tensors import unpack
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import printable
 from gradmarket.market.terms import JobState
@@ -22,6 +21,7 @@ from gradmarket.sdk.bar import bar
 from gradmarket.sdk.curve import Curve, curve
 from gradmarket.sdk.model import load
 from gradmarket.terminal import ShownConsole
+from graphdoc.tensors import unpack
 
 
 class JobEnded(MarketError):

@@ -9,16 +9,15 @@ from torch import nn
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack
 from gradmarket.endpoint import find
 from gradmarket.json_input import checked
-from gradmarket.market.data import formats
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import tensors
-from gradmarket.market.model.document import schema
-from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import check_weighed, layout
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.model import Loss, check_rows_apart, check_taken, published, warn_of_coupled_rows
 from gradmarket.sdk.rows import arrays_of
+from graphdoc import formats, tensors
+from graphdoc.document import schema
+from graphdoc.figures import Published
 
 PARTITION_ROWS: Final = 4096
 ADAMW: Final = {"name": "adamw", "lr": 1e-3}

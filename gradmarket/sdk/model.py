@@ -15,15 +15,15 @@ from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import coupled_rows
-from gradmarket.market.model.document import schema
-from gradmarket.market.model.document.bound import bound
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.publish import publish
-from gradmarket.market.model.document.ranges import ranges
-from gradmarket.market.model.document.unfit import refuse_unfit
-from gradmarket.market.model.figures import Published
 from gradmarket.market.step import Passes
 from gradmarket.sdk.alone import as_when_alone
+from graphdoc.document import schema
+from graphdoc.document.bound import bound
+from graphdoc.document.interpret import Program
+from graphdoc.document.publish import publish
+from graphdoc.document.ranges import ranges
+from graphdoc.document.unfit import refuse_unfit
+from graphdoc.figures import Published
 
 Loss = Callable[[Any, Tensor], Any]
 """(the module's output, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""

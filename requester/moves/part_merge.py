@@ -23,8 +23,8 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.round_merge import merged_shards
 from gradmarket.market.gradient.round_update import counted
 from gradmarket.market.gradient.shards import Shards
-from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState
+from graphdoc import tensors
 from requester.context import Context
 from requester.moves import blob_cleanup, replay
 from requester.moves.replay import MergeInputs

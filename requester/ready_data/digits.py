@@ -13,7 +13,7 @@ from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound
-from gradmarket.market.model import tensors
+from graphdoc import tensors
 from requester.blobs import Blobs
 
 SHAPE: Final = (1, 8, 8)

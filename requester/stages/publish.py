@@ -10,13 +10,13 @@ from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.job_parts import ReadyData, ReadyModel
-from gradmarket.market.model import tensors
-from gradmarket.market.model.figures import Ranges
 from gradmarket.market.model.layout import check_weighed
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
+from graphdoc import tensors
+from graphdoc.figures import Ranges
 from requester import dataset
 from requester.context import Context
 from requester.model_runner import PublishedModel

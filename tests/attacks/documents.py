@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model import tensors
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
+from graphdoc import tensors
 from tests.attacks.registry import attack
 from tests.attacks.scene import OVER, Scene
 from tests.attacks.victim import market, worked

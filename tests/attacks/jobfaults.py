@@ -7,9 +7,9 @@ import numpy as np
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.job import canonical
-from gradmarket.market.model import tensors
 from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
 from gradmarket.market.wire.poll import LeaseReturn
+from graphdoc import tensors
 from tests.attacks.hired import hired
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene

@@ -11,13 +11,14 @@ from gradmarket.market.data.manifest import parsed
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.model import tensors, window_state
+from gradmarket.market.model import window_state
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.audits import AuditWork, StatesAsked
 from gradmarket.market.wire.poll import OfferFields, digest_of
+from graphdoc import tensors
 from tests.attacks.audits import ALWAYS, Auditor
 from tests.attacks.registry import attack
 from tests.attacks.scene import Posted, Scene

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 from blake3 import blake3
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import piece_digests
 from gradmarket.market.wire.framing import PIECE
+from graphdoc import plugins
 from requester import blobs as stores
 from requester.blobs import Blobs
 from requester.settings import RequesterSettings

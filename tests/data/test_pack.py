@@ -19,15 +19,15 @@ from gradmarket.cli import app
 from gradmarket.data import sources
 from gradmarket.data.inputs import chosen
 from gradmarket.data.pack import Cut, Packed, pack
-from gradmarket.market.data import formats
-from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Labelled, Manifest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.model.compute import compute
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.schema import load
 from gradmarket.market.step import GradientStep
 from gradmarket.runner.publication import publish_ready
+from graphdoc import formats
+from graphdoc.document.interpret import Program
+from graphdoc.document.schema import load
+from graphdoc.formats import format_of
 
 X = np.arange(40, dtype=np.float64).reshape(10, 4)
 Y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from gradmarket.data.pack import Cut, Packed, pack
-from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import Manifest
-from gradmarket.market.data.values import Outside, outside
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec, canonical
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.ranges import ranges
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Range
+from graphdoc import formats
+from graphdoc.document.interpret import Program
+from graphdoc.document.ranges import ranges
+from graphdoc.document.schema import load
+from graphdoc.figures import Range
+from graphdoc.values import Outside, outside
 from requester.blobs.disk import DiskBlobs
 from requester.dataset import check as check_links
 from requester.dataset import check_rows, manifest_of

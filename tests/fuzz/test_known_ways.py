@@ -17,16 +17,15 @@ from pydantic import ValidationError
 
 from fuzz import thrift
 from fuzz.zips import STORED, Member, joined
-from gradmarket.market import plugins
-from gradmarket.market.data import formats, manifest
-from gradmarket.market.data.formats import format_of
+from gradmarket.market.data import manifest
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused, TensorsRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import tensors
-from gradmarket.market.model.document import schema
-from gradmarket.market.model.tensors import Expected
 from gradmarket.runner import Reader, Runner, RunnerSettings
+from graphdoc import formats, plugins, tensors
+from graphdoc.document import schema
+from graphdoc.formats import format_of
+from graphdoc.tensors import Expected
 from tests import source_tree
 from tests.handmade import encoded, linear, node, value, with_nodes
 from tests.test_layers import against_safety

@@ -18,8 +18,8 @@ from fuzz.calls.others import OTHERS
 from fuzz.calls.recipes import honest, tensor
 from fuzz.case import chance_of
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.calls import OPERATORS
-from gradmarket.market.model.document.operators import ALLOWED
+from graphdoc.document.calls import OPERATORS
+from graphdoc.operators import ALLOWED
 
 KEY = "relu.default"
 PLAIN = [tensor("i", [5])]

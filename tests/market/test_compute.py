@@ -10,12 +10,12 @@ import torch
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.compute import compute, evaluate
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.publish import classification, publish
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import GradientStep
+from graphdoc.document.interpret import Program
+from graphdoc.document.publish import classification, publish
+from graphdoc.document.schema import load
+from graphdoc.figures import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]

@@ -14,11 +14,11 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.corrections import given
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import LocalStep
 from gradmarket.sdk.model import published
+from graphdoc.document.interpret import Program
+from graphdoc.document.schema import load
 from worker.protocol.round_files import RoundFiles
 
 HOLDERS, STEPS, ROWS, LR, OUTER = 3, 4, 6, 0.2, 0.5

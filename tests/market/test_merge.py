@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import clipping, payload_layout, round_update, shards
 from gradmarket.market.gradient.aggregators import aggregator, configured
@@ -24,6 +23,7 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, merged_shards
 from gradmarket.market.gradient.round_update import ModelState, advance, apply, begin
 from gradmarket.market.gradient.shards import Lanes
+from graphdoc import plugins
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 MEAN, FP32, SGD, ADAMW = aggregator("mean"), codec("fp32"), optimizer("sgd"), optimizer("adamw")

@@ -21,7 +21,7 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, merged_shards
 from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.gradient.shards import Shards
-from gradmarket.market.model import tensors
+from graphdoc import tensors
 from tests.market.gradient_cases import layouts, tensors_of
 
 CLIPS = st.sampled_from([None, 1e-3])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import Refused
+from graphdoc import plugins
 
 
 @pytest.fixture

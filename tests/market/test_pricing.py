@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from benchmarks.simulations import prices
-from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.rules import pricing
 from gradmarket.market.rules.pricing import Past, Price, PricedWork, controller, cost
 from gradmarket.market.terms import Amount
+from graphdoc import plugins
 
 UNIT = Amount(1000)
 WORK = PricedWork(3 * 10**12, UNIT)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload, payload_layout
 from gradmarket.market.gradient.arrays import Vector
@@ -23,6 +22,7 @@ from gradmarket.market.gradient.published_update import HEAD, UpdateDraft, exact
 from gradmarket.market.gradient.round_update import ModelState, advance, apply, begin
 from gradmarket.market.gradient.shards import Lanes, parts
 from gradmarket.market.terms import Hash
+from graphdoc import plugins
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 SMALL = [name for name in plugins.names(codecs.__name__) if codec(name).GRADIENTS_ONLY]

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import architectures
 from gradmarket.market.model.architectures import cnn, gpt, mlp
-from gradmarket.market.model.document.publish import classification, publish
-from gradmarket.market.model.document.schema import load
+from graphdoc import plugins
+from graphdoc.document.publish import classification, publish
+from graphdoc.document.schema import load
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 NAMES = plugins.names(architectures.__name__)

@@ -21,12 +21,6 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.gradient.norm import norm
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute
-from gradmarket.market.model.document.bound import bound
-from gradmarket.market.model.document.calls import OPERATORS
-from gradmarket.market.model.document.interpret import STEP_ERRORS, Program, Results
-from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.model.document.row_calls import unfailing
-from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.row_noise import clipped_sum
 from gradmarket.market.rules import row_spending, stopping
@@ -34,6 +28,12 @@ from gradmarket.market.rules.privacy import spent
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import GradientStep, LocalStep, Step
 from gradmarket.sdk.model import published
+from graphdoc.document.bound import bound
+from graphdoc.document.calls import OPERATORS
+from graphdoc.document.interpret import STEP_ERRORS, Program, Results
+from graphdoc.document.row_calls import unfailing
+from graphdoc.document.schema import load
+from graphdoc.operators import ALLOWED
 
 Arrays = dict[str, np.ndarray]
 SEED = bytes(range(32))

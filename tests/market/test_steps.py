@@ -9,7 +9,6 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
@@ -17,16 +16,17 @@ from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.model import steps, window_state
 from gradmarket.market.model.architectures import cnn
 from gradmarket.market.model.compute import compute
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.publish import classification, publish
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Bound, Published
 from gradmarket.market.model.layout import layout
-from gradmarket.market.model.passes import numbered
 from gradmarket.market.model.sampling import rows
 from gradmarket.market.model.task_cost import cost
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep, WindowStep
+from graphdoc import plugins
+from graphdoc.document.interpret import Program
+from graphdoc.document.publish import classification, publish
+from graphdoc.document.schema import load
+from graphdoc.figures import Bound, Published
+from graphdoc.passes import numbered
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]

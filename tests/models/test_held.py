@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import check_taken, published
+from graphdoc.document.schema import load
 from tests.models.held import HELD
 from tests.sdk.own_bits import by_document, by_module, differences
 

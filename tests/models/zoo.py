@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradmarket.market.model.document.publish import Loss, Objective, Size, classification, document_of
 from gradmarket.sdk.alone import as_when_alone
+from graphdoc.document.publish import Loss, Objective, Size, classification, document_of
 from tests.models import hub, text, vision
 
 IMAGES, TOKENS = torch.randn(4, 3, 16, 16), torch.arange(24).reshape(4, 6) % 15 + 1

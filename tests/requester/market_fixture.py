@@ -22,13 +22,13 @@ from gradmarket.market.admissible import move_of
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.model import tensors
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import assignment, calibration
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, Digest, JobState
 from gradmarket.market.wire.sign_in import ChainFacts
+from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs
 from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker

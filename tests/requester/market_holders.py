@@ -12,7 +12,6 @@ from contracts.events import beacon, opened_job
 from gradmarket.market import signing
 from gradmarket.market.errors import MarketError
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import tensors
 from gradmarket.market.rules import secure_sums
 from gradmarket.market.secagg import holder
 from gradmarket.market.secagg.aggregation import Aggregation
@@ -22,6 +21,7 @@ from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.market.wire.sum_steps import StepTold
+from graphdoc import tensors
 from requester.exchange import secure_messages
 from requester.exchange.secure_messages import StepAsked
 from tests.kit.scripted import Held

@@ -8,11 +8,12 @@ import numpy as np
 from gradmarket.compute.task_run import Arrays, TaskRun
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.model import tensors, window_state
+from gradmarket.market.model import window_state
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audits import WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of
+from graphdoc import tensors
 from requester.exchange import state_upload
 from tests.requester.market_workers import SimWorker
 

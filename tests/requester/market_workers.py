@@ -14,7 +14,6 @@ from gradmarket.market import signing
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash, ReplicaId, ReplicaState
@@ -35,6 +34,7 @@ from gradmarket.market.wire.poll import (
     WaveOpened,
     digest_of,
 )
+from graphdoc import tensors
 from requester.exchange import outbox, payload_upload, poll, upload_grant
 from tests.kit.behaviour import Arrays, Behaviour
 from tests.kit.scripted import Held, Scripted

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
-from gradmarket.market.model import tensors
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire.poll import Answer, digest_of
+from graphdoc import tensors
 from requester.exchange import payload_upload, poll
 from requester.exchange.commitments import TooLate
 from requester.store.tables import Earned, Wave

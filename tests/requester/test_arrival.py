@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market import plugins
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload_layout
@@ -20,6 +19,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable, inspect
 from gradmarket.market.gradient.payload import decode, encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
+from graphdoc import plugins
 from requester.api import streams
 from requester.blobs.disk import DiskBlobs
 from requester.exchange.incoming_upload import IncomingUpload

@@ -2,9 +2,9 @@
 
 from eth_utils.crypto import keccak
 
-from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
+from graphdoc import tensors
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE

@@ -15,10 +15,10 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, merge
 from gradmarket.market.gradient.round_update import ModelState, apply, begin
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.job_links import Downlink
-from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.market.wire.poll import hash_of
+from graphdoc import tensors
 from requester.moves import blob_cleanup, replay, snapshots
 from requester.moves.admission import admit
 from requester.store import jobs, published_updates

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gradmarket.market.gradient.payload import flatten
-from gradmarket.market.model import tensors
 from gradmarket.market.rules import drift as rule
 from gradmarket.market.rules.drift import Contribution, Line
 from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
+from graphdoc import tensors
 from requester.api.views.job_views import round_view
 from requester.moves import drift
 from requester.store import drift_sums

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
+from graphdoc import tensors
 from requester.store.tables import Job, Replica, Round, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
 from tests.requester.books import check_books

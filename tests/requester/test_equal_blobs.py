@@ -16,8 +16,8 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Offer
-from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState
+from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs
 from requester.moves import admission, blob_cleanup
 from requester.ready_data import digits

@@ -8,9 +8,9 @@ import pytest
 
 from gradmarket.data.pack import Cut, pack
 from gradmarket.market.job import Publication
-from gradmarket.market.model import tensors
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import JobState, RoundState
+from graphdoc import tensors
 from requester.engine import run_once
 from requester.stages import aggregate, publish
 from requester.store.tables import Job

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge
-from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
+from graphdoc import tensors
 from requester.moves.replay import recipe
 from requester.store import jobs
 from tests.databases import BOTH

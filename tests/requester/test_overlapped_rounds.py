@@ -13,10 +13,10 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, merge
 from gradmarket.market.gradient.round_update import ModelState, apply, begin
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import tensors
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.poll import OfferFields
+from graphdoc import tensors
 from requester.moves import replay, snapshots
 from requester.stages import aggregate
 from requester.store import jobs

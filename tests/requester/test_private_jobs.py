@@ -9,13 +9,13 @@ import pytest
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import tensors
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire.poll import Answer, LeaseReturn
+from graphdoc import tensors
 from requester.exchange import payload_upload
 from requester.moves import named_blobs, replay
 from requester.stages import collect

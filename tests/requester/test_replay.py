@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState
+from graphdoc import tensors
 from requester.engine import run_once
 from requester.live_states import BLOCK, Image
 from requester.moves import snapshots

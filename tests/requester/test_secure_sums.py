@@ -8,11 +8,11 @@ import pytest
 
 from contracts.ledger import Ledger
 from gradmarket.market.errors import Conflict, MarketError, NotFound, Refused
-from gradmarket.market.model import tensors
 from gradmarket.market.secagg.job_sum import noise_of, units_of
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
 from gradmarket.market.wire.sum_messages import RevealedShare, SharesMessage
+from graphdoc import tensors
 from requester.exchange.commitments import TooEarly, TooLate
 from requester.store import holders
 from requester.store.noised_rounds import count_noised_rounds

@@ -11,10 +11,10 @@ from torch import nn
 
 from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.model import tensors
-from gradmarket.market.model.figures import Published
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.sdk.model import published
+from graphdoc import tensors
+from graphdoc.figures import Published
 from requester.moves import drift
 from requester.store import earned_rows, holders, jobs, workers
 from requester.store.tables import Task

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradmarket.market.model.document.interpret import Program, gradients
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Published
+from graphdoc.document.interpret import Program, gradients
+from graphdoc.document.schema import load
+from graphdoc.figures import Published
 
 Loss = Callable[[Any, Tensor], Any]
 

@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, rnn
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import published
+from graphdoc.document.schema import load
 from tests.lanes import FULL
 from tests.models import hub
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.bound import bound
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.schema import load
 from gradmarket.market.step import GradientStep
 from gradmarket.sdk.model import published
+from graphdoc.document.bound import bound
+from graphdoc.document.interpret import Program
+from graphdoc.document.schema import load
 from tests.sdk.own_bits import by_document, by_module, differences
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")

@@ -11,10 +11,10 @@ from torch.nn import functional
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.market.model.document.interpret import Program, gradients
-from gradmarket.market.model.document.schema import load
-from gradmarket.market.model.figures import Published
 from gradmarket.sdk.model import check_taken, published
+from graphdoc.document.interpret import Program, gradients
+from graphdoc.document.schema import load
+from graphdoc.figures import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 ROWS = 8

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.market.model.figures import Published
 from gradmarket.sdk.model import published
+from graphdoc.figures import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 ROWS = 8

@@ -26,17 +26,17 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.data.inputs import columns_of
 from gradmarket.data.pack import Cut
 from gradmarket.demo.service import Service
-from gradmarket.market.data import formats
-from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import canonical
-from gradmarket.market.model.document.schema import load as load_document
 from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
+from graphdoc import formats
+from graphdoc.document.schema import load as load_document
+from graphdoc.formats import format_of
 from requester.dataset import check_inputs
 from tests.lanes import FULL
 from tests.patience import wait_until

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import published
+from graphdoc.document.schema import load
 from tests.lanes import leave_to_full
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")

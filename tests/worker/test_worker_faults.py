@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 
 from gradmarket.compute.download_errors import DownloadRefused, PartitionUnfit
-from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
-from gradmarket.market.model.figures import Range
 from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.wire.poll import Lease
+from graphdoc.figures import Range
+from graphdoc.values import Outside
 from worker.markets.step_faults import fault_of
 from worker.markets.worker_context import WorkerContext
 

@@ -23,10 +23,10 @@ from gradmarket.market.gradient.published_update import update_bytes, worth
 from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.job import Publication
 from gradmarket.market.job_links import Downlink, FirstUpdates
-from gradmarket.market.model.tensors import pack, unpack
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
+from graphdoc.tensors import pack, unpack
 from tests.worker.conftest import named
 
 SGD, INT8, ROUNDS = optimizer("sgd"), codec("int8"), 6

@@ -17,13 +17,14 @@ from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model import tensors, window_state
+from gradmarket.market.model import window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
 from gradmarket.market.wire.audits import AuditWork, StateRequest, WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner
+from graphdoc import tensors
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, named, offer
 from tests.worker.fake_market import FakeMarket

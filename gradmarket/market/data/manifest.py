@@ -4,13 +4,13 @@ from typing import Annotated, Final
 
 from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
-from gradmarket.market.data import formats
 from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import Count, Part
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import DigestField
-from gradmarket.market.model.tensors import Expected
+from graphdoc import formats
+from graphdoc.tensors import Expected
 
 PARTITION_BYTES: Final = 2**40
 MANIFEST: Final = "manifest.json"

@@ -6,12 +6,12 @@ import torch
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.model import steps
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.figures import Metrics
 from gradmarket.market.model.layout import check_batch, check_state, layout
-from gradmarket.market.model.passes import Arrays, Shares, microbatches, tensors
 from gradmarket.market.model.task_cost import EVALUATION_ROWS
 from gradmarket.market.step import Step, WindowStep
+from graphdoc.document.interpret import Program
+from graphdoc.figures import Metrics
+from graphdoc.passes import Arrays, Shares, microbatches, tensors
 
 
 def compute(

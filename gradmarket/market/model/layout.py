@@ -8,8 +8,8 @@ import numpy as np
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.document.graph import Document, Expected
 from gradmarket.market.rules import row_weights
+from graphdoc.document.graph import Document, Expected
 
 
 def layout(document: Document) -> Layout:

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from gradmarket.market.gradient import noise
 from gradmarket.market.gradient.payload_layout import WEIGHT
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.document.row_gradients import row_gradients
-from gradmarket.market.model.passes import Arrays, Outcome, Tensors, mean_gradient, microbatches, numbered, tensors
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import Passes
+from graphdoc.document.interpret import Program
+from graphdoc.document.row_gradients import row_gradients
+from graphdoc.passes import Arrays, Outcome, Tensors, mean_gradient, microbatches, numbered, tensors
 
 SHORTER: Final = 1.0 - 2.0**-16
 """Of the clip norm, what a row's part is scaled down to, so that rounding, the sum's too, does not carry it beyond."""

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.model.document.graph import Document, Expected
-from gradmarket.market.model.figures import Bound
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Step
+from graphdoc.document.graph import Document, Expected
+from graphdoc.figures import Bound
 
 RUNTIME: Final = 48 * 2**20
 """Bytes that the first pass of a child takes for kernels and their libraries, whatever the document."""

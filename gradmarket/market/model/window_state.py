@@ -15,10 +15,10 @@ from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload_layout import WEIGHT, Layout
-from gradmarket.market.model import tensors
-from gradmarket.market.model.tensors import Expected
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Hash
+from graphdoc import tensors
+from graphdoc.tensors import Expected
 
 Arrays = Mapping[str, np.ndarray]
 State = dict[str, np.ndarray]

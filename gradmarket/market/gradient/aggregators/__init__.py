@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, Protocol, cast
 
 from pydantic import ValidationError
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import Part, first_fault
 from gradmarket.market.gradient.arrays import Vector
+from graphdoc import plugins
 
 
 @dataclass(frozen=True)

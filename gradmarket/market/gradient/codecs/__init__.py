@@ -7,8 +7,8 @@ is read, and any shard can be read without those before it.
 
 from typing import Protocol, cast
 
-from gradmarket.market import plugins
 from gradmarket.market.gradient.arrays import Vector
+from graphdoc import plugins
 
 
 class Codec(Protocol):

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.fields import Part
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector, chunks
+from graphdoc import plugins
 
 Memory = dict[str, NDArray[Any]]
 Kernel = Callable[..., tuple[Vector, ...]]

@@ -9,7 +9,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.model.architectures._activations import ACTIVATIONS
 from gradmarket.market.model.arguments import parsed
 from gradmarket.market.model.arguments.cnn import Settings
-from gradmarket.market.model.document.publish import classification
+from graphdoc.document.publish import classification
 
 OBJECTIVE: Final = classification
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.model.arguments import parsed
 from gradmarket.market.model.arguments.gpt import Settings
-from gradmarket.market.model.document.publish import next_token
+from graphdoc.document.publish import next_token
 
 OBJECTIVE: Final = next_token
 INITIAL_DEVIATION: Final = 0.02

@@ -9,7 +9,7 @@ from torch import nn
 from gradmarket.market.model.architectures._activations import ACTIVATIONS
 from gradmarket.market.model.arguments import parsed
 from gradmarket.market.model.arguments.mlp import Settings
-from gradmarket.market.model.document.publish import classification
+from graphdoc.document.publish import classification
 
 OBJECTIVE: Final = classification
 

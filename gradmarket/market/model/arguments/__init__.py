@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import Part, first_fault
+from graphdoc import plugins
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]

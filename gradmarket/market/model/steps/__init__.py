@@ -6,9 +6,9 @@ any of them can take the next one.
 
 from typing import Any, Protocol, cast
 
-from gradmarket.market import plugins
-from gradmarket.market.model.document.interpret import Program
-from gradmarket.market.model.passes import Arrays, Outcome
+from graphdoc import plugins
+from graphdoc.document.interpret import Program
+from graphdoc.passes import Arrays, Outcome
 
 
 class StepRule(Protocol):

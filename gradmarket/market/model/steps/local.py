@@ -25,11 +25,11 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.model import corrections, window_state
-from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.layout import layout
-from gradmarket.market.model.passes import Arrays, Outcome, numbered, numpy_of, tensors
 from gradmarket.market.model.row_noise import gradient
 from gradmarket.market.step import LocalStep, WindowStep
+from graphdoc.document.interpret import Program
+from graphdoc.passes import Arrays, Outcome, numbered, numpy_of, tensors
 
 
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Outcome:

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Protocol, cast
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_serializer, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
-from gradmarket.market import plugins
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import AMOUNT_SCHEMA, Name, Part, first_fault
 from gradmarket.market.terms import Amount
+from graphdoc import plugins
 
 PLAIN = "fixed"
 """The rule that a plain amount stands for."""

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, cast
 
 from pydantic import Field, model_validator
 
-from gradmarket.market import plugins
 from gradmarket.market.fields import Part
+from graphdoc import plugins
 
 
 @dataclass(frozen=True, slots=True)

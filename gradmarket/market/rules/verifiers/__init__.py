@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
-from gradmarket.market import plugins
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Digest, ReplicaId
+from graphdoc import plugins
 
 DEFAULT: Final = "exact"
 """The verifier of a job that names none."""

@@ -1,0 +1,74 @@
+"""What conditions are made of: pure functions over an operator's arguments that refuse what its kernels may not see."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from graphdoc.document.arguments import refuse_unless
+
+Condition = Callable[[Sequence[Any]], None]
+"""Over an operator's arguments in its table's order, tensors with or without elements. Raises DocumentRefused."""
+Conditions = Mapping[str, Condition | None]
+"""By operator; None where torch's own checks are the condition (see __init__)."""
+
+
+def unstated(_arguments: Sequence[Any]) -> None:
+    """The condition of an operator that has none in the tables: nothing is allowed."""
+    refuse_unless(False, "what it may be given is not stated")
+
+
+def each(condition: Condition | None, keys: str) -> dict[str, Condition | None]:
+    """The same condition for every operator of a list with spaces."""
+    return dict.fromkeys(keys.split(), condition)
+
+
+def both(*conditions: Condition) -> Condition:
+    """All of them hold."""
+
+    def condition(arguments: Sequence[Any]) -> None:
+        for one in conditions:
+            one(arguments)
+
+    return condition
+
+
+def between(place: int, least: float, most: float, what: str) -> Condition:
+    """The number at this place is in the range; null is allowed where the type allows it."""
+
+    def condition(arguments: Sequence[Any]) -> None:
+        value = arguments[place]
+        refuse_unless(value is None or least <= value <= most, f"{what} is not in {least} to {most}")
+
+    return condition
+
+
+def floating(*places: int) -> Condition:
+    """The tensors at these places, or in lists there, are floats of one type; nulls do not count."""
+
+    def condition(arguments: Sequence[Any]) -> None:
+        one_float_type([arguments[place] for place in places])
+
+    return condition
+
+
+def one_float_type(tensors: Sequence[Any]) -> None:
+    """Raises DocumentRefused unless all are floats of one type; nulls do not count."""
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    refuse_unless(len(dtypes) <= 1, "its tensors are of several element types")
+    refuse_unless(all(dtype.is_floating_point for dtype in dtypes), "its tensors are not floats")
+
+
+def shaped(tensor: Any, shape: Sequence[int], what: str) -> None:
+    """Raises DocumentRefused unless the tensor, where there is one, has exactly this shape."""
+    fits = tensor is None or tuple(tensor.shape) == tuple(shape)
+    refuse_unless(fits, f"{what} is not of shape {list(shape)}")
+
+
+def filled(tensor: Any, what: str) -> None:
+    """Raises DocumentRefused where a tensor has no elements."""
+    refuse_unless(tensor.numel() > 0, f"{what} has no elements")
+
+
+def ranked(tensor: Any, ranks: Sequence[int], what: str) -> None:
+    """Raises DocumentRefused unless the tensor has one of these numbers of dimensions."""
+    wanted = " or ".join(map(str, ranks))
+    refuse_unless(len(tensor.shape) in ranks, f"{what} has not {wanted} dimensions")

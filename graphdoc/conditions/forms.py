@@ -1,0 +1,72 @@
+"""Numbers that say a shape: what torch's shape rules take on trust."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from graphdoc.conditions.condition_rules import Conditions, each
+from graphdoc.conditions.indexing_conditions import place_of
+from graphdoc.document.arguments import refuse_unless
+
+PARTS_LIMIT: Final = 100_000
+"""Into which one node cuts a tensor: a document has no more values."""
+
+
+def _parts(count: int) -> None:
+    refuse_unless(0 <= count <= PARTS_LIMIT, f"a tensor in {count} parts, more than {PARTS_LIMIT}")
+
+
+def _length(tensor: Any, dimension: int) -> int:
+    return int(tensor.shape[place_of(dimension, len(tensor.shape))]) if len(tensor.shape) else 1
+
+
+def _cut(arguments: Sequence[Any]) -> None:
+    """(tensor, how long each part is, dimension)."""
+    tensor, size, dimension = arguments
+    length = _length(tensor, dimension)
+    refuse_unless(size >= 1 or length == 0, "its parts have no length")
+    _parts(-(-length // max(1, size)))
+
+
+def _divided(arguments: Sequence[Any]) -> None:
+    """(tensor, into how many parts, dimension)."""
+    refuse_unless(arguments[1] >= 1, "it is divided into nothing")
+    _parts(arguments[1])
+
+
+def _apart(arguments: Sequence[Any]) -> None:
+    """(tensor, dimension): a part for each place."""
+    _parts(_length(*arguments))
+
+
+def _sizes(arguments: Sequence[Any]) -> None:
+    refuse_unless(all(size >= 0 for size in arguments[0]), "a size is negative")
+
+
+def _even(arguments: Sequence[Any]) -> None:
+    """repeat_interleave's last argument says how long the result is: none but the right one."""
+    tensor, repeats, dimension, said = arguments
+    refuse_unless(repeats >= 0, "a count is negative")
+    length = tensor.numel() if dimension is None or not len(tensor.shape) else tensor.shape[dimension]
+    refuse_unless(said is None or said == length * repeats, "the size that it says is not its own")
+
+
+CONDITIONS: Final[Conditions] = {
+    "repeat_interleave.self_int": _even,
+    "creation.full": _sizes,
+    "split.Tensor": _cut,
+    **each(_divided, "chunk.default tensor_split.sections"),
+    "unbind.int": _apart,
+    **each(
+        None,
+        "view.default _unsafe_view.default unflatten.int transpose.int swapaxes.default permute.default movedim.int "
+        "movedim.intlist t.default mT.default numpy_T.default unsqueeze.default squeeze.default squeeze.dim "
+        "squeeze.dims reshape.default flatten.using_ints view_as.default reshape_as.default ravel.default "
+        "expand.default expand_as.default broadcast_tensors.default broadcast_to.default repeat.default tile.default "
+        "slice.Tensor narrow.default select.int unfold.default diagonal.default diag_embed.default "
+        "slice_scatter.default select_scatter.default diagonal_scatter.default cat.default concat.default "
+        "stack.default hstack.default vstack.default meshgrid.indexing split_with_sizes.default "
+        "roll.default flip.default rot90.default tril.default "
+        "triu.default creation.arange creation.linspace creation.eye full_like.default copy.broadcast to.dtype "
+        "alias.default detach.default clone.default contiguous.default",
+    ),
+}

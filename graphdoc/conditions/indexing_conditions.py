@@ -1,0 +1,124 @@
+"""Elements that integers point at: the integers' type and shape. Their range is for checks.py and the kernels."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from graphdoc.conditions.condition_rules import Conditions, both, each, ranked, shaped
+from graphdoc.document.arguments import refuse_unless
+
+
+def place_of(dimension: int, rank: int) -> int:
+    """The dimension counted from the first. Raises DocumentRefused where there is none of this number."""
+    refuse_unless(-max(rank, 1) <= dimension < max(rank, 1), f"there is no dimension {dimension}")
+    return dimension % max(rank, 1)
+
+
+def _integers(indices: Any) -> None:
+    dtype = indices.dtype
+    refuse_unless(not dtype.is_floating_point and dtype.itemsize >= 4, "its indices are not integers of 4 or 8 bytes")
+
+
+def _embedding(arguments: Sequence[Any]) -> None:
+    table, indices, padding = arguments[:3]
+    ranked(table, (2,), "its table")
+    _integers(indices)
+    refuse_unless(-table.shape[0] - 1 <= padding < table.shape[0], "its padding is no row of its table")
+
+
+def _along(arguments: Sequence[Any]) -> None:
+    """(tensor, dimension, indices, …): of as many dimensions, and none longer but the one that is looked along."""
+    tensor, dimension, indices = arguments[:3]
+    along = place_of(dimension, len(tensor.shape))
+    _integers(indices)
+    if not len(tensor.shape) or not len(indices.shape):
+        return
+    refuse_unless(len(indices.shape) == len(tensor.shape), "its indices are of other dimensions")
+    pairs = enumerate(zip(indices.shape, tensor.shape, strict=True))
+    refuse_unless(all(place == along or one <= size for place, (one, size) in pairs), "its indices are too many")
+
+
+def _scattered(arguments: Sequence[Any]) -> None:
+    """(tensor, dimension, indices, source, …)."""
+    _along(arguments)
+    tensor, _, indices, source = arguments[:4]
+    refuse_unless(source.dtype == tensor.dtype, "its source is of another type")
+    if not len(source.shape) or not len(indices.shape):
+        return
+    fits = len(source.shape) == len(indices.shape)
+    fits = fits and all(one <= size for one, size in zip(indices.shape, source.shape, strict=True))
+    refuse_unless(fits, "its source is smaller than its indices")
+
+
+def _chosen(arguments: Sequence[Any]) -> None:
+    """(tensor, dimension, indices in one line, …)."""
+    tensor, dimension, indices = arguments[:3]
+    place_of(dimension, len(tensor.shape))
+    _integers(indices)
+    ranked(indices, (0, 1), "its indices")
+
+
+def _placed(arguments: Sequence[Any]) -> None:
+    """(tensor, dimension, indices in one line, source, …)."""
+    _chosen(arguments)
+    tensor, dimension, indices, source = arguments[:4]
+    refuse_unless(source.dtype == tensor.dtype, "its source is of another type")
+    wanted = list(tensor.shape)
+    if wanted:
+        wanted[place_of(dimension, len(wanted))] = indices.numel()
+        shaped(source, wanted, "its source")
+    else:
+        refuse_unless(source.numel() == indices.numel() == 1, "its source is not one number")
+
+
+def _places(arguments: Sequence[Any]) -> None:
+    """(tensor, indices or null for each dimension, …); a mask is of the dimensions that it stands for."""
+    tensor, places = arguments[:2]
+    refuse_unless(any(place is not None for place in places), "it has no index")
+    dimension = 0
+    for place in places:
+        masks = place is not None and place.dtype.itemsize == 1
+        if masks:
+            refuse_unless(not place.dtype.is_floating_point and str(place.dtype) == "torch.bool", "a mask is not bool")
+            shaped(place, tensor.shape[dimension : dimension + len(place.shape)], "a mask")
+            refuse_unless(len(place.shape) > 0, "a mask has no dimensions")
+        elif place is not None:
+            _integers(place)
+        dimension += len(place.shape) if masks else 1
+    refuse_unless(dimension <= len(tensor.shape), "it has more indices than dimensions")
+
+
+def _put(arguments: Sequence[Any]) -> None:
+    refuse_unless(arguments[2].dtype == arguments[0].dtype, "what is put is of another type")
+
+
+def _taken(arguments: Sequence[Any]) -> None:
+    tensor, indices, dimension = arguments
+    _integers(indices)
+    if dimension is not None:
+        place_of(dimension, len(tensor.shape))
+
+
+def _hot(arguments: Sequence[Any]) -> None:
+    indices, classes = arguments
+    refuse_unless(str(indices.dtype) == "torch.int64", "its classes are not int64")
+    refuse_unless(classes >= 1, "its number of classes is not stated")
+
+
+def _sorted_into(arguments: Sequence[Any]) -> None:
+    ranked(arguments[1], (1,), "its boundaries")
+
+
+CONDITIONS: Final[Conditions] = {
+    "embedding.default": _embedding,
+    "gather.default": _along,
+    "take_along_dim.default": _taken,
+    **each(_chosen, "index_select.default index_fill.int_Scalar"),
+    **each(_placed, "index_add.default index_copy.default"),
+    "index.Tensor": _places,
+    "index_put.default": both(_places, _put),
+    "scatter.value": _along,
+    **each(_scattered, "scatter.src scatter_add.default scatter_reduce.two"),
+    "bucketize.Tensor": _sorted_into,
+    "one_hot.default": _hot,
+    "diff.default": None,
+}

@@ -1,0 +1,168 @@
+"""Checks one argument of a node against its type: turns the JSON value into a Python one, or refuses the document."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gradmarket.market.errors import DocumentRefused
+from graphdoc.document.kinds import DTYPES, MEMORY_FORMATS
+
+INTEGER_LIMIT: Final = 2**40
+"""Largest integer of a document, written or computed: squaring one 25 times would take seconds."""
+
+LIST_LIMIT: Final = 4096
+NON_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+EQUATION: Final = r"[A-Za-z., ]{1,100}(->[A-Za-z. ]{0,50})?"
+"""The equations that einsum may get."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The value with this number."""
+
+    value: int
+
+
+Argument = None | bool | int | float | str | Reference | tuple["Argument", ...]
+Kinds = Sequence[str]
+"""The kind, "tensor" or "int", of every value defined so far."""
+
+
+def refuse_unless(condition: bool, detail: str) -> None:
+    """Raises DocumentRefused(detail) where the condition does not hold."""
+    if not condition:
+        raise DocumentRefused(detail)
+
+
+def check_argument(kind: str, value: Any, kinds: Kinds) -> Argument:
+    """Returns the argument of decoded JSON `value` under operators' type `kind`. Raises DocumentRefused."""
+    if kind.endswith("?"):
+        return None if value is None else check_argument(kind[:-1], value, kinds)
+    if "|" in kind:
+        return _word(kind, value)
+    return _CHECKS[kind](value, kinds)
+
+
+def _reference(value: Any, kinds: Kinds, kind: str) -> Reference:
+    """Returns the reference to a value of this kind.
+
+    Messages are formatted only when needed, since most of a document is references.
+    """
+    if not isinstance(value, dict) or set(value) != {"v"}:
+        raise DocumentRefused(f"{_shown(value)} is not a {kind} value")
+    number = value["v"]
+    if type(number) is not int or not 0 <= number < len(kinds):
+        raise DocumentRefused(f"there is no value {_shown(number)} yet")
+    if kinds[number] != kind:
+        raise DocumentRefused(f"value {number} is not of kind {kind}")
+    return Reference(number)
+
+
+def _tensor(value: Any, kinds: Kinds) -> Reference:
+    return _reference(value, kinds, "tensor")
+
+
+def _integer(value: Any, kinds: Kinds) -> int | Reference:
+    if isinstance(value, dict):
+        return _reference(value, kinds, "int")
+    if type(value) is not int or abs(value) > INTEGER_LIMIT:
+        raise DocumentRefused(f"{_shown(value)} is not an allowed integer")
+    return value
+
+
+def _float(value: Any, _kinds: Kinds) -> float:
+    if isinstance(value, dict):
+        word = value.get("f")
+        known = len(value) == 1 and isinstance(word, str) and word in NON_FINITE
+        refuse_unless(known, f"{_shown(value)} is not a float")
+        return NON_FINITE[str(word)]
+    refuse_unless(type(value) is float, f"{_shown(value)} is not a float")
+    return float(value)
+
+
+def _number(value: Any, kinds: Kinds) -> Argument:
+    is_float = type(value) is float or (isinstance(value, dict) and set(value) == {"f"})
+    return _float(value, kinds) if is_float else _integer(value, kinds)
+
+
+def _operand(value: Any, kinds: Kinds) -> Argument:
+    if not isinstance(value, dict) or "v" not in value:
+        return _number(value, kinds)
+    number = value["v"]
+    is_tensor = type(number) is int and 0 <= number < len(kinds) and kinds[number] == "tensor"
+    return _reference(value, kinds, "tensor" if is_tensor else "int")
+
+
+def _bool(value: Any, _kinds: Kinds) -> bool:
+    refuse_unless(type(value) is bool, f"{_shown(value)} is not a truth value")
+    return bool(value)
+
+
+def _dtype(value: Any, _kinds: Kinds) -> str:
+    refuse_unless(isinstance(value, str) and value in DTYPES, f"{_shown(value)} is not an element type")
+    return str(value)
+
+
+def _memory(value: Any, _kinds: Kinds) -> str:
+    refuse_unless(value in MEMORY_FORMATS, f"{_shown(value)} is not a memory format")
+    return str(value)
+
+
+def _place(value: Any, kinds: Kinds) -> Reference | None:
+    return None if value is None else _tensor(value, kinds)
+
+
+def _equation(value: Any, _kinds: Kinds) -> str:
+    fits = isinstance(value, str) and re.fullmatch(EQUATION, value) is not None
+    refuse_unless(fits, f"{_shown(value)} is not an equation of labels")
+    return str(value)
+
+
+def _always(constant: bool | float | None) -> "Check":
+    def check_constant(value: Any, _kinds: Kinds) -> Argument:
+        same = type(value) is type(constant) and value == constant
+        refuse_unless(same, f"{_shown(value)} where {constant} always stands")
+        return constant
+
+    return check_constant
+
+
+def _word(kind: str, value: Any) -> str:
+    refuse_unless(isinstance(value, str) and value in kind.split("|"), f"{_shown(value)} is not one of {kind}")
+    return str(value)
+
+
+def _list_of(check: "Check") -> "Check":
+    def check_list(value: Any, kinds: Kinds) -> Argument:
+        refuse_unless(isinstance(value, list) and len(value) <= LIST_LIMIT, f"{_shown(value)} is not an allowed list")
+        return tuple(check(element, kinds) for element in value)
+
+    return check_list
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
+
+
+Check = Callable[[Any, Kinds], Argument]
+_CHECKS: Final[dict[str, Check]] = {
+    "tensor": _tensor,
+    "tensors": _list_of(_tensor),
+    "operand": _operand,
+    "int": _integer,
+    "ints": _list_of(_integer),
+    "float": _float,
+    "number": _number,
+    "bool": _bool,
+    "dtype": _dtype,
+    "memory": _memory,
+    "floats": _list_of(_float),
+    "places": _list_of(_place),
+    "equation": _equation,
+    "none": _always(None),
+    "true": _always(True),
+    "false": _always(False),
+    "zero": _always(0.0),
+}

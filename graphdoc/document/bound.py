@@ -1,0 +1,147 @@
+"""The cost of a document before it is run: forward and backward on meta tensors, which have shapes and no elements.
+
+What is told holds for every number of rows that is asked for, and for the sizes that were tried: the ends and the
+middle of each named one. A batch of sizes in between is bounded by itself before it is run (`admit`): no shape in a
+document depends on what the data holds, so the cost of a batch is known exactly from its own sizes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gradmarket.market.errors import DocumentRefused
+from graphdoc.document.calls import TORCH_TYPES
+from graphdoc.document.formulas import by_formula
+from graphdoc.document.graph import Document, Input, Scan
+from graphdoc.document.interpret import Program, Way, gradients
+from graphdoc.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
+from graphdoc.document.row_gradients import peak_by_rows
+from graphdoc.document.row_mixing import refuse_mixing
+from graphdoc.document.scan_costs import STEPS_RUN, by_steps
+from graphdoc.figures import Bound
+
+Sizes = Mapping[str, int]
+NONE: Final[Sizes] = {}
+BY_ELEMENT: Final = 6
+"""Operations on each element of a row's gradient until it is in the sum: made finite, squared, added, scaled, added."""
+
+
+def bound(
+    program: Program, rows: int | Sequence[int], limits: Limits = USUAL, training: bool = True, by_row: bool = False
+) -> Bound:
+    """The cost of one pass over any of these numbers of rows, the first of them the largest, whatever the sizes.
+
+    Without `training` of a forward pass alone; `by_row` of one that keeps each row's gradient apart. Raises
+    DocumentRefused over the limits, and where shapes do not fit at the most rows and the largest sizes.
+    """
+    most, *fewer = (rows,) if isinstance(rows, int) else rows
+    try:
+        bounds = exactly(program, most, NONE, limits, training, by_row)
+        for count in fewer:
+            bounds = dearest((bounds, _last(program, count, limits, training, by_row)))
+        for count, sizes in _tried(program.document, most):
+            bounds = dearest((bounds, _if_it_fits(program, count, sizes, limits, training, by_row) or bounds))
+    except TooMuch as error:
+        raise DocumentRefused(error.detail) from None
+    if by_row:
+        refuse_mixing(program)
+    return bounds
+
+
+def _last(program: Program, rows: int, limits: Limits, training: bool, by_row: bool) -> Bound:
+    """The cost of the last microbatch, which every task has. Raises as `exactly` does, naming it."""
+    try:
+        return exactly(program, rows, NONE, limits, training, by_row)
+    except TooMuch:
+        raise
+    except DocumentRefused as error:
+        raise DocumentRefused(f"the last microbatch of a task has {rows} rows: {error.detail}") from None
+
+
+def _if_it_fits(
+    program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool, by_row: bool
+) -> Bound | None:
+    """None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
+    try:
+        return exactly(program, rows, sizes, limits, training, by_row)
+    except TooMuch:
+        raise
+    except DocumentRefused:
+        return None
+
+
+def admit(
+    program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
+) -> Bound:
+    """The cost of a pass over a batch of just these sizes. Raises DocumentRefused where it is over the limits."""
+    try:
+        return exactly(program, rows, sizes, limits, training, by_row)
+    except DocumentRefused as error:
+        named = "".join(f", {name} {size}" for name, size in sizes.items())
+        raise DocumentRefused(f"a batch of {rows} rows{named}: {error.detail}") from None
+
+
+def exactly(
+    program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
+) -> Bound:
+    """The cost of one pass over so many rows at these sizes; those that are not named are the largest.
+
+    Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
+    """
+    meter = Meter(limits, _steps(program.document), BACKWARD if training else 0)
+    state, data = _meta_inputs(program.document, rows, sizes)
+    with meter, torch.set_grad_enabled(training):
+        for tensor in (*state.values(), *data.values()):
+            meter.hold(tensor)
+        results = program.run(state, data, bytes(32), meter.count, Way(by_formula, partial(by_steps, meter)))
+        trainable = [state[entry.name] for entry in program.document.trainable]
+        if training and trainable:
+            gradients(results.loss, trainable)
+        del results
+    if not by_row:
+        return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
+    clipped = BY_ELEMENT * rows * sum(tensor.numel() for tensor in trainable)
+    peak = max(meter.peak, peak_by_rows(program, state, data, limits))
+    return Bound(rows, meter.operations + clipped, peak, meter.only_on_cpu)
+
+
+def _steps(document: Document) -> int:
+    """Returns how many nodes are run to count what the document costs."""
+    return sum(STEPS_RUN * len(node.body) if isinstance(node, Scan) else 1 for node in document.nodes)
+
+
+def _tried(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:
+    """What is tried beside the most rows and the largest sizes."""
+    if document.sizes:
+        yield most, dict.fromkeys(document.sizes, 1)
+    for name, largest in document.sizes.items():
+        yield from ((most, {name: size}) for size in sorted({1, 2, largest // 2, largest - 1}))
+
+
+def dearest(bounds: Sequence[Bound]) -> Bound:
+    """The most that any of these takes, by each figure."""
+    return replace(
+        bounds[0],
+        operations=max(one.operations for one in bounds),
+        peak_bytes=max(one.peak_bytes for one in bounds),
+        only_on_cpu=next((one.only_on_cpu for one in bounds if one.only_on_cpu), ""),
+    )
+
+
+def _meta_inputs(document: Document, rows: int, sizes: Sizes) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    shapes = document.batch(rows, sizes)
+    state, data = {}, {}
+    for entry in document.inputs:
+        if entry.kind == "data":
+            data[entry.name] = _meta(entry, shapes[entry.name][0])
+        else:
+            state[entry.name] = _meta(entry, entry.shape)
+    return state, data
+
+
+def _meta(entry: Input, shape: Sequence[int]) -> Tensor:
+    return torch.empty(shape, dtype=TORCH_TYPES[entry.dtype], device="meta", requires_grad=entry.grad)

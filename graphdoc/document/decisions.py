@@ -1,0 +1,42 @@
+"""What torch decides by a tensor's values before it computes: a trace has no values, so it is told what was decided.
+
+`nn.TransformerEncoder` and `nn.TransformerDecoder` look whether a mask is the causal one. The module is run once on the
+example, and each decision is repeated in its order while it is traced. A decision that depends on the data would show
+as other bits where document and module are compared.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import transformer
+
+from graphdoc.document.equality import restored
+from graphdoc.document.exchanged import exchanged
+
+_DECIDES: Final = "_detect_is_causal_mask"
+
+
+def decisions(module: nn.Module, data: Mapping[str, Tensor]) -> Callable[[], AbstractContextManager[None]]:
+    """Returns what a trace of `module`, which takes `data`, runs in."""
+    if not any(isinstance(part, nn.TransformerEncoder | nn.TransformerDecoder) for part in module.modules()):
+        return nullcontext
+    decided: list[bool] = []
+    before = getattr(transformer, _DECIDES)
+
+    def noted(*arguments: Any, **named: Any) -> bool:
+        decided.append(bool(before(*arguments, **named)))
+        return decided[-1]
+
+    with restored(module.buffers()), torch.random.fork_rng(devices=[]), exchanged(transformer, _DECIDES, noted):
+        module(dict(data))
+
+    @contextmanager
+    def repeated() -> Iterator[None]:
+        waiting = iter(decided)
+        with exchanged(transformer, _DECIDES, lambda *_arguments, **_named: next(waiting)):
+            yield
+
+    return repeated

@@ -1,0 +1,104 @@
+"""Replaces a module's own random draws by those of the document: the n-th draw is site n."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradmarket.market.errors import DocumentRefused
+from graphdoc.document import randomness
+
+_ATEN: Final = torch.ops.aten
+
+
+class HashedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While active, takes what torch's kernels draw from the hash, below autograd and for every call of the module."""
+
+    def __init__(self, seed: bytes) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seed = seed
+        self._site = -1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded not in func.tags or func in _DRY:
+            return func(*args, **(kwargs or {}))
+        if func not in _DRAWS:
+            raise DocumentRefused(f"the module draws by {func}, which the language does not have")
+        self._site += 1
+        return _DRAWS[func](self._site, self._seed, args, kwargs or {})
+
+
+def _kept(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
+    """Overwrites a mask with ones, each with the probability to stay, and zeros elsewhere, as dropout does."""
+    mask, stays = args[0], float(args[1]) if len(args) > 1 else 0.5
+    return torch.as_tensor(mask.copy_(randomness.kept(mask, 1.0 - stays, site, seed)))
+
+
+def _bernoulli(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
+    return randomness.bernoulli(args[0], args[0], site, seed)
+
+
+def _bernoulli_p(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
+    return randomness.bernoulli(args[0], float(args[1]), site, seed)
+
+
+def _uniform(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    return randomness.uniform(args[0], named.get("dtype") or args[0].dtype, site, seed)
+
+
+def _normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    return randomness.normal(args[0], named.get("dtype") or args[0].dtype, site, seed)
+
+
+def _setting(args: Sequence[Any], named: Any, place: int, name: str, usual: float) -> float:
+    return float(args[place] if len(args) > place else named.get(name, usual))
+
+
+def _write_uniform(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    low, high = _setting(args, named, 1, "from", 0.0), _setting(args, named, 2, "to", 1.0)
+    drawn = randomness.uniform(args[0], args[0].dtype, site, seed)
+    return torch.as_tensor(args[0].copy_(drawn * (high - low) + low))
+
+
+def _write_normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    mean, deviation = _setting(args, named, 1, "mean", 0.0), _setting(args, named, 2, "std", 1.0)
+    drawn = randomness.normal(args[0], args[0].dtype, site, seed)
+    return torch.as_tensor(args[0].copy_(drawn * deviation + mean))
+
+
+def _write_exponential(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    rate = _setting(args, named, 1, "lambd", 1.0)
+    drawn = randomness.uniform(args[0], args[0].dtype, site, seed)
+    least = drawn.neg().log1p().neg().clamp_min(randomness.LEAST_EXPONENTIAL)
+    return torch.as_tensor(args[0].copy_(least / rate))
+
+
+def _uniform_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    like = torch.zeros(args[0], dtype=named.get("dtype"))
+    return randomness.uniform(like, like.dtype, site, seed)
+
+
+def _normal_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    like = torch.zeros(args[0], dtype=named.get("dtype"))
+    return randomness.normal(like, like.dtype, site, seed)
+
+
+_DRY: Final = (
+    _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default,
+)
+"""Kernels that are tagged as random, but are chosen only where nothing is drawn."""
+_DRAWS: Final[dict[Any, Callable[[int, bytes, Sequence[Any], Any], Tensor]]] = {
+    _ATEN.bernoulli_.float: _kept,
+    _ATEN.uniform_.default: _write_uniform,
+    _ATEN.normal_.default: _write_normal,
+    _ATEN.exponential_.default: _write_exponential,
+    _ATEN.bernoulli.default: _bernoulli,
+    _ATEN.bernoulli.p: _bernoulli_p,
+    _ATEN.rand_like.default: _uniform,
+    _ATEN.randn_like.default: _normal,
+    _ATEN.rand.default: _uniform_of,
+    _ATEN.randn.default: _normal_of,
+}

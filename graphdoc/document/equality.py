@@ -1,0 +1,214 @@
+"""Checks that a document computes the same bits as its module, at other seeds and shapes than it was traced at.
+
+Custom autograd functions and tensor hooks export without an error and lose their backward pass; this check finds them.
+Only digests of the results are kept, so that a large model's gradients are not in memory twice.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Final
+
+import numpy as np
+import torch
+from blake3 import blake3
+from torch import Tensor, nn
+
+from gradmarket.market.errors import DocumentRefused
+from graphdoc.document.draws import HashedDraws
+from graphdoc.document.interpret import STEP_ERRORS, Program, gradients
+from graphdoc.document.ranges import ranges
+from graphdoc.document.schema import load
+from graphdoc.values import outside
+
+BATCHES: Final = ((1, 3, False), (2, 2, True))
+"""(seed, rows, whether it is another than the example's: shorter by one in each named dimension, and perturbed)."""
+_DRAW_SEED: Final = bytes(range(32))
+
+Answers = dict[str, Tensor]
+Digests = dict[str, bytes]
+"""The digest of each answer's bits."""
+Data = Mapping[str, Tensor]
+
+
+def check_equal(
+    objective: nn.Module, document: bytes, state: Answers, example: Data, prefix: str, training: bool
+) -> None:
+    """Compares loss and metrics, and in training the gradients and buffers, bit by bit.
+
+    In training on rows of the example as they are, and on others whose floats are perturbed within what their column
+    has (`_batch`); in evaluation on the example's. Where a module does not take the others, or has no finite answer, on
+    the example's instead, and at last on all of them: a few rows may be without a target. Rows with labels or indices
+    that the document does not take are left out. `objective` maps data by name to (loss, *metrics); its parameters
+    have the document's names after `prefix`. Raises DocumentRefused, naming what differs or is not finite.
+    """
+    program = Program(load(document))
+    travelling = {name: _as_it_travels(tensor) for name, tensor in state.items()}
+    taken = _rows_taken(program, example)
+    count = len(next(iter(taken.values())))
+    for seed, rows, another in BATCHES if training else ((*BATCHES[-1][:2], False),):
+        tries = [(rows, True)] * another + [(rows, False), (count, False)]
+        while tries:
+            picked, perturbed = tries.pop(0)
+            data = _batch(program, taken, seed, picked, another or not training, perturbed)
+            try:
+                expected = _module_answers(objective, program, data, prefix, training)
+            except (*STEP_ERRORS, _NotFinite) as error:
+                if not tries:
+                    raise _refused(error) from None
+                continue
+            for name, digest in _document_answers(training, program, travelling, data).items():
+                if digest != expected[name]:
+                    raise DocumentRefused(f"{name} is not what the module computes: {_guess(name, state)}")
+            break
+
+
+def _refused(error: Exception) -> DocumentRefused:
+    """Returns what to raise where the module itself fails on rows of the data."""
+    if isinstance(error, _NotFinite):
+        return DocumentRefused(error.detail)
+    said = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return DocumentRefused(f"the module or the loss fails on rows of the data: {said}")
+
+
+class _NotFinite(DocumentRefused):
+    """The module's own loss, or a gradient of it, is not a number."""
+
+
+def _rows_taken(program: Program, example: Data) -> Data:
+    """Returns the example without rows that the model does not take; whoever has all rows names the first of those."""
+    rows = len(next(iter(example.values())))
+    taken = ranges(program, min(2, rows))
+    arrays = [{name: tensor[row : row + 1].numpy() for name, tensor in example.items()} for row in range(rows)]
+    good = np.array([outside(one, taken) is None for one in arrays])
+    return {name: tensor[torch.from_numpy(good)] for name, tensor in example.items()} if good.any() else example
+
+
+def _as_it_travels(tensor: Tensor) -> Tensor:
+    """Returns the tensor as workers receive it: contiguous, whatever its strides are here."""
+    return tensor.detach().reshape(-1).view(tensor.shape)
+
+
+def _guess(name: str, state: Answers) -> str:
+    """Returns the likely reason why bits differ."""
+    strided = [entry for entry, tensor in state.items() if not tensor.is_contiguous()]
+    if strided:
+        fault = f"{strided[0]} does not lie in memory as it will at workers"
+        return f"{fault}: write parameter.data = parameter.data.contiguous() before training"
+    if name in state:
+        return "a hook, or its own backward? Write the gradient as torch's own operators give it"
+    return "it takes another path when it is traced? Look for is_compiling, is_exporting or is_tracing"
+
+
+def _batch(program: Program, example: Data, seed: int, rows: int, shorter: bool, perturbed: bool) -> dict[str, Tensor]:
+    """Returns rows of the example, the first `rows` of a drawn order.
+
+    `shorter` shortens every named dimension by one. Where `perturbed`, each float of an input other than `y` becomes
+    another one that its column may have: between two of the example's, or where these are whole numbers one of them.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    count = len(next(iter(example.values())))
+    picked = torch.cat([torch.randperm(count, generator=generator) for _ in range(-(-rows // count))])[:rows]
+    sizes = {entry.name: entry.named for entry in program.document.of("data")}
+    data = {}
+    for name, tensor in example.items():
+        taken = tensor[picked]
+        if perturbed and taken.is_floating_point() and name != "y":
+            taken = _perturbed(tensor, taken, generator)
+        for place, _ in sizes[name] if shorter else ():
+            taken = taken.narrow(place + 1, 0, max(1, taken.shape[place + 1] - 1))
+        data[name] = taken.contiguous()
+    return data
+
+
+def _perturbed(example: Tensor, taken: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns `taken` with each element moved towards, or exchanged for, one of the same column of the example."""
+    rows = torch.randint(len(example), taken.shape, generator=generator)
+    others = example.gather(0, rows)
+    whole = example.eq(example.round()).all(0)
+    part = torch.rand(taken.shape, generator=generator)
+    between = torch.minimum(torch.maximum(taken, others), torch.minimum(taken, others) + part * (others - taken).abs())
+    return torch.where(whole, others, between)
+
+
+def _document_answers(training: bool, program: Program, state: Answers, data: Data) -> Digests:
+    trainable = program.document.trainable
+    leaves = {entry.name: state[entry.name].detach().requires_grad_() for entry in trainable}
+    results = program.run(state | leaves, data, _DRAW_SEED)
+    answers = {"loss": results.loss, **results.metrics, **results.updates}
+    return _digests(answers, results.loss, leaves if training else None)
+
+
+def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: str, training: bool) -> Digests:
+    document = program.document
+    parameters = _plain_names(objective.named_parameters(remove_duplicate=False), prefix)
+    buffers = _plain_names(objective.named_buffers(remove_duplicate=False), prefix)
+    leaves = {entry.name: parameters[entry.name] for entry in document.trainable}
+    with restored(buffers.values()), torch.enable_grad():
+        with HashedDraws(_DRAW_SEED) if program.document.draws else nullcontext():
+            loss, *metrics = objective(data)
+        _refuse_strangers(loss, parameters.values())
+        if not loss.isfinite().all():
+            raise _NotFinite(f"the loss of the data's own rows is {float(loss)}: nothing can be trained on it")
+        updates = {name: buffers[name].clone() for name in document.updates}
+        answers = {"loss": loss, **dict(zip(document.metrics, metrics, strict=True)), **updates}
+        return _digests(answers, loss, leaves if training else None)
+
+
+def _digests(outputs: Answers, loss: Tensor, leaves: Answers | None) -> Digests:
+    """Returns the digests of the answers and, if there are leaves, of the loss's gradient by each leaf."""
+    digests = {name: _digest(tensor) for name, tensor in outputs.items()}
+    if leaves is None:
+        return digests
+    computed = dict(zip(leaves, gradients(loss, list(leaves.values())), strict=True))
+    bad = next((name for name, gradient in computed.items() if not gradient.isfinite().all()), None)
+    if bad is not None:
+        raise _NotFinite(
+            f"the gradient of {bad} is not finite on the data's own rows: look for a root, a logarithm or a division "
+            "at 0, also in the branch of torch.where that is not taken"
+        )
+    return digests | {name: _digest(gradient) for name, gradient in computed.items()}
+
+
+def _digest(tensor: Tensor) -> bytes:
+    """Returns a digest of the shape, the element type and the bits."""
+    body = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
+    return blake3(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + b"\0").update(body).digest()
+
+
+def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Raises DocumentRefused where a gradient flows to a tensor that is no parameter of the module.
+
+    Such a tensor would silently not be trained.
+    """
+    own = {id(parameter) for parameter in parameters}
+    waiting, seen = [loss.grad_fn], set()
+    while waiting:
+        step = waiting.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        waiting += [before for before, _ in step.next_functions]
+        leaf = getattr(step, "variable", None)
+        if leaf is not None and id(leaf) not in own:
+            shape = list(leaf.shape)
+            raise DocumentRefused(
+                f"the loss reads a trainable tensor of shape {shape} that is none of the module's parameters and would "
+                "never change: make it a parameter of the module, and let the module's answer bring what the loss needs"
+            )
+
+
+def _plain_names(named: Iterator[tuple[str, Tensor]], prefix: str) -> Answers:
+    return {name.removeprefix(prefix): tensor for name, tensor in named}
+
+
+@contextmanager
+def restored(buffers: Iterable[Tensor]) -> Iterator[None]:
+    """Restores the buffers afterwards, whatever was written to them inside."""
+    buffers = list(buffers)
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)

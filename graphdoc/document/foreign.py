@@ -1,0 +1,52 @@
+"""Operators that the language does not have, and that torch itself makes of others.
+
+A composite operator (CompositeImplicitAutograd) has no derivative of its own: torch calls the operators that it is made
+of, and these are differentiated. Written out it is the same computation, forward and backward, bit by bit. Most are
+other names: `multiply`, `clip`, `moveaxis`, `tensordot`, `linalg.norm`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from graphdoc.document.refusals import operator_name, refuse
+from graphdoc.document.rephrase import said_otherwise
+from graphdoc.operators import ALLOWED
+
+_COMPOSITE: Final = "CompositeImplicitAutograd"
+_ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
+
+
+def foreign(graph: fx.Graph) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """Returns the composite operators of a graph that the language does not have, and what writes each out."""
+    found = {node.target for node in graph.nodes if node.op == "call_function" and _is_foreign(node)}
+    return {target: partial(_written_out, target) for target in found if isinstance(target, torch._ops.OpOverload)}
+
+
+def written_out(program: ExportedProgram, table: dict[torch._ops.OpOverload, Callable[..., Any]]) -> ExportedProgram:
+    """Returns the program as torch functionalises it, without the operators of the table. Raises DocumentRefused."""
+    try:
+        made: ExportedProgram = program.run_decompositions(table)
+    except _ERRORS:
+        refused = next((node for node in program.graph.nodes if node.target in table), None)
+        if refused is None:
+            raise
+        raise refuse(refused, "is not in the language") from None
+    return made
+
+
+def _written_out(target: torch._ops.OpOverload, *arguments: Any, **named: Any) -> Any:
+    return target._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *arguments, **named)
+
+
+def _is_foreign(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    name = operator_name(node)
+    known = (name in ALLOWED and not ALLOWED[name].own) or said_otherwise(node)
+    return not known and torch._C._dispatch_has_kernel_for_dispatch_key(str(target._name), _COMPOSITE)

@@ -1,0 +1,142 @@
+"""Operators whose cost is told by a formula, where meta kernels would take one step after another or another path.
+
+A recurrence of 20,000 places is one node, and on meta tensors 40 times as many calls; attention is fused on the CPU and
+is not on meta. Each stand-in takes its operator's arguments, on meta tensors only, and gives results of the same shapes
+and element types; what it allocates is what the CPU's kernel keeps for the backward pass, and takes in it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor
+
+from graphdoc.conditions.recurrent import shapes
+from graphdoc.document.plans import called
+from graphdoc.document.prepare import PreparedCall
+
+GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a recurrence takes, as measured: in elements a place, row and hidden feature, but for `step`.
+
+    `kept` is what each run of a layer keeps for its backward pass, `cells` and `features` (of the input) what one run
+    takes in it. `both`: of the input's features, what a run back beside the first one takes. `step`: bytes for each
+    place of a run whose places are nodes of the graph each.
+    """
+
+    kept: float
+    cells: float
+    features: float
+    both: float = 0
+    step: int = 0
+
+
+FUSED: Final = Taken(0, 4, 1)
+"""An LSTM in float32 without projection, which oneDNN computes as one; what it keeps, `_workspace` tells."""
+UNFUSED: Final = {
+    "lstm": Taken(12, 6, 0.5, 2, 20 * 2**10),
+    "gru": Taken(10, 2, 0.5, 2, 18 * 2**10),
+    "rnn": Taken(4.5, 2, 0.25, 2, 5 * 2**10),
+}
+
+
+class _Formula(torch.autograd.Function):
+    """Results of given shapes; `kept` elements live until the backward pass, which takes `taken` for itself."""
+
+    @staticmethod
+    def forward(ctx: Any, shapes: Sequence[Sequence[int]], kept: int, taken: int, *inputs: Tensor) -> Any:
+        first = inputs[0]
+        workspace = first.new_empty(kept)
+        results = tuple(first.new_empty(shape) for shape in shapes)
+        ctx.taken = taken
+        ctx.save_for_backward(workspace, *inputs, *results)
+        ctx.inputs = len(inputs)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Tensor) -> Any:
+        saved = ctx.saved_tensors
+        inputs = saved[1 : 1 + ctx.inputs]
+        scratch = inputs[0].new_empty(ctx.taken)
+        needed = ctx.needs_input_grad[3:]
+        given = [torch.empty_like(tensor) if wanted else None for tensor, wanted in zip(inputs, needed, strict=True)]
+        del scratch
+        return (None, None, None, *given)
+
+
+def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+    """lstm.input, gru.input, rnn_tanh.input and rnn_relu.input, whose arguments fulfil their condition."""
+    tensor, start, weights, _, layers, _, _, both_ways, batch_first = arguments
+    states = list(start) if isinstance(start, list | tuple) else [start]
+    width, runs = weights[0].shape[0] // GATES[kind], layers * (2 if both_ways else 1)
+    fused = kind == "lstm" and tensor.dtype == torch.float32 and weights[1].shape[1] == width
+    each = FUSED if fused else UNFUSED[kind]
+    cells = tensor.shape[0] * tensor.shape[1] * width
+    steps = tensor.shape[1 if batch_first else 0] * runs * each.step
+    places = tensor.shape[0] * tensor.shape[1]
+    kept = int(each.kept * cells * runs) + steps // tensor.element_size()
+    kept += places * _workspace(weights, runs, width) if fused else _copied(tensor, batch_first)
+    features = each.features + (each.both if both_ways else 0)
+    taken = int((each.cells * cells) * (2 if both_ways else 1) + features * tensor.numel())
+    given: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
+        shapes(arguments), kept, taken, tensor, *states, *weights
+    )
+    return given
+
+
+def _copied(tensor: Tensor, batch_first: bool) -> int:
+    """Elements of a copy of the input that is kept: its places follow each other in memory then."""
+    return 0 if (tensor.transpose(0, 1) if batch_first else tensor).is_contiguous() else tensor.numel()
+
+
+def _workspace(weights: Sequence[Tensor], runs: int, width: int) -> int:
+    """Elements that oneDNN's LSTM keeps for each place and row, as measured: its rows are multiples of sixteen."""
+    features = [weights[run * len(weights) // runs].shape[1] for run in range(runs)]
+    return sum(12 * _padded(width) + int(4.5 * _padded(max(width, each))) for each in features)
+
+
+def _padded(width: int) -> int:
+    return -(-width // 16) * 16
+
+
+def _attention(arguments: Sequence[Any]) -> Tensor | None:
+    """scaled_dot_product_attention, where the processor surely fuses it; else None."""
+    query, key, value, mask, _, _, _, shared = arguments
+    if not _fused(query, key, value, mask, shared):
+        return None
+    places = query.numel() // query.shape[-1]
+    (result,) = _Formula.apply([query.shape], 2 * places, 2 * places, query, key, value)  # type: ignore[no-untyped-call]
+    return cast(Tensor, result)
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: bool) -> bool:
+    """Whether torch's fused kernel surely takes these (sdp_utils_cpp.cpp); where it is not sure, it counts as not."""
+    tensors = (query, key, value)
+    floats = query.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    alike = all(tensor.dtype == query.dtype and tensor.dim() == 4 and tensor.numel() for tensor in tensors)
+    if not floats or not alike or shared or (mask is not None and mask.requires_grad):
+        return False
+    same = query.shape[-1] == key.shape[-1] == value.shape[-1] and query.shape[:2] == key.shape[:2] == value.shape[:2]
+    fits = mask is None or (mask.dim() in (2, 4) and mask.dtype in (query.dtype, torch.bool))
+    return same and fits and all(tensor.stride(-1) == 1 for tensor in tensors)
+
+
+STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
+    "lstm.input": partial(_recurrence, "lstm"),
+    "gru.input": partial(_recurrence, "gru"),
+    **dict.fromkeys(("rnn_tanh.input", "rnn_relu.input"), partial(_recurrence, "rnn")),
+    "scaled_dot_product_attention.default": _attention,
+}
+"""By key: from the arguments in the table's order to the results, or None where the operator itself is called."""
+
+
+def by_formula(step: PreparedCall, values: Sequence[Any]) -> Any:
+    """What a step gives while a document is bounded."""
+    stand_in = STAND_INS.get(step.name)
+    given = None if stand_in is None else stand_in(step.arguments(values))
+    return called(step, values) if given is None else given

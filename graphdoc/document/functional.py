@@ -1,0 +1,234 @@
+"""Writes in place become values, and the updates of buffers outputs: a document is a pure function.
+
+A write that nobody else can see (no view of the tensor, nor what it is a view of, is read afterwards) is the same
+operator without the write. All others go through torch's own functionalisation, which knows how to follow a view.
+"""
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+
+from gradmarket.market.errors import DocumentRefused
+from graphdoc.document.compose import composed
+from graphdoc.document.foreign import foreign, written_out
+from graphdoc.document.kernels import batch_norm_training
+from graphdoc.document.refusals import operator_name, refuse
+from graphdoc.document.regions import flat
+
+_BATCH_NORM: Final = "batch_norm.default"
+_WHOSE: Final = {InputKind.PARAMETER: "the parameter", InputKind.USER_INPUT: "the data input"}
+
+
+@dataclass
+class Trace:
+    """A flat graph without writes: its inputs, what it returns, and the new values of the buffers."""
+
+    nodes: list[fx.Node]
+    inputs: list[tuple[fx.Node, InputSpec]]
+    results: list[Any]
+    updates: dict[str, fx.Node] = field(default_factory=dict)
+    counters: set[str] = field(default_factory=set)
+    """Integer buffers that count by one, which the requester does itself."""
+
+
+def functional(program: ExportedProgram) -> Trace:
+    """The program as a pure function. Raises DocumentRefused."""
+    graph = flat(program)
+    composed(graph)
+    if foreign(graph):
+        return _functionalised(program, graph)
+    writes = [node for node in graph.nodes if _writes(node)]
+    if writes:
+        mates = _Mates(graph)
+        for node in writes:
+            _refuse_foreign(node, program, mates)
+        if any(_is_seen_by_others(node, mates) for node in writes):
+            return _functionalised(program, graph)
+    return _Rewriting(graph, program).trace()
+
+
+def _writes(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+class _Mates:
+    """Which nodes of a graph have tensors that may share memory, and the order of all, each found once."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.order = {node: number for number, node in enumerate(graph.nodes)}
+        self._by_storage: dict[int | None, list[fx.Node]] = {}
+        for node in graph.nodes:
+            self._by_storage.setdefault(_storage(node.meta.get("val")), []).append(node)
+
+    def of(self, node: Any) -> list[fx.Node]:
+        """The nodes of one memory with this one, itself among them."""
+        own = _storage(node.meta.get("val"))
+        return [] if own is None else self._by_storage[own]
+
+
+def _refuse_foreign(node: fx.Node, program: ExportedProgram, mates: _Mates) -> None:
+    """Only buffers and values may be written to."""
+    roots = {entry.arg.name: entry for entry in program.graph_signature.input_specs}
+    for argument in mates.of(node.args[0]):
+        entry = roots.get(argument.name)
+        if argument.op == "placeholder" and entry is not None and entry.kind in _WHOSE:
+            raise refuse(node, f"writes to {_WHOSE[entry.kind]} {entry.target or entry.arg.name}")
+
+
+def _storage(value: Any) -> int | None:
+    return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
+
+
+def _same_tensor(node: Any) -> Any:
+    """What a chain of writes in place began with."""
+    while _writes(node) and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    return node
+
+
+def _is_seen_by_others(write: fx.Node, mates: _Mates) -> bool:
+    """Whether another view of what is written to is read later, or the write cannot be said without writing."""
+    order, target = mates.order, write.args[0]
+    if _counterpart(write) is None or not isinstance(target, fx.Node) or _mixes_types(write):
+        return True
+    for other in mates.of(target):
+        another = order[other] < order[write] and _same_tensor(other) is not _same_tensor(target)
+        if another and any(order[user] > order[write] for user in other.users):
+            return True
+    return False
+
+
+def _mixes_types(write: fx.Node) -> bool:
+    """A write converts to the type of what it writes to; the operator without a write would not."""
+    values = [argument.meta.get("val") for argument in write.all_input_nodes]
+    floats = {value.dtype for value in values if isinstance(value, Tensor) and value.is_floating_point()}
+    return len(floats) > 1
+
+
+def _counterpart(write: fx.Node) -> Any:
+    """The operator that gives what this one writes; None where there is none."""
+    schema = write.target._schema  # type: ignore[union-attr]
+    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
+    overload = schema.overload_name or "default"
+    return getattr(packet, overload, None) if packet is not None and schema.name.endswith("_") else None
+
+
+class _Rewriting:
+    """One pass over a graph whose writes nobody else sees."""
+
+    def __init__(self, graph: fx.Graph, program: ExportedProgram) -> None:
+        self._graph = graph
+        self._order = {node: number for number, node in enumerate(graph.nodes)}
+        places = [node for node in graph.nodes if node.op == "placeholder"]
+        self._inputs = list(zip(places, program.graph_signature.input_specs, strict=True))
+        self._targets = {node: str(entry.target) for node, entry in self._inputs}
+        self._newest: dict[fx.Node, list[str]] = {node: [target] for node, target in self._targets.items()}
+        """Which inputs' last value a node is."""
+        self._updates: dict[str, fx.Node] = {}
+        self._counters: set[str] = set()
+
+    def trace(self) -> Trace:
+        for node in list(self._graph.nodes):
+            if _writes(node):
+                self._rewrite(node)
+            elif node.op == "call_function" and _keeps_statistics(node):
+                self._batch_norm(node)
+        output = next(iter(reversed(self._graph.nodes)))
+        results = list(output.args[0])
+        return Trace(list(self._graph.nodes), self._inputs, results, self._updates, self._counters)
+
+    def _rewrite(self, write: fx.Node) -> None:
+        target = write.args[0]
+        if not isinstance(target, fx.Node):
+            raise refuse(write, "writes to what is not a value")
+        if target in self._targets and not target.meta["val"].is_floating_point():
+            self._count(write, target)
+            return
+        with self._graph.inserting_before(write):
+            value = self._graph.call_function(_counterpart(write), write.args, write.kwargs)
+        value.meta = dict(write.meta)
+        write.replace_all_uses_with(value)
+        self._graph.erase_node(write)
+        self._order[value] = self._order[write]
+        self._became(target, value)
+
+    def _count(self, write: fx.Node, counter: fx.Node) -> None:
+        later = [user for user in counter.users if self._order[user] > self._order[write]]
+        if not _counts(write) or not all(map(_counts, [*write.users, *later])):
+            raise refuse(write, f"changes the integer buffer {self._targets[counter]} other than by counting")
+        self._counters.add(self._targets[counter])
+        write.replace_all_uses_with(counter)
+        self._graph.erase_node(write)
+
+    def _batch_norm(self, node: fx.Node) -> None:
+        tensor, weight, bias, mean, variance, _, momentum, eps, *_ = node.args
+        if not isinstance(mean, fx.Node) or not isinstance(variance, fx.Node):
+            raise refuse(node, "keeps statistics in what is not a value")
+        with self._graph.inserting_before(node):
+            arguments = (tensor, weight, bias, mean, variance, momentum, eps)
+            whole = self._graph.call_function(batch_norm_training, arguments)
+            parts = [self._graph.call_function(operator.getitem, (whole, place)) for place in range(3)]
+        for part, like in zip((whole, *parts), (node, node, mean, variance), strict=True):
+            part.meta = {**node.meta, "val": like.meta["val"]}
+            self._order[part] = self._order[node]
+        node.replace_all_uses_with(parts[0])
+        self._graph.erase_node(node)
+        self._became(mean, parts[1])
+        self._became(variance, parts[2])
+
+    def _became(self, old: fx.Node, new: fx.Node) -> None:
+        """Who reads `old` later reads `new`; a buffer's last value is its update."""
+        later = self._order[new]
+        for user in [user for user in old.users if self._order[user] > later]:
+            user.replace_input_with(old, new)
+        targets = self._newest.pop(old, [])
+        self._newest[new] = targets
+        self._updates.update(dict.fromkeys(targets, new))
+
+
+def _keeps_statistics(node: fx.Node) -> bool:
+    return operator_name(node) == _BATCH_NORM and bool(node.args[5]) and node.args[3] is not None
+
+
+def _functionalised(program: ExportedProgram, graph: fx.Graph) -> Trace:
+    """By torch's functionalisation; it drops regions without a word, and there are none left."""
+    program._graph_module = fx.GraphModule(program.graph_module, graph)
+    table = foreign(graph)
+    decomposed = written_out(program, table)
+    while further := foreign(decomposed.graph):
+        decomposed = written_out(decomposed, further)
+    composed(decomposed.graph)
+    specifications = decomposed.graph_signature
+    nodes = list(decomposed.graph.nodes)
+    places = [node for node in nodes if node.op == "placeholder"]
+    trace = Trace(nodes, list(zip(places, specifications.input_specs, strict=True)), [])
+    returned = next(node for node in nodes if node.op == "output").args[0]
+    for node, entry in zip(returned, specifications.output_specs, strict=True):
+        if entry.kind == OutputKind.USER_OUTPUT:
+            trace.results.append(node)
+        elif entry.kind == OutputKind.TOKEN:
+            raise refuse(next(one for one in graph.nodes if one.target in table), "is not in the language")
+        elif entry.kind != OutputKind.BUFFER_MUTATION:
+            raise DocumentRefused(f"the model writes to {entry.target}: {entry.kind.name.lower()}")
+        elif node.meta["val"].is_floating_point():
+            trace.updates[str(entry.target)] = node
+        else:
+            _check_counts(node, str(entry.target))
+            trace.counters.add(str(entry.target))
+    return trace
+
+
+def _counts(write: fx.Node) -> bool:
+    return operator_name(write) == "add_.Tensor" and write.args[1:] == (1,)
+
+
+def _check_counts(node: Any, target: str) -> None:
+    while node.op != "placeholder":
+        if operator_name(node) != "add.Tensor" or node.args[1:] != (1,):
+            raise refuse(node, f"changes the integer buffer {target} other than by counting")
+        node = node.args[0]

@@ -1,0 +1,213 @@
+"""Runs a checked document on tensors: each node in order; each value is freed after its last reader.
+
+Every node runs once, those of a scan's body once for each step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor
+
+from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, says_out_of_memory
+from graphdoc.document.calls import OperatorCall
+from graphdoc.document.graph import Document
+from graphdoc.document.plans import (
+    KEPT,
+    Call,
+    Hold,
+    Plan,
+    called,
+    checked,
+    hold_to,
+    key_of,
+    noted,
+    shaped_alone,
+    without_elements,
+)
+from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepared
+from graphdoc.document.scans import Scanned, ScanRun, ends, every_step
+
+STEP_ERRORS: Final = (
+    RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
+)  # fmt: skip
+"""The errors that operators raise for invalid arguments; those written in Python use assert."""
+
+
+class Watcher(Protocol):
+    """Receives every node that ran: its operator, its arguments and results, and for how many such nodes it stands."""
+
+    def __call__(
+        self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any], times: int
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Way:
+    """How nodes get their results: those of operators, and those of scans."""
+
+    call: Call
+    scan: Scanned
+
+
+COMPUTED: Final = Way(called, every_step)
+SHAPED: Final = Way(shaped_alone, ends)
+"""On tensors that have shapes and no elements."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run's outputs. `loss` is a scalar float32; metrics are scalars; updates are new values of float buffers.
+
+    `weight` is a scalar, the sum of the rows' weights; None where every row weighs 1.
+    """
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+    updates: dict[str, Tensor]
+    weight: Tensor | None = None
+
+
+class Program:
+    """A document that is ready to run any number of times. Its methods raise DocumentRefused and OutOfMemory."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self._prepared = prepared(document)
+        self._plans: dict[tuple[torch.Size, ...], Plan] = {}
+
+    def run(
+        self,
+        state: Mapping[str, Tensor],
+        data: Mapping[str, Tensor],
+        seed: bytes,
+        watcher: Watcher | None = None,
+        way: Way = COMPUTED,
+    ) -> Results:
+        """Returns every output for `state` and `data`, both by input name.
+
+        `seed` is the seed of random draws. All tensors are on the device of the data.
+        """
+        values = self._started(state, data, seed)
+        alone = values[self._prepared.device].type == "meta"
+        hold = checked if alone else partial(hold_to, self._plan(state, data))
+        _Run(way, hold, watcher).perform(self._prepared, values)
+        return self._results(values)
+
+    def _started(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
+        """Returns the values before the first node runs."""
+        values = self._prepared.values.copy()
+        for number, entry in enumerate(self.document.inputs):
+            values[number] = (data if entry.kind == "data" else state)[entry.name]
+        values[self._prepared.seed] = seed
+        values[self._prepared.device] = next(iter(data.values())).device
+        return values
+
+    def _plan(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Plan:
+        """Returns the plan, computed once for each shape of the inputs."""
+        key = key_of(data)
+        if key not in self._plans:
+            values = self._started(without_elements(state), without_elements(data), bytes(32))
+            plan: Plan = {}
+            with torch.no_grad():
+                _Run(SHAPED, partial(noted, plan), None).perform(self._prepared, values)
+            self._plans[key] = plan
+            for old in list(self._plans)[:-KEPT]:
+                del self._plans[old]
+        return self._plans[key]
+
+    def _results(self, values: Sequence[Any]) -> Results:
+        document = self.document
+        loss = values[document.loss]
+        if loss.dim() != 0 or loss.dtype != torch.float32:
+            raise DocumentRefused("the loss is not one float32")
+        metrics = {name: values[number] for name, number in document.metrics.items()}
+        if any(metric.dim() != 0 for metric in metrics.values()):
+            raise DocumentRefused("a metric is not one number")
+        updates = {name: values[number] for name, number in document.updates.items()}
+        self._check_updates(updates)
+        weight = None if document.weight is None else values[document.weight]
+        if weight is not None and weight.dim() != 0:
+            raise DocumentRefused("the weight is not one number")
+        return Results(loss, metrics, updates, weight)
+
+    def _check_updates(self, updates: Mapping[str, Tensor]) -> None:
+        for name, update in updates.items():
+            if tuple(update.shape) != self.document.state[name][0] or update.dtype != torch.float32:
+                raise DocumentRefused(f"the update of {name} has another shape or type")
+
+
+def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the gradient of each parameter, zeros where the loss does not depend on it.
+
+    Raises DocumentRefused, OutOfMemory.
+    """
+    if not loss.requires_grad:
+        raise DocumentRefused("the loss depends on no parameter")
+    try:
+        computed = torch.autograd.grad(loss, list(parameters), allow_unused=True)
+    except STEP_ERRORS as error:
+        raise explained("backward", error) from None
+    pairs = zip(computed, parameters, strict=True)
+    return [torch.zeros_like(parameter) if _nothing(gradient) else gradient for gradient, parameter in pairs]
+
+
+def _nothing(gradient: Tensor | None) -> bool:
+    """Returns whether a gradient is missing, or is torch's zero tensor without memory, which numpy cannot read."""
+    return gradient is None or gradient._is_zerotensor()
+
+
+def explained(where: str, error: Exception) -> MarketError:
+    """Returns what an operator's error is told as."""
+    text = str(error).strip().splitlines() or [type(error).__name__]
+    if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
+        return OutOfMemory(f"{where}: {text[0][:200]}")
+    return DocumentRefused(f"{where}: {text[0][:200]}")
+
+
+@dataclass(frozen=True)
+class _Run:
+    way: Way
+    hold: Hold
+    watcher: Watcher | None
+
+    def perform(self, nodes: PreparedNodes, values: list[Any], times: int = 1) -> None:
+        """Runs every node once: checks its condition before the call, and its results against the plan after it.
+
+        This loop is the fixed cost of a node, so it looks nothing up by name.
+        """
+        call, hold, watcher = self.way.call, self.hold, self.watcher
+        step: PreparedCall | PreparedScan | None = None
+        try:
+            for step in nodes.steps:
+                if isinstance(step, PreparedScan):
+                    results = self.way.scan(ScanRun(step, values, nodes, self.perform))
+                    hold(step.number, results)
+                else:
+                    if step.condition is not None:
+                        step.condition(step.arguments(values))
+                    results = _several(step, call(step, values))
+                    hold(step.number, results)
+                    if watcher is not None:
+                        watcher(step.operator, step.arguments(values), results, times)
+                values[step.first : step.first + step.count] = results
+                del results
+                for dead in step.dead_after:
+                    values[dead] = None
+        except MarketError as error:
+            raise type(error)(f"{_where(step, nodes)}: {error.detail}") from None
+        except STEP_ERRORS as error:
+            raise explained(_where(step, nodes), error) from None
+
+
+def _several(step: PreparedCall, result: Any) -> Sequence[Any]:
+    results = (result,) if step.single else result
+    if len(results) != step.count:
+        raise DocumentRefused(f"it gives {len(results)} values")
+    return tuple(results)
+
+
+def _where(step: PreparedCall | PreparedScan | None, nodes: PreparedNodes) -> str:
+    return f"node {nodes.steps.index(step)} ({step.name})" if step is not None else "the first node"

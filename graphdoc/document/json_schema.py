@@ -1,0 +1,153 @@
+"""The format as a JSON Schema (draft 2020-12), built from the tables that the loader reads.
+
+It states what can be stated of each part alone. The loader checks the rest: canonical bytes, the order of values, the
+limits of the whole.
+"""
+
+from typing import Any, Final
+
+from graphdoc.document import node_schema, schema
+from graphdoc.document.arguments import EQUATION, INTEGER_LIMIT, LIST_LIMIT, NON_FINITE
+from graphdoc.document.graph import Scan
+from graphdoc.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
+from graphdoc.operators import ALLOWED
+from graphdoc.operators.entry import OperatorEntry
+
+Json = dict[str, Any]
+_INTEGER: Final = {"type": "integer", "minimum": -INTEGER_LIMIT, "maximum": INTEGER_LIMIT}
+_VALUE: Final = {"type": "integer", "minimum": 0}
+_DIMENSION: Final = {"type": "integer", "minimum": 1, "maximum": schema.DIMENSION_LIMIT}
+_SCANS: Final = {"properties": {"op": {"const": Scan.op}}}
+_NAME: Final = {"type": "string", "pattern": f"^{schema.NAME}$"}
+
+
+def json_schema() -> Json:
+    """Returns the schema of a document."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Graph document, {schema.FORMAT}, {schema.SCANNING} and {schema.WEIGHED}",
+        **_object(
+            {
+                "format": {"enum": [schema.FORMAT, schema.SCANNING, schema.WEIGHED]},
+                "sizes": _map({"type": "integer", "minimum": 2, "maximum": schema.DIMENSION_LIMIT}, schema.SIZES_LIMIT),
+                "inputs": {"type": "array", "maxItems": schema.INPUTS_LIMIT, "items": _input()},
+                "nodes": _nodes({"if": _SCANS, "then": _scan(), "else": {"$ref": "#/$defs/node"}}),
+                "loss": _VALUE,
+                "metrics": _map(_VALUE, schema.METRICS_LIMIT),
+                "updates": _map(_VALUE, schema.INPUTS_LIMIT),
+                "weight": _VALUE,
+            },
+            optional=("weight",),
+        ),
+        "if": {"properties": {"format": {"const": schema.WEIGHED}}},
+        "then": {"required": ["weight"]},
+        "else": {"properties": {"weight": False}},
+        "$defs": {**_kinds(), "node": _node()},
+    }
+
+
+def _input() -> Json:
+    return _object(
+        {
+            "kind": {"enum": ["param", "buffer", "const", "data"]},
+            "name": _NAME,
+            "shape": {"type": "array", "maxItems": schema.RANK_LIMIT + 1, "items": {"anyOf": [_DIMENSION, _NAME]}},
+            "dtype": {"enum": sorted(INPUT_DTYPES)},
+            "grad": {"type": "boolean"},
+        }
+    )
+
+
+def _node() -> Json:
+    """Returns the schema of a node; operators with the same types share one rule."""
+    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for key, entry in sorted(ALLOWED.items()):
+        alike.setdefault((entry.arguments, entry.results), []).append(key)
+    rules = [
+        {"if": {"properties": {"op": {"enum": keys}}}, "then": {"properties": _arguments(ALLOWED[keys[0]])}}
+        for keys in alike.values()
+    ]
+    out = {"type": "array", "minItems": 1, "items": _VALUE}
+    whole = _object({"op": {"enum": sorted(ALLOWED)}, "args": {"type": "array"}, "out": out})
+    return {**whole, "allOf": rules}
+
+
+def _nodes(items: Json) -> Json:
+    return {"type": "array", "maxItems": node_schema.NODES_LIMIT, "items": items}
+
+
+def _scan() -> Json:
+    """Returns the schema of a scan; that values exist, and how many there are, it does not say."""
+    values = {"type": "array", "maxItems": LIST_LIMIT, "items": _VALUE}
+    tensors = {"type": "array", "maxItems": node_schema.CALLS_LIMIT, "items": {"$ref": "#/$defs/tensor"}}
+    number = {"type": "integer", "minimum": -node_schema.COUNTER_LIMIT, "maximum": node_schema.COUNTER_LIMIT}
+    counter = {"type": "array", "minItems": 2, "maxItems": 2, "items": number}
+    arguments = [
+        {"type": "integer", "minimum": 1, "maximum": node_schema.CALLS_LIMIT},
+        tensors,
+        {"type": "array", "maxItems": LIST_LIMIT, "items": tensors},
+        tensors,
+        {"type": "array", "maxItems": LIST_LIMIT, "items": counter},
+    ]
+    body = {"nodes": _nodes({"$ref": "#/$defs/node"}), "carried": values, "last": values, "every": values}
+    count = len(arguments)
+    return _object(
+        {
+            "op": {"const": Scan.op},
+            "args": {"type": "array", "minItems": count, "maxItems": count, "prefixItems": arguments},
+            "body": _object(body),
+            "out": {"type": "array", "minItems": 1, "items": _VALUE},
+        }
+    )
+
+
+def _arguments(entry: OperatorEntry) -> Json:
+    count = len(entry.arguments)
+    places: Json = {"minItems": count, "maxItems": count, "prefixItems": [_argument(kind) for kind in entry.arguments]}
+    results = len(entry.results)
+    return {"args": places} if entry.gives_list else {"args": places, "out": {"minItems": results, "maxItems": results}}
+
+
+def _argument(kind: str) -> Json:
+    if kind.endswith("?"):
+        return {"anyOf": [{"type": "null"}, _argument(kind[:-1])]}
+    return {"enum": kind.split("|")} if "|" in kind else {"$ref": f"#/$defs/{kind}"}
+
+
+def _kinds() -> Json:
+    """Returns one schema for each type in the docstring of `operators`."""
+    tensor = _object({"v": _VALUE})
+    number = {"anyOf": [{"$ref": "#/$defs/int"}, {"$ref": "#/$defs/float"}]}
+    return {
+        "tensor": tensor,
+        "tensors": _list("tensor"),
+        "places": {"type": "array", "maxItems": LIST_LIMIT, "items": {"anyOf": [{"type": "null"}, tensor]}},
+        "int": {"anyOf": [_INTEGER, tensor]},
+        "ints": _list("int"),
+        "float": {"anyOf": [{"type": "number"}, _object({"f": {"enum": sorted(NON_FINITE)}})]},
+        "floats": _list("float"),
+        "number": number,
+        "operand": {"anyOf": [tensor, *number["anyOf"]]},
+        "bool": {"type": "boolean"},
+        "dtype": {"enum": sorted(DTYPES)},
+        "memory": {"enum": list(MEMORY_FORMATS)},
+        "equation": {"type": "string", "pattern": f"^{EQUATION}$"},
+        "none": {"type": "null"},
+        "true": {"const": True},
+        "false": {"const": False},
+        "zero": {"const": 0.0},
+    }
+
+
+def _list(kind: str) -> Json:
+    return {"type": "array", "maxItems": LIST_LIMIT, "items": {"$ref": f"#/$defs/{kind}"}}
+
+
+def _map(value: Json, limit: int) -> Json:
+    return {"type": "object", "maxProperties": limit, "propertyNames": _NAME, "additionalProperties": value}
+
+
+def _object(properties: Json, optional: tuple[str, ...] = ()) -> Json:
+    """Returns the schema of an object with exactly these keys, of which some may be left out."""
+    required = sorted(properties.keys() - set(optional))
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

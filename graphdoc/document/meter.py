@@ -1,0 +1,122 @@
+"""Counts what runs on meta tensors: operations, bytes alive at once, and steps, so that counting itself has an end."""
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from gradmarket.market.errors import DocumentRefused
+from graphdoc.document.calls import OperatorCall
+from graphdoc.document.shape_cache import ShapeCache
+from graphdoc.operators.cuda import missing
+
+BACKWARD: Final = 2
+"""The backward pass of every operator costs at most twice its forward pass: one gradient for each of two factors."""
+STEPS: Final = 2_000
+STEPS_A_NODE: Final = 60
+"""Calls of ATen that bounding a document takes at most: an honest node takes some ten, forward and backward."""
+ALIGNMENT: Final = 64
+WORKSPACES: Final = {
+    torch.ops.aten.convolution.default: 1.0,
+    torch.ops.aten.convolution_backward.default: 1.0,
+    torch.ops.aten.bmm.default: 0.5,
+    torch.ops.aten.im2col.default: 0.5,
+    torch.ops.aten.col2im.default: 0.5,
+    torch.ops.aten.sort.default: 1.0,
+    torch.ops.aten.sort.stable: 1.0,
+    torch.ops.aten.topk.default: 1.0,
+    torch.ops.aten.native_batch_norm_backward.default: 0.5,
+    torch.ops.aten.soft_margin_loss.default: 1.5,
+    torch.ops.aten.soft_margin_loss_backward.default: 1.0,
+}
+"""What a kernel takes for itself while it runs, as a share of its arguments and results: copies in other orders."""
+
+
+class TooMuch(DocumentRefused):
+    """The graph document costs too much."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one pass may cost: floating-point operations, and bytes alive at once."""
+
+    operations: int = 10**15
+    peak_bytes: int = 2**36
+
+
+USUAL: Final = Limits()
+
+
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The operations of each node, and the bytes of every storage from its birth to its death.
+
+    `nodes` is how many nodes the document has: so many calls of ATen are let by. A node's backward pass costs
+    `backward` times its forward pass. Raises TooMuch over a limit.
+    """
+
+    def __init__(self, limits: Limits, nodes: int, backward: int = BACKWARD) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = 0
+        self.peak = 0
+        self.only_on_cpu = ""
+        self._limits, self._backward = limits, backward
+        self._steps_left = STEPS + STEPS_A_NODE * nodes
+        self._live = 0
+        self._held: set[int] = set()
+        self._shapes = ShapeCache()
+
+    @property
+    def live(self) -> int:
+        """Bytes that are alive now."""
+        return self._live
+
+    def count(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any], times: int) -> None:
+        """A node ran, for so many: their forward and backward cost, and what CUDA lacks for it."""
+        self.operations += times * (1 + self._backward) * operator.entry.cost(arguments, results)
+        if self.operations > self._limits.operations:
+            raise TooMuch(f"more than {self._limits.operations:.3g} operations a pass")
+        self.only_on_cpu = self.only_on_cpu or missing(operator.key, arguments, results)
+
+    def hold(self, tensor: Tensor) -> None:
+        """The tensor's storage is alive until nothing refers to it."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._held:
+            return
+        self._held.add(key)
+        size = -(-storage.nbytes() // ALIGNMENT) * ALIGNMENT
+        weakref.finalize(storage, self._release, key, size).atexit = False
+        self._live += size
+        self._reach(self._live)
+
+    def _reach(self, size: int) -> None:
+        self.peak = max(self.peak, size)
+        if size > self._limits.peak_bytes:
+            raise TooMuch(f"more than {self._limits.peak_bytes:.3g} bytes at once")
+
+    def _release(self, key: int, size: int) -> None:
+        self._held.discard(key)
+        self._live -= size
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise TooMuch("so many steps that counting them takes too long: write fewer, larger nodes")
+        result = self._shapes.called(func, args, kwargs or {})
+        for leaf in _tensors(result):
+            self.hold(leaf)
+        if func in WORKSPACES:
+            taken = sum(leaf.nbytes for leaf in _tensors((args, result)))
+            self._reach(self._live + int(WORKSPACES[func] * taken))
+        return result
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))

@@ -1,0 +1,217 @@
+"""Prepares a checked document: steps over one list of values, with every argument an index and every call resolved.
+
+The list has the document's values, then the run's seed and device, then every constant argument.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+from torch import Tensor
+
+from graphdoc.conditions.condition_rules import Condition
+from graphdoc.document.arguments import Argument, Reference
+from graphdoc.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
+from graphdoc.document.checks import Rule, check_indices
+from graphdoc.document.graph import Document, Node, Scan
+
+Getter = Callable[[Sequence[Any]], Sequence[Any]]
+"""Returns the arguments of one step, from all values."""
+CHECKED_BY_THEMSELVES: Final = ("cpu", "meta")
+"""Devices whose kernels check every index, or have no elements to check."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """One node.
+
+    Its results go to `first` and the following places. `single` means that the call returns one value instead of a
+    list.
+    """
+
+    call: Callable[..., Any]
+    get: Getter
+    condition: Condition | None
+    single: bool
+    first: int
+    count: int
+    dead_after: tuple[int, ...]
+    name: str
+    operator: OperatorCall
+    arguments: Getter
+    """The arguments in the table's order, for a Watcher."""
+    number: int
+    """Which of all nodes it is, those of bodies included."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedScan:
+    """A scan; its arguments are (start, given, fixed)."""
+
+    scan: Scan
+    body: "PreparedNodes"
+    get: Getter
+    first: int
+    count: int
+    dead_after: tuple[int, ...]
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class PreparedNodes:
+    """The nodes of a document, or of a scan's body."""
+
+    steps: tuple[PreparedCall | PreparedScan, ...]
+    values: list[Any]
+    """The initial values of a run: the constants at their places, everything else None."""
+    seed: int
+    device: int
+
+
+def prepared(document: Document) -> PreparedNodes:
+    """Returns the document ready to run."""
+    kept = {document.loss, *document.metrics.values(), *document.updates.values()}
+    kept |= set() if document.weight is None else {document.weight}
+    return _prepared(len(document.inputs), document.nodes, kept, itertools.count())
+
+
+def _prepared(inputs: int, nodes: Sequence[Node | Scan], kept: set[int], numbers: Iterator[int]) -> PreparedNodes:
+    """`kept` are the values that are read when all nodes have run; inputs are kept too."""
+    preparation = _Preparation(max((node.results[-1] + 1 for node in nodes), default=inputs), numbers)
+    dying = _last_readers(nodes, kept | set(range(inputs)))
+    steps = tuple(preparation.step(node, dying.get(place, ())) for place, node in enumerate(nodes))
+    return PreparedNodes(steps, preparation.values, preparation.seed, preparation.device)
+
+
+class _Preparation:
+    def __init__(self, count: int, numbers: Iterator[int]) -> None:
+        self.seed, self.device = count, count + 1
+        self.values: list[Any] = [None] * (count + 2)
+        self._places: dict[tuple[type, Any], int] = {}
+        self._numbers = numbers
+
+    def step(self, node: Node | Scan, dead_after: tuple[int, ...]) -> PreparedCall | PreparedScan:
+        return self._operator(node, dead_after) if isinstance(node, Node) else self._scan(node, dead_after)
+
+    def _scan(self, scan: Scan, dead_after: tuple[int, ...]) -> PreparedScan:
+        body = _prepared(scan.inputs, scan.body, {*scan.carried, *scan.last, *scan.every}, self._numbers)
+        first, count, number = scan.results[0], len(scan.results), next(self._numbers)
+        return PreparedScan(scan, body, partial(_nested, scan.arguments), first, count, dead_after, scan.op, number)
+
+    def _operator(self, node: Node, dead_after: tuple[int, ...]) -> PreparedCall:
+        operator = OPERATORS[node.op]
+        pairs = zip(operator.entry.arguments, node.arguments, strict=True)
+        arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
+        call, by_place = self._call(operator, arguments)
+        several = operator.entry.gives_list or len(operator.entry.results) != 1
+        getter = self._getter(by_place, operator.entry.extra)
+        as_given = len(by_place) == len(arguments) and not operator.entry.extra and not operator.keywords
+        watched = getter if as_given else self._getter(arguments, None)
+        first, count = node.results[0], len(node.results)
+        number = next(self._numbers)
+        return PreparedCall(
+            call, getter, operator.condition, not several, first, count, dead_after, node.op, operator, watched, number
+        )
+
+    def _call(self, operator: OperatorCall, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """Returns the callable and its positional arguments; constant keyword arguments are bound to it."""
+        call = operator.call
+        if operator.indices is not None:
+            call = partial(_checked, operator.indices, call)
+        by_name = {name: arguments[place] for place, name in operator.keywords.items()}
+        by_place = [argument for place, argument in enumerate(arguments) if place not in operator.keywords]
+        if any(_references((argument,)) for argument in by_name.values()):
+            return partial(_named, call, tuple(by_name)), [*by_place, *by_name.values()]
+        return (partial(call, **by_name) if by_name else call), by_place
+
+    def _getter(self, arguments: Sequence[Any], extra: str | None) -> Getter:
+        own = {"seed": self.seed, "device": self.device}
+        items = [*arguments, Reference(own[extra])] if extra else list(arguments)
+        if any(_mixed(item) for item in items):
+            return partial(_gathered, tuple(item if _mixed(item) else self._place(item) for item in items))
+        places = [self._place(item) for item in items]
+        return itemgetter(*places) if len(places) > 1 else partial(_alone, places[0])
+
+    def _place(self, item: Any) -> int:
+        if isinstance(item, Reference):
+            return item.value
+        key = (type(item), item if item is None or isinstance(item, bool | int | str) else repr(item))
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            self.values.append(_listed(item))
+        return self._places[key]
+
+
+def _mixed(item: Any) -> bool:
+    """Returns whether the item is a list that contains values."""
+    return isinstance(item, tuple) and bool(_references(item))
+
+
+def _gathered(items: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Returns the arguments of a node that takes a list with values in it."""
+    return [values[item] if isinstance(item, int) else [_element(part, values) for part in item] for item in items]
+
+
+def _nested(item: Any, values: Sequence[Any]) -> Any:
+    """Returns nested lists of references with the values in their places."""
+    return values[item.value] if isinstance(item, Reference) else [_nested(part, values) for part in item]
+
+
+def _element(part: Any, values: Sequence[Any]) -> Any:
+    return values[part.value] if isinstance(part, Reference) else part
+
+
+def _alone(place: int, values: Sequence[Any]) -> tuple[Any]:
+    return (values[place],)
+
+
+def _named(call: Callable[..., Any], names: tuple[str, ...], *arguments: Any) -> Any:
+    named: Mapping[str, Any] = dict(zip(names, arguments[-len(names) :], strict=True))
+    return call(*arguments[: -len(names)], **named)
+
+
+def _checked(rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Calls the operator, after checking its indices where the device itself would not."""
+    tensor: Tensor = arguments[0]
+    if tensor.device.type not in CHECKED_BY_THEMSELVES:
+        check_indices(rule, arguments)
+    return call(*arguments, **named)
+
+
+def _listed(item: Any) -> Any:
+    return list(item) if isinstance(item, tuple) else item
+
+
+def _torch_argument(kind: str, argument: Argument) -> Any:
+    if kind.startswith("dtype") and argument is not None:
+        return TORCH_TYPES[str(argument)]
+    if kind.startswith("memory") and argument is not None:
+        return TORCH_MEMORY_FORMATS[str(argument)]
+    return argument
+
+
+def _last_readers(nodes: Sequence[Node | Scan], kept: set[int]) -> dict[int, tuple[int, ...]]:
+    """Returns for each node the values that no later node reads, but for those that are kept."""
+    last: dict[int, int] = {}
+    for number, node in enumerate(nodes):
+        last.update(dict.fromkeys(node.results, number))
+        last.update(dict.fromkeys(_references(node.arguments), number))
+    dying: dict[int, list[int]] = {}
+    for value, number in last.items():
+        if value not in kept:
+            dying.setdefault(number, []).append(value)
+    return {number: tuple(values) for number, values in dying.items()}
+
+
+def _references(arguments: Sequence[Any]) -> list[int]:
+    numbers = []
+    for argument in arguments:
+        if isinstance(argument, Reference):
+            numbers.append(argument.value)
+        elif isinstance(argument, tuple):
+            numbers += _references(argument)
+    return numbers

@@ -1,0 +1,259 @@
+"""A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+import torch._dynamo.config
+import torch.fx.config
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.utils._pytree import tree_map_only
+
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.job_parts import Precision
+from graphdoc.document.decisions import decisions
+from graphdoc.document.emit import emit
+from graphdoc.document.equality import check_equal
+from graphdoc.document.exchanged import exchanged
+from graphdoc.document.modes import asking, knows_its_mode
+from graphdoc.document.sequences import OneCall
+from graphdoc.document.unfit import refuse_sum, refuse_unfit
+from graphdoc.figures import Published
+
+Loss = Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]
+"""(the module's answer, the target) -> (mean loss over the rows, each metric's sum over the rows)."""
+
+Around = Callable[[], AbstractContextManager[Any]]
+"""What the model and the loss run in while they are traced, where they can be traced so."""
+
+TARGET: Final = "y"
+_PREFIX: Final = "model."
+_UNCACHED: Final = partial(torch._dynamo.config.patch, fake_tensor_cache_enabled=False)
+"""torch keeps what a call gives for shapes; where the rows are a symbol, keeping costs more than it saves."""
+_EXPORT_ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Size:
+    """A dimension that batches may have different lengths in: its maximum, and where each data input has it."""
+
+    maximum: int
+    places: Mapping[str, int]
+
+
+def classification(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Cross-entropy of logits float32[rows, classes] with target int64[rows]; `accuracy` counts the right answers."""
+    return nn.functional.cross_entropy(logits, target), {"accuracy": logits.argmax(1).eq(target).sum()}
+
+
+def regression(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Mean squared error of two float32 tensors of one shape."""
+    return nn.functional.mse_loss(answer, target), {}
+
+
+def next_token(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Cross-entropy of logits float32[rows, length, words] with target int64[rows, length], a word for every place."""
+    return nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten()), {}
+
+
+class Objective(nn.Module):
+    """What is exported: data by name -> (loss, *metrics)."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        by_name: bool = False,
+        precision: Precision = "fp32",
+        around: Around = nullcontext,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.by_name = by_name
+        self.precision = precision
+        self.around = around
+        self.within: Around = nullcontext
+        """What it runs in now: where answers are compared, in nothing."""
+        self._told = SimpleNamespace(metrics=(), asks=False)  # tracing puts back what is assigned to the module itself
+
+    def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        with self.within():
+            loss, metrics = self.loss(self.answer(data), data[TARGET])
+        self._told.metrics = tuple(metrics)
+        return (loss, *metrics.values())
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Their names, known once the loss was taken."""
+        return tuple(self._told.metrics)
+
+    @property
+    def has_modes(self) -> bool:
+        """Whether training may differ from evaluation, known once it was traced."""
+        return bool(self._told.asks) or knows_its_mode(self)
+
+    @contextmanager
+    def traced_in(self, around: Around) -> Iterator[None]:
+        """Inside, it is called as it is traced: recurrent layers are one call, and who asks for the mode is seen."""
+
+        def within() -> AbstractContextManager[None]:
+            return _all_of(around(), OneCall(), asking(partial(setattr, self._told, "asks", True)))
+
+        self.within = within
+        try:
+            with _UNCACHED(), _without_lines(), _no_second_derivative():
+                yield
+        finally:
+            self.within = nullcontext
+
+    def answer(self, data: Mapping[str, Tensor]) -> Any:
+        """The model's own answer, which is given its inputs in order or by name."""
+        inputs = {name: tensor for name, tensor in data.items() if name != TARGET}
+        if self.precision == "fp32":
+            return self._called(inputs)
+        with torch.autocast("cpu", torch.bfloat16):
+            answer = self._called(inputs)
+        return tree_map_only(Tensor, lambda part: part.float() if part.dtype == torch.bfloat16 else part, answer)
+
+    def _called(self, inputs: Mapping[str, Tensor]) -> Any:
+        return self.model(**inputs) if self.by_name else self.model(*inputs.values())
+
+
+def publish(
+    module: nn.Module,
+    loss: Loss,
+    example: tuple[Tensor | Mapping[str, Tensor], Tensor],
+    sizes: Mapping[str, Size] | None = None,
+    precision: Precision = "fp32",
+    around: Around = nullcontext,
+) -> Published:
+    """The documents and the initial state of `module`, whose data inputs are called `x` and `y`.
+
+    `example` is (x, y) with at least two rows like those that will be trained on. Where x is a mapping, the
+    module takes those inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that
+    may differ from batch to batch. In `bf16` the module runs under torch.autocast, and the loss takes its answer in
+    float32. Training computes every part in the mode that it is in: a frozen BatchNorm stays frozen. Loss, metrics,
+    gradients and buffers are compared with the module's own, bit by bit: in training on rows of the example and on
+    others of its range, at two shapes, in evaluation on the example's. The module is left as it was.
+
+    Raises DocumentRefused.
+    """
+    inputs, target = example
+    by_name = not isinstance(inputs, Tensor)
+    data = {**({"x": inputs} if isinstance(inputs, Tensor) else inputs), TARGET: target}
+    objective = Objective(module, loss, by_name, precision, around)
+    refuse_unfit(module)
+    with _own_modes(module):
+        document, trained = document_of(objective, data, sizes or {}, training=True)
+        objective.eval()
+        refuse_sum(objective, data, TARGET)
+        if objective.has_modes:
+            evaluation, evaluated = document_of(objective, data, sizes or {}, training=False)
+        else:
+            evaluation, evaluated = document, trained
+    state = trained | evaluated
+    parameters = {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
+    return Published(document, evaluation, parameters)
+
+
+def document_of(
+    objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size], training: bool
+) -> tuple[bytes, dict[str, Tensor]]:
+    """The document of an objective in the modes that its parts are in, proven to equal it, and its state.
+
+    `training`: whether gradients and buffers are proven too. Raises DocumentRefused.
+    """
+    maxima = {name: size.maximum for name, size in sizes.items()}
+    named = {
+        entry: {size.places[entry]: name for name, size in sizes.items() if entry in size.places} for entry in data
+    }
+    document, state = emit(exported(objective, data, sizes), named, objective.metrics, _PREFIX, maxima, data)
+    check_equal(objective, document, state, data, _PREFIX, training)
+    return document, state
+
+
+@contextmanager
+def _own_modes(module: nn.Module) -> Iterator[None]:
+    """Every part is in its own mode at first, and is again afterwards; parts that do something as they are put into a
+    mode have done it."""
+    modes = [(part, part.training) for part in module.modules()]
+
+    def put_back() -> None:
+        module.train(module.training)
+        for part, mode in modes:
+            part.training = mode
+
+    put_back()
+    try:
+        yield
+    finally:
+        module.training = modes[0][1]
+        put_back()
+
+
+def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]) -> ExportedProgram:
+    """The objective as torch traces it. Raises DocumentRefused."""
+    shapes: dict[str, dict[int, Dim]] = {name: {0: Dim("rows", min=2)} for name in data}
+    for name, size in sizes.items():
+        dimension = Dim(name, min=2, max=size.maximum)
+        for entry, place in size.places.items():
+            shapes[entry][place] = dimension
+    failed: list[Exception] = []
+    known = decisions(objective, data)
+    for around in (objective.around, nullcontext):
+        try:
+            with objective.traced_in(around), known():
+                return torch.export.export(objective, (data,), dynamic_shapes=(shapes,))
+        except _EXPORT_ERRORS as error:
+            failed.append(error)
+    lines = [line.strip() for line in str(failed[0]).splitlines() if line.strip()] or [type(failed[0]).__name__]
+    raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}{_instead(lines)}") from failed[0]
+
+
+@contextmanager
+def _all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
+@contextmanager
+def _no_second_derivative() -> Iterator[None]:
+    """Inside, a gradient that the module takes itself is refused in words: a trace would have it as a constant."""
+
+    def refused(*_arguments: Any, **_named: Any) -> None:
+        raise DocumentRefused(
+            "the module or the loss takes a gradient itself (torch.autograd.grad, as of PINN, WGAN-GP or MAML), which "
+            "the language does not have: write that derivative out in operators"
+        )
+
+    with exchanged(torch.autograd, "grad", refused):
+        yield
+
+
+@contextmanager
+def _without_lines() -> Iterator[None]:
+    """Inside, torch does not note the lines that a call comes from: a sixth of the time; refusals name the module."""
+    before = torch.fx.config.do_not_emit_stack_traces
+    torch.fx.config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        torch.fx.config.do_not_emit_stack_traces = before
+
+
+def _instead(lines: Sequence[str]) -> str:
+    """What to write where the reason can be told from torch's words."""
+    said = " ".join(lines)
+    if "failed to unpack" in said or "pack_padded" in said:
+        return "; lengths from data cannot be traced: for padded sequences keep the padding and mask what is beyond"
+    if "Constraints violated" in said:
+        return "; what is computed depends on the number of rows or on the data: use torch.where(mask, x, 0), no index"
+    return ""

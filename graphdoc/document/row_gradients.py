@@ -1,0 +1,82 @@
+"""The gradient of each row of a batch by itself: torch.func's vmap of grad over a document that is run on one row.
+
+A row's loss is the document's over a batch of that row alone. So a document is fit for it where no node computes with
+several rows at once, and where vmap has a rule for every node; both are known from shapes, before any row is read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gradmarket.market.errors import DocumentRefused, MarketError
+from graphdoc.document.graph import Document, Node, Scan
+from graphdoc.document.interpret import STEP_ERRORS, Program, explained
+from graphdoc.document.meter import Limits, Meter, TooMuch
+from graphdoc.document.row_calls import BY_ROWS
+
+MIXING: Final = ("batch_norm.training", "batch_norm.batch")
+"""Operators that compute with all rows of a batch."""
+
+
+def row_gradients(
+    program: Program, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes
+) -> dict[str, Tensor]:
+    """Returns the gradient of each row's own loss, [rows, …] for each trainable parameter.
+
+    A random draw is the same for all of these rows. No value of a row makes it fail (row_calls). Raises DocumentRefused
+    as `peak_by_rows` does, and OutOfMemory.
+    """
+    trained = [entry.name for entry in program.document.trainable]
+
+    def loss(parameters: Mapping[str, Tensor], row: Mapping[str, Tensor]) -> Tensor:
+        alone = {name: value.unsqueeze(0) for name, value in row.items()}
+        return program.run({**state, **parameters}, alone, seed, None, BY_ROWS).loss
+
+    apart = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+    try:
+        found: dict[str, Tensor] = apart({name: state[name] for name in trained}, dict(data))
+    except MarketError:
+        raise
+    except STEP_ERRORS as error:
+        raise explained("backward", error) from None
+    return found
+
+
+def peak_by_rows(program: Program, state: Mapping[str, Tensor], data: Mapping[str, Tensor], limits: Limits) -> int:
+    """Returns the bytes alive at once while these rows' gradients are computed; the tensors have no elements.
+
+    Raises TooMuch over the limits, and DocumentRefused where the document is not fit for it.
+    """
+    document = program.document
+    for place, node in _all(document.nodes):
+        if node.op in MIXING:
+            why = "computes with all rows of a batch, so that no row has a gradient of its own"
+            raise DocumentRefused(f"step.per_row: node {place} ({node.op}) {why}: normalize by layer or group")
+    if document.updates:
+        raise DocumentRefused("step.per_row: the model keeps running statistics, which tell of rows and get no noise")
+    meter = Meter(limits, sum(1 for _ in _all(document.nodes)) * (1 + _longest(document)))
+    try:
+        with meter:
+            for tensor in (*state.values(), *data.values()):
+                meter.hold(tensor)
+            row_gradients(program, state, data, bytes(32))
+    except TooMuch:
+        raise
+    except DocumentRefused as error:
+        raise DocumentRefused(f"step.per_row: vmap cannot compute each row by itself: {error.detail}") from None
+    return meter.peak
+
+
+def _all(nodes: Sequence[Node | Scan]) -> Iterator[tuple[int, Node | Scan]]:
+    """Yields every node with its place among its own; those of a scan's body follow it."""
+    for place, node in enumerate(nodes):
+        yield place, node
+        if isinstance(node, Scan):
+            yield from _all(node.body)
+
+
+def _longest(document: Document) -> int:
+    """Returns the most steps that a node is run in."""
+    return max((node.length for _, node in _all(document.nodes) if isinstance(node, Scan)), default=0)

@@ -1,0 +1,115 @@
+"""Whether a document computes each row by itself: the loss of two rows is then a part of each, and nothing more.
+
+Shapes do not tell: a row that has the mean of all rows taken from it, or a contrastive loss between rows, is made of
+operators that also compute rows apart. So the document is run on numbers. Of rows a, b and a', b' in their places,
+
+    L(a, b) - L(a', b) - L(a, b') + L(a', b')
+
+is zero, for the loss and its gradient, where what the one row adds does not depend on the other. Draws of dropout go by
+a row's place and are the same in all four. Rows and parameters are random, so that nothing of a holder's rows is told.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gradmarket.market.errors import DocumentRefused, MarketError
+from gradmarket.market.job_parts import Precision
+from graphdoc.document.calls import TORCH_TYPES
+from graphdoc.document.interpret import Program, gradients
+from graphdoc.document.ranges import ranges
+
+ROUNDING: Final[Mapping[Precision, float]] = {"fp32": 1e-3, "bf16": 3e-2}
+"""How much of what one row adds, and in bf16 of loss and gradient themselves, may depend on the other by rounding."""
+MOST_ELEMENTS: Final = 2**24
+"""Models of more parameters are not run: the check may take no longer than a bound from shapes does."""
+_WHOLE: Final = 3
+"""Whole numbers of an input that nothing bounds are below this."""
+
+
+def refuse_mixing(program: Program) -> None:
+    """Raises DocumentRefused where a row's gradient depends on the rows beside it.
+
+    Positive numbers are tried where others give a loss that is not finite, as logarithms may; a document that has none
+    for either is not judged, nor one of more than MOST_ELEMENTS.
+    """
+    if sum(math.prod(shape) for shape, _ in program.document.state.values()) > MOST_ELEMENTS:
+        return
+    precision = program.document.precision
+    for least in (-1.0, 0.05):
+        draw = torch.Generator().manual_seed(1)
+        try:
+            state = _draw_state(program, least, draw)
+            first, second = (_draw_rows(program, least, draw) for _ in range(2))
+            found = torch.stack([_evaluate(program, state, *rows) for rows in _four(first, second)])
+        except (MarketError, RuntimeError, IndexError):
+            continue
+        if not found.isfinite().all():
+            continue
+        both, other_a, other_b, neither = found
+        mixed, rounding = (both - other_a - other_b + neither).norm(), ROUNDING[precision]
+        told = (both - other_a).norm() + (both - other_b).norm()
+        if mixed > rounding * (told if precision == "fp32" else told + both.norm()):
+            raise DocumentRefused(
+                "step.per_row: a row's gradient depends on the rows beside it, so that no row has one of its own: "
+                "take no mean over the batch in the model, and compare no rows in the loss"
+            )
+        return
+
+
+def _four(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[tuple[Mapping[str, Tensor], ...]]:
+    """Returns both rows of `first`, and those with the one, the other, or both from `second`."""
+
+    def mixed(*places: int) -> dict[str, Tensor]:
+        found = {name: tensor.clone() for name, tensor in first.items()}
+        for name, tensor in found.items():
+            tensor[list(places)] = second[name][list(places)]
+        return found
+
+    return [(first,), (mixed(0),), (mixed(1),), (second,)]
+
+
+def _evaluate(program: Program, state: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> Tensor:
+    """Returns loss and gradient of two rows as one vector of float64; sums, where the rows are weighed."""
+    results = program.run(state, rows, bytes(32))
+    trained = [state[entry.name] for entry in program.document.trainable]
+    parts = [results.loss.detach(), *gradients(results.loss, trained)]
+    whole = torch.cat([part.detach().double().reshape(-1) for part in parts])
+    return whole if results.weight is None else whole * results.weight.double()
+
+
+def _draw_state(program: Program, least: float, draw: torch.Generator) -> dict[str, Tensor]:
+    trained = {entry.name for entry in program.document.trainable}
+    state = {}
+    for entry in program.document.inputs:
+        if entry.kind != "data":
+            kind = TORCH_TYPES[entry.dtype]
+            tensor = torch.rand(tuple(entry.shape), generator=draw) * (1.0 - least) + least
+            state[entry.name] = (tensor * 0.5).to(kind).requires_grad_(entry.name in trained)
+    return state
+
+
+def _draw_rows(program: Program, least: float, draw: torch.Generator) -> dict[str, Tensor]:
+    """Returns two rows of numbers that the document takes, by data input."""
+    allowed, rows = ranges(program, 2), {}
+    for entry in program.document.inputs:
+        if entry.kind != "data":
+            continue
+        kind, shape = TORCH_TYPES[entry.dtype], (2, *entry.shape)
+        if kind.is_floating_point:
+            rows[entry.name] = torch.rand(shape, generator=draw).to(kind) * (1.0 - least) + least
+            continue
+        if kind == torch.bool:
+            rows[entry.name] = torch.rand(shape, generator=draw) < 0.5
+            continue
+        tensor = torch.randint(0, _WHOLE, shape, generator=draw).to(kind)
+        flat = tensor.view(2, -1)
+        for one in allowed.get(entry.name, ()):
+            columns = list(one.columns) or list(range(flat.shape[1]))
+            end = min(one.end, one.least + 2**20)
+            flat[:, columns] = torch.randint(one.least, end, (2, len(columns)), generator=draw).to(kind)
+        rows[entry.name] = tensor
+    return rows

@@ -1,0 +1,187 @@
+"""The graph document: reads canonical JSON into a checked `Document`. No torch; nothing in it is executed or imported.
+
+    {"format": "gradgraph/1"; "gradgraph/2" if a node is a scan; "gradgraph/3" if there is a weight
+     "sizes": {name: its maximum},
+     "inputs": [{"kind": "param|buffer|const|data", "name", "shape", "dtype", "grad"}, …],   values 0 … n-1
+     "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …], see node_schema
+     "loss": value, "metrics": {name: value}, "updates": {float buffer: value}, in gradgraph/3 "weight": value}
+
+The first dimension of every data input is "rows". Another dimension may be named in `sizes` (a sequence's length); it
+has one size in one batch, at most its maximum. Everything else is fixed, so the cost follows from the rows alone.
+`loss` is the mean over the rows, by rows of unequal weights the mean weighted by them, and `weight` their sum (such as
+the number of targets that are not padding). A metric is the sum over the rows. One document has exactly one sequence of
+bytes.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.job import canonical
+from graphdoc.document.arguments import refuse_unless
+from graphdoc.document.graph import Document, Input, Scan
+from graphdoc.document.kinds import INPUT_DTYPES
+from graphdoc.document.node_schema import read_nodes
+
+FORMAT: Final = "gradgraph/1"
+SCANNING: Final = "gradgraph/2"
+"""The format of documents with a scan, and of no others."""
+WEIGHED: Final = "gradgraph/3"
+"""The format of documents with a weight, and of no others."""
+ROWS: Final = "rows"
+BYTES_LIMIT: Final = 4 * 2**20
+INPUTS_LIMIT: Final = 20_000
+RANK_LIMIT: Final = 8
+DIMENSION_LIMIT: Final = 2**31 - 1
+ELEMENTS_LIMIT: Final = 2**34
+METRICS_LIMIT: Final = 16
+SIZES_LIMIT: Final = 8
+RESERVED: Final = ("loss", "__metadata__")
+_FORMAT: Final = re.compile(r"gradgraph/([1-9][0-9]{0,8})")
+NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
+"""The pattern of a name."""
+
+
+def load(data: bytes) -> Document:
+    """Returns the document of these bytes, perhaps a stranger's, in time linear in their number.
+
+    Raises DocumentRefused.
+    """
+    raw = _decode(data)
+    sizes = _sizes(raw["sizes"])
+    inputs = _inputs(raw["inputs"], sizes)
+    kinds = ["tensor"] * len(inputs)
+    nodes = read_nodes(raw["nodes"], kinds)
+    scans = any(isinstance(node, Scan) for node in nodes)
+    plain = raw["format"] != WEIGHED
+    refuse_unless(
+        not plain or (raw["format"] == SCANNING) == scans, f"documents with a scan, and no others, are {SCANNING}"
+    )
+    document = Document(
+        digest=blob_digest(data),
+        sizes=sizes,
+        inputs=inputs,
+        nodes=nodes,
+        loss=_tensor_value(raw["loss"], kinds),
+        metrics=_named_values(raw["metrics"], kinds),
+        updates=_named_values(raw["updates"], kinds),
+        weight=None if plain else _tensor_value(raw["weight"], kinds),
+    )
+    _check_outputs(document)
+    return document
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    refuse_unless(len(data) <= BYTES_LIMIT, f"more than {BYTES_LIMIT} bytes")
+    try:
+        raw = json.loads(data.decode(), object_pairs_hook=_unique)
+        same = canonical(raw) == data
+    except (ValueError, RecursionError) as error:
+        raise DocumentRefused(f"not canonical JSON: {str(error)[:100]}") from None
+    refuse_unless(same, "not canonical JSON")
+    refuse_unless(isinstance(raw, dict) and "format" in raw, "there is no format")
+    _check_format(raw["format"])
+    keys = {"format", "sizes", "inputs", "nodes", "loss", "metrics", "updates"}
+    keys |= {"weight"} if raw["format"] == WEIGHED else set()
+    refuse_unless(set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
+    return dict(raw)
+
+
+def _check_format(value: Any) -> None:
+    match = _FORMAT.fullmatch(value) if isinstance(value, str) else None
+    newer = match is not None and int(match[1]) > int(WEIGHED.partition("/")[2])
+    refuse_unless(not newer, f"it is {value}, newer than {WEIGHED}, the newest that is read here: upgrade gradmarket")
+    refuse_unless(value in (FORMAT, SCANNING, WEIGHED), f"the format is not {FORMAT}, {SCANNING} or {WEIGHED}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    refuse_unless(len(result) == len(pairs), "a key stands twice in one object")
+    return result
+
+
+def _items(value: Any, limit: int, what: str, keys: set[str]) -> list[dict[str, Any]]:
+    refuse_unless(isinstance(value, list) and len(value) <= limit, f"{what} are not a list of at most {limit}")
+    for item in value:
+        refuse_unless(isinstance(item, dict) and set(item) == keys, f"{what} have the keys {', '.join(sorted(keys))}")
+    return list(value)
+
+
+def _sizes(value: Any) -> dict[str, int]:
+    refuse_unless(isinstance(value, dict) and len(value) <= SIZES_LIMIT, f"sizes are not at most {SIZES_LIMIT} names")
+    for name, maximum in value.items():
+        refuse_unless(_name(name) != ROWS, f"{ROWS} is the name of the first dimension")
+        refuse_unless(
+            type(maximum) is int and 2 <= maximum <= DIMENSION_LIMIT, f"the maximum of {name} is out of range"
+        )
+    return dict(value)
+
+
+def _inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
+    keys = {"kind", "name", "shape", "dtype", "grad"}
+    inputs = tuple(_input(item, sizes) for item in _items(value, INPUTS_LIMIT, "inputs", keys))
+    data = [entry for entry in inputs if entry.kind == "data"]
+    state = [entry for entry in inputs if entry.kind != "data"]
+    refuse_unless(bool(data), "no data goes in")
+    used = {name for entry in data for _, name in entry.named}
+    refuse_unless(used == set(sizes), "the sizes are not those of the data")
+    for group in (data, state):
+        refuse_unless(len({entry.name for entry in group}) == len(group), "two inputs share a name")
+        refuse_unless(sum(entry.elements for entry in group) <= ELEMENTS_LIMIT, "the inputs are too large")
+    return inputs
+
+
+def _input(item: dict[str, Any], sizes: Mapping[str, int]) -> Input:
+    kind, dtype, grad = item["kind"], item["dtype"], item["grad"]
+    refuse_unless(kind in ("param", "buffer", "const", "data"), "an input is a param, buffer, const or data")
+    refuse_unless(isinstance(dtype, str) and dtype in INPUT_DTYPES, "an input's element type is not known")
+    refuse_unless(type(grad) is bool, "grad is not a truth value")
+    refuse_unless(not grad or (kind == "param" and dtype == "float32"), "only a float32 param has a gradient")
+    shape, named = _shape(item["shape"], sizes) if kind == "data" else (_fixed_shape(item["shape"]), ())
+    return Input(kind, _name(item["name"]), shape, dtype, grad, named)
+
+
+def _name(value: Any) -> str:
+    refuse_unless(
+        isinstance(value, str) and re.fullmatch(NAME, value) is not None,
+        "a name has letters, digits, _, . and -",
+    )
+    refuse_unless(value not in RESERVED, f"{value} is not the name of a tensor; rename it")
+    return str(value)
+
+
+def _shape(value: Any, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
+    """Returns the shape of one row of data, with named sizes at their maximum, and the named positions."""
+    refuse_unless(isinstance(value, list) and value[:1] == [ROWS], "the first dimension of data is its rows")
+    row = value[1:]
+    named = tuple((place, size) for place, size in enumerate(row) if isinstance(size, str) and size in sizes)
+    return _fixed_shape([sizes[size] if isinstance(size, str) and size in sizes else size for size in row]), named
+
+
+def _fixed_shape(value: Any) -> tuple[int, ...]:
+    refuse_unless(isinstance(value, list) and len(value) <= RANK_LIMIT, f"a shape has at most {RANK_LIMIT} dimensions")
+    for dimension in value:
+        refuse_unless(type(dimension) is int and 1 <= dimension <= DIMENSION_LIMIT, "a dimension is out of range")
+    return tuple(value)
+
+
+def _tensor_value(value: Any, kinds: Sequence[str]) -> int:
+    refuse_unless(type(value) is int and 0 <= value < len(kinds), "an output is not a value")
+    refuse_unless(kinds[value] == "tensor", "an output is not a tensor")
+    return int(value)
+
+
+def _named_values(value: Any, kinds: Sequence[str]) -> dict[str, int]:
+    refuse_unless(isinstance(value, dict) and len(value) <= INPUTS_LIMIT, "outputs are not named")
+    return {_name(name): _tensor_value(number, kinds) for name, number in value.items()}
+
+
+def _check_outputs(document: Document) -> None:
+    refuse_unless(len(document.metrics) <= METRICS_LIMIT, "too many metrics")
+    changing = {entry.name for entry in document.of("buffer") if entry.dtype == "float32"}
+    refuse_unless(set(document.updates) == changing, "the updates are not those of the float buffers")
+    refuse_unless(document.loss >= len(document.inputs), "the loss is an input")
+    refuse_unless(document.weight is None or document.weight >= len(document.inputs), "the weight is an input")

@@ -1,0 +1,80 @@
+"""Recurrent layers, cells and `cdist` are traced as one call whose shapes a formula gives.
+
+Of a layer torch's own tracing runs every place; of `cdist` it asks how many rows there are.
+
+The calls stand in for ATen's while a module is traced, have no computation of their own, and are ATen's again in the
+graph that is read (`ATEN`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from graphdoc.conditions.recurrent import CELLS, SEQUENCES, cell_shapes, shapes
+from graphdoc.document.calls import overload
+
+_LIBRARY: Final = torch.library.Library("gradmarket", "DEF")  # type: ignore[no-untyped-call]
+_WEIGHTS: Final = 2
+"""Where the weights stand; the layers over packed sequences have a tensor there."""
+
+
+def _shaped(*arguments: Any) -> tuple[Tensor, ...]:
+    return tuple(arguments[0].new_empty(shape) for shape in shapes(arguments))
+
+
+def _cell_shaped(*arguments: Any) -> Tensor | tuple[Tensor, ...]:
+    made = tuple(arguments[0].new_empty(shape) for shape in cell_shapes(arguments))
+    return made if len(made) > 1 else made[0]
+
+
+def _stand_in(key: str) -> tuple[Callable[..., Any], Any, Any]:
+    """(what modules call, what is traced for it, ATen's operator)."""
+    name = key.partition(".")[0]
+    operator = overload(key)
+    schema = str(operator._schema)
+    _LIBRARY.define(name + schema[schema.index("(") :])  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"gradmarket::{name}", _cell_shaped if key in CELLS else _shaped, lib=_LIBRARY)
+    return getattr(torch, name), getattr(torch.ops.gradmarket, name).default, operator
+
+
+_STAND_INS: Final = [_stand_in(key) for key in sorted(SEQUENCES | CELLS)]
+_TRACED: Final = {called: traced for called, traced, _ in _STAND_INS}
+_CELLS: Final = {getattr(torch, key.partition(".")[0]) for key in CELLS}
+ATEN: Final = {traced: operator for _, traced, operator in _STAND_INS}
+
+
+_CDIST: Final = torch.ops.aten.cdist.default
+_CDIST_MODES: Final = {None: None, "use_mm_for_euclid_dist_if_necessary": 0, "use_mm_for_euclid_dist": 1,
+                       "donot_use_mm_for_euclid_dist": 2}  # fmt: skip
+_LIBRARY.define("cdist(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor")  # type: ignore[no-untyped-call]
+ATEN[torch.ops.gradmarket.cdist.default] = _CDIST
+
+
+def _distances(first: Tensor, second: Tensor, _p: float, _mode: int | None) -> Tensor:
+    batch = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])  # type: ignore[no-untyped-call]
+    return first.new_empty((*batch, first.shape[-2], second.shape[-2]))
+
+
+torch.library.register_fake("gradmarket::cdist", _distances, lib=_LIBRARY)
+
+
+def _cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
+) -> Any:
+    """torch.cdist, whose kernel is chosen by the numbers of rows: in a trace these would be no symbols any more."""
+    return torch.ops.gradmarket.cdist.default(x1, x2, float(p), _CDIST_MODES[compute_mode])
+
+
+class OneCall(TorchFunctionMode):
+    """Inside, a recurrent layer or `cdist` is one call. In autocast it is as it was: what of it converts is torch's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        plain = func in _TRACED and not kwargs and (func in _CELLS or isinstance(args[_WEIGHTS], list | tuple))
+        if plain and not torch.is_autocast_enabled("cpu"):
+            return _TRACED[func](*args)
+        if func is torch.cdist and not torch.is_autocast_enabled("cpu"):
+            return _cdist(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))

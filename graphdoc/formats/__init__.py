@@ -1,0 +1,37 @@
+"""The file formats of partitions. Each format is one file, and a manifest refers to it by the file's name.
+
+A format reads a stranger's bytes. `read` returns exactly the declared arrays, and refuses any other file before it
+allocates anything of a size that the file claims. No format executes code from a file. Some parsers are native code
+(Arrow, zlib), so a service or worker reads files only in the runner's confined child.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol, cast
+
+import numpy as np
+
+from graphdoc import plugins
+from graphdoc.tensors import Expected
+
+Arrays = Mapping[str, np.ndarray]
+DEFAULT: Final = "safetensors"
+
+
+class Format(Protocol):
+    """The interface of a file in this folder."""
+
+    def write(self, arrays: Arrays) -> bytes:
+        """Returns the file of these arrays, all of equally many rows; always the same bytes. Raises TensorsRefused."""
+
+    def read(self, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+        """Returns exactly the expected arrays, in C order. Raises TensorsRefused, naming what differs."""
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all formats."""
+    return plugins.names(__name__)
+
+
+def format_of(name: str) -> Format:
+    """Returns the format of that name. Raises Refused where there is none."""
+    return cast(Format, plugins.load(__name__, name))

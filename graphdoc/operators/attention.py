@@ -1,0 +1,21 @@
+"""Attention and recurrence. Attention's dropout is our own operator; recurrent operators have none."""
+
+from typing import Final
+
+from graphdoc.operators.costs import attention, recurrence
+from graphdoc.operators.entry import Entries, aten, own
+
+ENTRIES: Final[Entries] = {
+    "scaled_dot_product_attention.default": aten(
+        "tensor tensor tensor tensor? zero bool number? bool -> tensor", attention
+    ),
+    "attention.dropout": own("tensor tensor tensor tensor? float bool number? bool int -> tensor", attention, "seed"),
+    "lstm.input": aten("tensor tensors tensors bool int zero bool bool bool -> tensor tensor tensor", recurrence),
+    "gru.input": aten("tensor tensor tensors bool int zero bool bool bool -> tensor tensor", recurrence),
+    "rnn_tanh.input": aten("tensor tensor tensors bool int zero bool bool bool -> tensor tensor", recurrence),
+    "rnn_relu.input": aten("tensor tensor tensors bool int zero bool bool bool -> tensor tensor", recurrence),
+    "lstm_cell.default": aten("tensor tensors tensor tensor tensor? tensor? -> tensor tensor", recurrence),
+    "gru_cell.default": aten("tensor tensor tensor tensor tensor? tensor? -> tensor", recurrence),
+    "rnn_tanh_cell.default": aten("tensor tensor tensor tensor tensor? tensor? -> tensor", recurrence),
+    "rnn_relu_cell.default": aten("tensor tensor tensor tensor tensor? tensor? -> tensor", recurrence),
+}

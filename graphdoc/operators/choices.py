@@ -1,0 +1,52 @@
+"""Elementwise bounds, comparisons, choices and boolean operations."""
+
+from typing import Final
+
+from graphdoc.operators.costs import elements
+from graphdoc.operators.entry import Entries, aten
+
+ENTRIES: Final[Entries] = {
+    "clamp.default": aten("tensor number? number? -> tensor", elements),
+    "clamp.Tensor": aten("tensor tensor? tensor? -> tensor", elements),
+    "clamp_min.default": aten("tensor number -> tensor", elements),
+    "clamp_max.default": aten("tensor number -> tensor", elements),
+    "maximum.default": aten("tensor tensor -> tensor", elements),
+    "minimum.default": aten("tensor tensor -> tensor", elements),
+    "where.self": aten("tensor operand operand -> tensor", elements),
+    "where.ScalarOther": aten("tensor tensor number -> tensor", elements),
+    "where.ScalarSelf": aten("tensor number tensor -> tensor", elements),
+    "where.Scalar": aten("tensor number number -> tensor", elements),
+    "masked_fill.Scalar": aten("tensor tensor number -> tensor", elements),
+    "masked_fill.Tensor": aten("tensor tensor operand -> tensor", elements),
+    "fill.Scalar": aten("tensor number -> tensor", elements),
+    "fill.Tensor": aten("tensor operand -> tensor", elements),
+    "eq.Tensor": aten("tensor operand -> tensor", elements),
+    "eq.Scalar": aten("tensor number -> tensor", elements),
+    "ne.Tensor": aten("tensor operand -> tensor", elements),
+    "ne.Scalar": aten("tensor number -> tensor", elements),
+    "gt.Tensor": aten("tensor operand -> tensor", elements),
+    "gt.Scalar": aten("tensor number -> tensor", elements),
+    "lt.Tensor": aten("tensor operand -> tensor", elements),
+    "lt.Scalar": aten("tensor number -> tensor", elements),
+    "ge.Tensor": aten("tensor operand -> tensor", elements),
+    "ge.Scalar": aten("tensor number -> tensor", elements),
+    "le.Tensor": aten("tensor operand -> tensor", elements),
+    "le.Scalar": aten("tensor number -> tensor", elements),
+    "logical_and.default": aten("tensor tensor -> tensor", elements),
+    "logical_or.default": aten("tensor tensor -> tensor", elements),
+    "logical_xor.default": aten("tensor tensor -> tensor", elements),
+    "logical_not.default": aten("tensor -> tensor", elements),
+    "bitwise_and.Tensor": aten("tensor operand -> tensor", elements),
+    "bitwise_or.Tensor": aten("tensor operand -> tensor", elements),
+    "bitwise_xor.Tensor": aten("tensor operand -> tensor", elements),
+    "__and__.Tensor": aten("tensor operand -> tensor", elements),
+    "__or__.Tensor": aten("tensor operand -> tensor", elements),
+    "__xor__.Tensor": aten("tensor operand -> tensor", elements),
+    "bitwise_and.Scalar": aten("tensor number -> tensor", elements),
+    "bitwise_or.Scalar": aten("tensor number -> tensor", elements),
+    "bitwise_xor.Scalar": aten("tensor number -> tensor", elements),
+    "__and__.Scalar": aten("tensor number -> tensor", elements),
+    "__or__.Scalar": aten("tensor number -> tensor", elements),
+    "__xor__.Scalar": aten("tensor number -> tensor", elements),
+    "bitwise_not.default": aten("tensor -> tensor", elements),
+}

@@ -1,0 +1,43 @@
+"""The entries of this folder's tables. No torch: shapes are read from any object that has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from graphdoc.operators.costs import Cost
+
+Extra = Literal["seed", "device"]
+"""An extra argument of our own operators: the microbatch's seed, or the device of the tensors."""
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    """The argument types of one operator in order, the types of its results, and its cost rule."""
+
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    cost: Cost
+    own: bool
+    extra: Extra | None
+
+    @property
+    def gives_list(self) -> bool:
+        return self.results == ("tensors",)
+
+
+Entries = Mapping[str, OperatorEntry]
+
+
+def aten(types: str, cost: Cost) -> OperatorEntry:
+    """Returns the entry of the ATen operator with the key's name and overload, with every schema argument in order."""
+    return _entry(types, cost, own=False, extra=None)
+
+
+def own(types: str, cost: Cost, extra: Extra | None = None) -> OperatorEntry:
+    """Returns the entry of an operator in kernels.py."""
+    return _entry(types, cost, own=True, extra=extra)
+
+
+def _entry(types: str, cost: Cost, own: bool, extra: Extra | None) -> OperatorEntry:
+    arguments, _, results = types.partition("->")
+    return OperatorEntry(tuple(arguments.split()), tuple(results.split()), cost, own, extra)

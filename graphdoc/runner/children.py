@@ -1,0 +1,86 @@
+"""Computing children, one per job, so that no job can read what another left in a child's memory."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from gradmarket.market.errors import RunnerFailed
+from graphdoc.figures import Bound
+from graphdoc.runner import process
+from graphdoc.runner.arena import Arena
+from graphdoc.runner.process import ChildProcess
+from graphdoc.runner.settings import RunnerSettings
+
+BOUNDS_KEPT: Final = 64
+KEPT: Final = 2
+"""Jobs whose children stay warm. A child takes 1 to 3 seconds to start, and 200 MB while idle."""
+
+
+@dataclass
+class Warm:
+    """A child, and the digests of the documents loaded in it."""
+
+    child: ChildProcess
+    documents: list[str] = field(default_factory=list)
+
+    def end(self) -> None:
+        self.child.end()
+        self.child.arena.close()
+
+
+class JobChildren:
+    """At most KEPT children; requests go to the one of the current job."""
+
+    def __init__(self) -> None:
+        self._warm: dict[str, Warm] = {}
+        self._bounds: dict[tuple[str, str], Bound] = {}
+        self._job = ""
+        self.publishes = False
+        """Whether the current job's child publishes ready architectures."""
+
+    def turn(self, job: str, publishes: bool = False) -> None:
+        """Makes `job` the current one: its child, or a new one, gets the requests from now on."""
+        self._job, self.publishes = job, publishes
+
+    @property
+    def current(self) -> Warm | None:
+        """Returns the current job's child if it runs."""
+        return self._warm.get(self._job)
+
+    def running(self, settings: RunnerSettings) -> Warm:
+        """Returns the current job's child, started if needed. Raises RunnerFailed."""
+        warm = self._warm.pop(self._job, None) or Warm(_started(settings, self.publishes))
+        self._warm[self._job] = warm
+        for old in list(self._warm)[:-KEPT]:
+            self._warm.pop(old).end()
+        return warm
+
+    def tell(self, digest: str, bound: Bound) -> None:
+        """Stores the most that a pass of this document costs in the current job."""
+        for old in list(self._bounds)[: 1 - BOUNDS_KEPT]:
+            del self._bounds[old]
+        self._bounds[self._job, digest] = bound
+
+    def limits(self, digest: str, settings: RunnerSettings) -> tuple[int, int]:
+        """Returns the operations and bytes that a pass of this document may take: the stored bound, or the settings."""
+        bound = self._bounds.get((self._job, digest))
+        return (bound.operations, bound.peak_bytes) if bound else (settings.operations, settings.memory_bytes)
+
+    def drop(self) -> None:
+        """Ends the current job's child."""
+        warm = self._warm.pop(self._job, None)
+        if warm is not None:
+            warm.end()
+
+    def close(self) -> None:
+        """Ends all children."""
+        while self._warm:
+            self._warm.popitem()[1].end()
+
+
+def _started(settings: RunnerSettings, publishes: bool) -> ChildProcess:
+    arena = Arena.create()
+    try:
+        return ChildProcess(settings, arena, process.PUBLISHING if publishes else process.COMMAND)
+    except RunnerFailed:
+        arena.close()
+        raise

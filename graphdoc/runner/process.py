@@ -1,0 +1,164 @@
+"""One child process from the parent's side: started, sent one request at a time, killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from gradmarket.market import errors
+from gradmarket.market.errors import JobRefused, MarketError, RunnerCrashed, RunnerTimeout
+from graphdoc.runner import frames
+from graphdoc.runner.allowance import OVERDRAWN
+from graphdoc.runner.arena import Arena
+from graphdoc.runner.settings import RunnerSettings, environment
+
+COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.child")
+PUBLISHING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.publishing")
+_ERRORS: Final[dict[str, type[MarketError]]] = {
+    kind.__name__: kind for kind in (errors.Refused, errors.DocumentRefused, errors.TensorsRefused, errors.OutOfMemory)
+}
+_DETAIL_LIMIT: Final = 500
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """The first message of a child that is ready: its determinism class, and the active measures of confine.py."""
+
+    determinism_class: str
+    confined: tuple[str, ...]
+
+
+_GREETING: Final = TypeAdapter(Greeting)
+
+
+class ChildProcess:
+    """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone.
+
+    It is the computing child, or what `command` starts.
+    """
+
+    def __init__(self, settings: RunnerSettings, arena: Arena, command: Sequence[str] | None = None) -> None:
+        self.arena = arena
+        self._settings = settings
+        self._command = command or COMMAND
+        self._held = ExitStack()
+        self._diagnostics: IO[bytes] = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        for descriptor in (self._requests, self._answers):
+            os.set_blocking(descriptor, False)
+            self._held.callback(os.close, descriptor)
+        try:
+            self._process = self._start(requests, answers)
+        finally:
+            os.close(requests)
+            os.close(answers)
+        self.greeting = self._greeted(time.monotonic() + settings.start_seconds)
+
+    def _greeted(self, deadline: float) -> Greeting:
+        try:
+            return _GREETING.validate_python(self._receive(deadline))
+        except ValidationError:
+            raise self._crashed("it sent an invalid greeting") from None
+        except MarketError:
+            self.end()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        """Returns the answer to one request. Also raises the error that the child reports."""
+        deadline = time.monotonic() + self._settings.seconds
+        try:
+            frames.send(self._requests, request, deadline)
+        except frames.Broken:
+            raise self._crashed("it does not read") from None
+        except frames.FrameTimeout:
+            raise self._timed_out() from None
+        return self._receive(deadline)
+
+    def kill(self) -> None:
+        """Kills the child; who waits for its answer is told that it crashed. May be called from any thread."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    def end(self) -> None:
+        """Kills the child and waits for its end. May be called again."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+            self._held.close()
+
+    def _start(self, requests: int, answers: int) -> "subprocess.Popen[bytes]":
+        configuration = {
+            "parent": os.getpid(),
+            "follow_parent": threading.current_thread() is threading.main_thread(),
+            "requests": requests,
+            "answers": answers,
+            "arena": self.arena.descriptor,
+            "device": self._settings.device,
+            "threads": self._settings.threads,
+            "memory_bytes": self._settings.memory_bytes,
+            "operations": self._settings.operations,
+        }
+        return subprocess.Popen(
+            [*self._command, json.dumps(configuration)],
+            env=environment(self._settings),
+            cwd=os.sep,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._diagnostics,
+            pass_fds=(requests, answers, self.arena.descriptor),
+            start_new_session=True,
+        )
+
+    def _receive(self, deadline: float) -> Any:
+        try:
+            answer = frames.receive(self._answers, deadline)
+        except frames.Broken as error:
+            raise self._crashed(str(error)) from None
+        except frames.FrameTimeout:
+            raise self._timed_out() from None
+        if set(answer) == {"ok"}:
+            return answer["ok"]
+        raise self._reported(answer)
+
+    def _reported(self, answer: dict[str, Any]) -> MarketError:
+        name, detail, field = (str(answer.get(key, ""))[:_DETAIL_LIMIT] for key in ("error", "detail", "field"))
+        if name == JobRefused.__name__:
+            return JobRefused(field, detail.removeprefix(f"{field}: "))
+        if name in _ERRORS:
+            return _ERRORS[name](detail)
+        return self._crashed(f"it answered with the error {name[:80]}")
+
+    def _crashed(self, detail: str) -> RunnerCrashed | RunnerTimeout:
+        ending = self._last_words()
+        self.end()
+        code = self._process.returncode
+        if code == OVERDRAWN:
+            return RunnerTimeout("it took more processor time than what it computes should take")
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return RunnerCrashed(f"{detail}; {how}; {ending}" if ending else f"{detail}; {how}")
+
+    def _timed_out(self) -> RunnerTimeout:
+        self.end()
+        return RunnerTimeout(f"{self._settings.seconds:g} s")
+
+    def _last_words(self) -> str:
+        """Returns the last line that the child wrote to its standard error."""
+        size = self._diagnostics.seek(0, os.SEEK_END)
+        self._diagnostics.seek(max(0, size - _DETAIL_LIMIT))
+        lines = self._diagnostics.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""

@@ -1,0 +1,50 @@
+"""The child that reads strangers' partitions: confined like the computing one, and without torch.
+
+process.py runs it as `python -I -m graphdoc.runner.reading <configuration as JSON>`.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from graphdoc.figures import Range
+from graphdoc.formats import format_of, names
+from graphdoc.runner import serving
+from graphdoc.runner.arena import Arena, decoded
+from graphdoc.runner.serving import Request
+from graphdoc.tensors import check_truths
+from graphdoc.values import outside
+
+
+class Reading:
+    """Handles the requests. `arena` holds the file first, and its arrays after it."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._formats = {name: format_of(name) for name in names()}
+
+    def read(self, request: Request) -> None:
+        places = decoded(request["result"])
+        expected = {placement.name: (placement.shape, placement.dtype) for placement in places}
+        (data,) = self._arena.read_bytes([request["length"]])
+        self._arena.write(places, self._formats[request["format"]].read(data, expected))
+
+    def check(self, request: Request) -> dict[str, Any] | None:
+        """Returns the first value that is outside its range, by its input and row."""
+        expected = {name: (tuple(shape), dtype) for name, (shape, dtype) in request["expected"].items()}
+        (data,) = self._arena.read_bytes([request["length"]])
+        arrays = self._formats[request["format"]].read(data, expected)
+        for name, array in arrays.items():
+            check_truths(name, array)
+        bad = outside(arrays, {name: [Range(**one) for one in each] for name, each in request["ranges"].items()})
+        return None if bad is None else asdict(bad)
+
+
+def main() -> None:
+    """Serves requests until the parent closes the pipe."""
+    settings = serving.configuration()
+    reading = Reading(Arena(settings.arena))
+    serving.serve(settings, lambda: "reading", {"read": reading.read, "check": reading.check})
+
+
+if __name__ == "__main__":
+    main()

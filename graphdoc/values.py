@@ -1,0 +1,49 @@
+"""Finds labels and indices outside of the range that the model takes, before anybody computes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphdoc.figures import Range, Ranges
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The first value of an input that the model does not take; `row` is counted from 0."""
+
+    input: str
+    row: int
+    value: int
+    allowed: Range
+
+    def said(self) -> str:
+        allowed = self.allowed
+        ignored = "" if allowed.ignored is None else f", and {allowed.ignored} for none"
+        taken = f"{allowed.least} to {allowed.end - 1}{ignored}"
+        place = f" at place {allowed.columns[0]}" if len(allowed.columns) == 1 else ""
+        return f"row {self.row} of {self.input} has {self.value}{place}; the model takes {taken}"
+
+
+def outside(arrays: Mapping[str, np.ndarray], ranges: Ranges) -> Outside | None:
+    """Returns the first value of integer arrays [rows, …] that is outside of its range, or None."""
+    for name in sorted(ranges):
+        array = arrays.get(name)
+        if array is not None and array.dtype.kind in "iu" and array.size:
+            found = list(_misfits(name, array.reshape(len(array), -1), ranges))
+            if found:
+                return min(found, key=lambda one: one.row)
+    return None
+
+
+def _misfits(name: str, rows: np.ndarray, ranges: Ranges) -> Iterator[Outside]:
+    """Yields the first misfit of each range of this input."""
+    for allowed in ranges[name]:
+        part = rows[:, list(allowed.columns)] if allowed.columns else rows
+        if part.min() < allowed.least or part.max() >= allowed.end:
+            bad = (part < allowed.least) | (part >= allowed.end)
+            if allowed.ignored is not None:
+                bad &= part != allowed.ignored
+            if bad.any():
+                row, column = divmod(int(bad.argmax()), part.shape[1])
+                yield Outside(name, row, int(part[row, column]), allowed)
