@@ -1,4 +1,4 @@
-"""Every command of the README is run, as it stands there, on a port of its own and with a shorter job."""
+"""Commands of README and docs/howto/by-hand.md are run as they stand, on a port of their own, with a shorter job."""
 
 import json
 import os
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from contracts.local import LocalChain
@@ -20,8 +19,9 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.processes import answers, free_port
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-MAKE, SERVE, WORKERS, JOB, CURL, DATA = BLOCKS
+(MAKE,) = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+BY_HAND = (ROOT / "docs" / "howto" / "by-hand.md").read_text()
+SERVE, WORKERS, JOB, CURL = re.findall(r"```sh\n(.*?)```", BY_HAND, re.S)
 BOOKS = re.findall(r"```sh (?:ledger|verify)\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.S)
 ALONE, HIRED = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 
@@ -87,9 +87,6 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
                 told = run(CURL)
                 assert "event: finished" in told
                 assert '"payable"' in told
-                np.savez(folder / "rows.npz", x=np.zeros((20, 3), np.float32), y=np.arange(20) % 2)
-                run(DATA)
-                assert (folder / "manifest.txt").read_text().startswith("blake3:")
                 script = HIRED.replace("rounds=20", "rounds=2")
                 (folder / "hired.py").write_text(script)
                 assert 0 < float(run("python hired.py").splitlines()[-1]) < 3
