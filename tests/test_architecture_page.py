@@ -14,7 +14,7 @@ from tests import test_plugins
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-NAMED = sorted(set(re.findall(r"`((?:market|contracts|runner|compute|requester|worker|tests)/[\w/.]*)`", PAGE)))
+NAMED = sorted(set(re.findall(r"`((?:gradmarket|graphdoc|contracts|requester|worker|tests)/[\w/.]*)`", PAGE)))
 (CODEC,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
