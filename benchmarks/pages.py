@@ -1,7 +1,7 @@
 """`make figures`: writes the committed results into the pages that quote them.
 
-A quoted figure stands between tags: `<!-- =doors.worst_ms .1f -->4.6<!-- / -->`. The opening tag names a figure of
-benchmarks/results/*.json and how it is written: a Python format for the value, `ratio .2f` for its ratio to the peer,
+A quoted figure stands between tags: `<!--=doors.worst_ms:.1f-->4.6<!--/-->`. The opening tag names a figure of
+benchmarks/results/*.json and how it is written: a Python format for the value, `ratio:.2f` for its ratio to the peer,
 `target` for its target and whether it is missed, `date` for the day it was measured.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results"
 QUOTE: Final = re.compile(
-    r"(<!-- =(?P<name>[^>]+?) (?P<how>(?:ratio )?[.,]\S+|target|date) -->)(?P<text>[^\n]*?)<!-- / -->"
+    r"(<!--=(?P<name>[^>:]+):(?P<how>(?:ratio:)?[.,]\S+?|target|date)-->)(?P<text>[^\n]*?)<!--/-->"
 )
 SKIPPED: Final = {"CHANGELOG.md"}
 
@@ -45,7 +45,7 @@ def written(figure: dict[str, Any], how: str) -> str:
     if how == "target":
         missed = ": missed" if figure["ok"] is False else ""
         return str(figure["target"]) + missed
-    field, _, spec = how.rpartition(" ")
+    field, _, spec = how.rpartition(":")
     return format(figure[field or "value"], spec)
 
 
@@ -56,7 +56,7 @@ def renewed(page: str, figures: Figures) -> str:
         name = match["name"]
         if name not in figures:
             raise ValueError(f"{name} has no committed result: make bench ONLY={name} JSON=benchmarks/results/….json")
-        return f"{match[1]}{written(figures[name], match['how'])}<!-- / -->"
+        return f"{match[1]}{written(figures[name], match['how'])}<!--/-->"
 
     return QUOTE.sub(quote, page)
 

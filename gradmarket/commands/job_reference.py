@@ -1,6 +1,7 @@
 """`gradmarket job reference`: every field of a job's file, made from the schema that the service checks it by."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
@@ -20,7 +21,7 @@ made by `gradmarket job reference > docs/job.md`; an editor completes and checks
 `"$schema": "docs/job.schema.json"` (made by `gradmarket job reference --schema`).
 
 Amounts are written like `"0.01 GRAD"` or `"1e18 units"`, or as whole numbers of the token's smallest unit in a
-string. A field without a default is needed.
+string. A field without a default is needed. An interval like [0, 1) lacks its end at the round bracket.
 """
 COLUMNS: Final = "| field | kind | default | meaning |\n|---|---|---|---|\n"
 PLUGINS: Final = {
@@ -31,6 +32,10 @@ PLUGINS: Final = {
     "Verifiers": ("gradmarket.market.rules.verifiers", '`"verifier": {"name": NAME, …}`'),
 }
 
+BESIDE: Final = re.compile(r" Omitted where [^.]*\.| \(rules\.\w+\)")
+"""Notes of the schema that say nothing to the author of a job."""
+LOWER: Final = {"minimum": "[", "exclusiveMinimum": "("}
+UPPER: Final = {"maximum": "]", "exclusiveMaximum": ")"}
 BOUNDS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
@@ -84,7 +89,9 @@ def _schema(module: Any) -> Json:
 def _plugin(name: str, module: Any) -> str:
     schema = _schema(module)
     about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-    return f"\n### `{name}`\n\n{about} {_about(schema)}{_table(schema)}".replace("  ", " ")
+    described = any(told.get("description") for told in schema.get("properties", {}).values())
+    settings = _table(schema) if described else _listed(schema)
+    return f"\n### `{name}`\n\n{about} {_about(schema)}{settings}".replace("  ", " ")
 
 
 def _about(schema: Json) -> str:
@@ -98,9 +105,17 @@ def _table(schema: Json) -> str:
     return COLUMNS + lines if lines else "It has no fields.\n"
 
 
+def _listed(schema: Json) -> str:
+    """Returns fields without a meaning of their own in one line: name, what it takes, default."""
+    fields = schema.get("properties", {}).items()
+    told = (f"`{name}` {', '.join(_kinds(field))} (`{json.dumps(field.get('default'))}`)" for name, field in fields)
+    return f"{'; '.join(told)}.\n" if fields else "It has no fields.\n"
+
+
 def _line(name: str, told: Json, needed: bool) -> str:
     default = "" if needed or "default" not in told else f"`{json.dumps(told['default'])}`"
-    cells = (f"`{name}`", ", ".join(_kinds(told)), default, " ".join(told.get("description", "").split()))
+    meaning = BESIDE.sub("", " ".join(told.get("description", "").split()))
+    cells = (f"`{name}`", ", ".join(_kinds(told)), default, meaning)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
@@ -118,4 +133,8 @@ def _kinds(told: Json) -> Iterator[str]:
         yield f"list of {', '.join(_kinds(told.get('items', {})))}"
     else:
         yield str(told.get("type", "anything"))
-    yield from (f"{sign} {told[bound]:g}" for bound, sign in BOUNDS.items() if bound in told)
+    lower, upper = (next((bound for bound in bounds if bound in told), "") for bounds in (LOWER, UPPER))
+    if lower and upper:
+        yield f"{LOWER[lower]}{told[lower]:g}, {told[upper]:g}{UPPER[upper]}"
+    else:
+        yield from (f"{sign} {told[bound]:g}" for bound, sign in BOUNDS.items() if bound in told)
