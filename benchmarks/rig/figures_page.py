@@ -1,4 +1,4 @@
-"""Makes docs/results/figures.md: every committed figure that has a target, a table for each benchmark."""
+"""Makes docs/results/figures.md: every committed figure that has a target, a list for each benchmark."""
 
 import ast
 import sys
@@ -15,7 +15,7 @@ HEAD: Final = f"""# Measured figures
 
 `make bench ONLY=prefix` measures a benchmark again and prints its figures beside their targets. `make figures` makes
 this page from `benchmarks/results/`: every committed figure with a target; of a benchmark with more than {MANY} of them
-only the extremes. The machine had two cores, and other programs shared it.
+only the extremes. Brackets hold the target. The machine had two cores, and other programs shared it.
 """
 
 Figure = dict[str, Any]
@@ -34,23 +34,19 @@ def page(figures: dict[str, Figure]) -> str:
         extremes = [figure for figure in aimed if figure["name"].removeprefix(modules[module]) in EXTREMES]
         shown = extremes if len(aimed) > MANY else aimed
         if shown:
-            parts.append(_table(module, modules[module].rstrip("."), shown))
+            parts.append(_list(module, modules[module].rstrip("."), shown))
     lacking = ", ".join(f"`{prefix.rstrip('.')}`" for module, prefix in modules.items() if module not in groups)
     return "".join(parts) + f"\n## Without a committed result\n\n{lacking}.\n"
 
 
-def _table(module: str, title: str, shown: list[Figure]) -> str:
+def _list(module: str, title: str, shown: list[Figure]) -> str:
     meaning = ast.get_docstring(ast.parse((ROOT / "benchmarks" / f"{module}.py").read_text())) or ""
     sentence = " ".join(meaning.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
-    peers = [figure["peer"] for figure in shown if figure["ratio"] not in (None, figure["value"])]
-    head, rule = (f" over {peers[0]} |", "---|") if peers else ("", "")
     lines = [f"\n## {title}\n\n{sentence} ({max(figure['measured'] for figure in shown)}).\n\n"]
-    lines.append(f"| figure | value | target |{head}\n|---|---|---|{rule}\n")
     for figure in shown:
+        peer = "" if figure["ratio"] in (None, figure["value"]) else f", {figure['ratio']:.3g} of {figure['peer']}"
         value = f"{figure['value']:.3g} {figure['unit']}".strip()
-        ratio = "" if figure["ratio"] is None else f"{figure['ratio']:.3g}"
-        row = [figure["name"], value, written(figure, "target"), *([ratio] if peers else [])]
-        lines.append(f"| {' | '.join(row)} |\n")
+        lines.append(f"- `{figure['name']}` {value}{peer} ({written(figure, 'target')})\n")
     return "".join(lines)
 
 

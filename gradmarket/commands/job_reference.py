@@ -21,9 +21,9 @@ made by `gradmarket job reference > docs/job.md`; an editor completes and checks
 `"$schema": "docs/job.schema.json"` (made by `gradmarket job reference --schema`).
 
 Amounts are written like `"0.01 GRAD"` or `"1e18 units"`, or as whole numbers of the token's smallest unit in a
-string. A field without a default is needed. An interval like [0, 1) lacks its end at the round bracket.
+string. Brackets hold what a field takes and its default; a field without one is needed, unless its meaning names what
+stands in. An interval like [0, 1) lacks its end at the round bracket.
 """
-COLUMNS: Final = "| field | kind | default | meaning |\n|---|---|---|---|\n"
 PLUGINS: Final = {
     "Architectures": ("gradmarket.market.model.arguments", '`"model": {"architecture": NAME, "arguments": {…}}`'),
     "Optimizers": ("gradmarket.market.gradient.optimizers", '`"optimizer": {"name": NAME, "lr": …, …}`'),
@@ -102,21 +102,27 @@ def _about(schema: Json) -> str:
 def _table(schema: Json) -> str:
     needed = schema.get("required", ())
     lines = "".join(_line(name, told, name in needed) for name, told in schema.get("properties", {}).items())
-    return COLUMNS + lines if lines else "It has no fields.\n"
+    return lines or "It has no fields.\n"
 
 
 def _listed(schema: Json) -> str:
-    """Returns fields without a meaning of their own in one line: name, what it takes, default."""
+    """Returns fields without a meaning of their own in one line."""
     fields = schema.get("properties", {}).items()
-    told = (f"`{name}` {', '.join(_kinds(field))} (`{json.dumps(field.get('default'))}`)" for name, field in fields)
-    return f"{'; '.join(told)}.\n" if fields else "It has no fields.\n"
+    return (
+        f"{', '.join(_taken(name, told, needed=False) for name, told in fields)}.\n"
+        if fields
+        else "It has no fields.\n"
+    )
 
 
 def _line(name: str, told: Json, needed: bool) -> str:
-    default = "" if needed or "default" not in told else f"`{json.dumps(told['default'])}`"
     meaning = BESIDE.sub("", " ".join(told.get("description", "").split()))
-    cells = (f"`{name}`", ", ".join(_kinds(told)), default, meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+    return f"- {_taken(name, told, needed)}: {meaning}\n" if meaning else f"- {_taken(name, told, needed)}\n"
+
+
+def _taken(name: str, told: Json, needed: bool) -> str:
+    default = "" if needed or "default" not in told else f"; `{json.dumps(told['default'])}`"
+    return f"`{name}` ({', '.join(_kinds(told))}{default})"
 
 
 def _kinds(told: Json) -> Iterator[str]:

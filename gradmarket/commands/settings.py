@@ -1,4 +1,4 @@
-"""`gradmarket settings`: a table of every setting of the service and of a worker, generated from the code."""
+"""`gradmarket settings`: a list of every setting of the service and of a worker, generated from the code."""
 
 import json
 import types
@@ -20,9 +20,9 @@ KINDS: Final[dict[str, type[BaseSettings]]] = {"The service": ServiceSettings, "
 HEAD: Final = """# Settings
 
 Each is read once, at the start, from the environment, or from an option of the same name where the command has one.
-This page is made by `gradmarket settings > docs/settings.md`. Sets are JSON lists, such as `["10.0.0.0/8"]`.
+This page is made by `gradmarket settings > docs/settings.md`. Brackets hold kind and default. Sets are JSON lists, such
+as `["10.0.0.0/8"]`.
 """
-COLUMNS: Final = "| setting | kind | default | meaning |\n|---|---|---|---|"
 
 
 def settings(as_json: JsonOption = False) -> None:
@@ -35,8 +35,7 @@ def settings(as_json: JsonOption = False) -> None:
 
 def page() -> str:
     """Returns the Markdown of docs/settings.md."""
-    tables = (f"\n## {title}\n\n{COLUMNS}\n" + "".join(map(_line, rows(kind))) for title, kind in KINDS.items())
-    return HEAD + "".join(tables)
+    return HEAD + "".join(f"\n## {title}\n\n{''.join(map(_line, rows(kind)))}" for title, kind in KINDS.items())
 
 
 def rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
@@ -51,8 +50,8 @@ def rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
 
 
 def _line(row: dict[str, str]) -> str:
-    kind, meaning = (row[name].replace("|", "\\|") for name in ("kind", "meaning"))
-    return f"| `{row['name']}` | {kind} | {row['default']} | {meaning} |\n"
+    default = f"; {row['default']}" if row["default"] else ""
+    return f"- `{row['name']}` ({row['kind']}{default}): {row['meaning']}\n"
 
 
 def _kind(annotation: Any) -> str:
