@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.figure import Figure
 from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Tensors
-from gradmarket.market.rules.projection import sketch
+from gradmarket.market.gradient.projection import sketch
 from gradmarket.market.terms import Hash
 
 PREFIX = "sketch."

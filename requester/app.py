@@ -53,8 +53,8 @@ from requester.edge.request_log import RequestLog
 from requester.edge.token_first import TokenFirst
 from requester.page import live_parts
 from requester.page import routes as page_routes
-from requester.store.answers import History
 from requester.store.progress import Standing
+from requester.store.worker_figures import History
 
 DOORS: Final = (
     *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),

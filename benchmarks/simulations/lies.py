@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
+from gradmarket.market.gradient.projection import Sketch, sketch
 from gradmarket.market.rules import calibration
 from gradmarket.market.rules.calibration import Observation
-from gradmarket.market.rules.projection import Sketch, sketch
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.rules.verifiers.tolerance import Allowed, SketchBallot, deviations, groups
 from gradmarket.market.terms import Hash, ReplicaId

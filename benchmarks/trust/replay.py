@@ -26,9 +26,9 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, auditing, classes, secrets
+from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.poll import hash_of
-from requester.store.audits import BEHIND
 
 CONVICTING: Final = 2
 """Computations of an audit that fails: who convicts has found the same twice."""
@@ -99,14 +99,14 @@ class Replayed(Run):
         self._course = Course(needed=(rounds - len(self.models) + 1) * self.setting.workers)
         while True:
             closed = len(self.models) - 1
-            wrong = self._audit(shared, closed - 1 if closed == rounds else closed - BEHIND)
+            wrong = self._audit(shared, closed - 1 if closed == rounds else closed - ROUNDS_BEHIND)
             if wrong is not None:
                 self._take_back(wrong)
             elif closed == rounds or self._course.paused:
                 self._course.left = shared.at_large()
                 return
             else:
-                self._finish(closed - BEHIND)
+                self._finish(closed - ROUNDS_BEHIND)
                 self._play(shared, attack)
 
     def _play(self, shared: Crew, attack: str | None) -> None:

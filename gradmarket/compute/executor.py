@@ -21,12 +21,12 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Bytes, Tensors
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import read_tensors
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import other_rows
 from gradmarket.market.model.task_cost import Cost, cost
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner import DocumentInfo, Runner

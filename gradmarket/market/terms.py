@@ -1,7 +1,7 @@
 """Types of the market's terms: ids, digests, amounts, addresses, and the states in the order data flows."""
 
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 Address = NewType("Address", str)
 """An Ethereum address with EIP-55 checksum, `0x` and 40 hex digits."""
@@ -21,6 +21,9 @@ Units = NewType("Units", int)
 JobId = NewType("JobId", str)
 TaskId = NewType("TaskId", str)
 ReplicaId = NewType("ReplicaId", str)
+
+DOUBT: Final = 0.05
+"""One minus the confidence of what is concluded from samples: evidence of audits, and a test of losses."""
 
 
 class JobState(StrEnum):

@@ -29,16 +29,15 @@ from requester.store import (
     job_counts,
     jobs,
     listings,
-    overview,
     progress,
     reputations,
     strikes,
+    worker_figures,
     workers,
 )
-from requester.store import answers as answers_of
-from requester.store.answers import History
 from requester.store.tables import Account, Earned, Job, Worker
 from requester.store.work import RowReader
+from requester.store.worker_figures import History
 
 router = APIRouter(prefix="/v1", tags=["payments"])
 
@@ -74,7 +73,7 @@ def _stats(context: Context, job_id: str) -> Stats:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
         states, counted = progress.counts(reader, job_id), job_counts.of_job(reader, job_id)
-        first, pay = counted.first_earned_at, overview.expected_hourly(reader, job_id, context.clock())
+        first, pay = counted.first_earned_at, worker_figures.estimate_hourly(reader, job_id, context.clock())
         return Stats(
             rounds=counted.rounds,
             tasks=counted.tasks,
@@ -109,7 +108,7 @@ def worker(context: Here, request: Request, source: Source, address: Address) ->
     now, kept = context.clock(), request.app.state.histories  # what is counted over all its answers
     with context.reading() as reader:
         row = _known(reader, address)
-        history: History = kept.get(row.address, "", source, lambda: answers_of.history(reader, row.address))
+        history: History = kept.get(row.address, "", source, lambda: worker_figures.read_history(reader, row.address))
         return WorkerView(
             address=row.address,
             payout=row.payout,

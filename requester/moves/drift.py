@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.gradient.payload import decode
-from gradmarket.market.rules import drift, secrets
+from gradmarket.market.rules import drift, overlap, secrets
 from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Hash
 from requester.context import Context
 from requester.moves.replay import MergeInputs
 from requester.store import drift_sums, jobs
-from requester.store.audits import BEHIND
 from requester.store.event_log import tell
 from requester.store.tables import Job, Round, Task
 from requester.store.tasks import paid_operators
@@ -59,7 +58,9 @@ def keep(work: Work, job: Job, row: Round, answers: Sequence[Contribution], now:
     before = drift_sums.before(rows, row.number)
     after = drift.after_round(before, answers)
     changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
-    drift_sums.keep(work, job.id, row.number, rows, changed, row.number - BEHIND - jobs.spec(job).overlap)
+    drift_sums.keep(
+        work, job.id, row.number, rows, changed, row.number - overlap.ROUNDS_BEHIND - jobs.spec(job).overlap
+    )
     over = drift.leaning(after)
     row.drift = {"operators": len(after), "leaning": over} if after else None
     if over:

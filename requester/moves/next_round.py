@@ -50,7 +50,7 @@ def go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
 def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float) -> float | None:
     closed, number = rounds.closed, rounds.following
     reason = jobs.stop_reason(work, job, closed)
-    behind = audits.BEHIND + jobs.spec(job).overlap
+    behind = overlap.ROUNDS_BEHIND + jobs.spec(job).overlap
     if _not_yet(work, job, closed.number if closed and reason else number - behind):
         return context.settings.sweep_s
     if reason:

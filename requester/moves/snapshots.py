@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState
 from requester.context import Context
 from requester.live_states import LiveState
@@ -120,6 +121,6 @@ def revocable(reader: RowReader, job: Job) -> int:
     if (job.ended_at is not None and first is not None) or job.rewind_to is not None:
         return 0
     over = latest.number + 1  # a late answer may be for a round that never opened
-    behind = audits.BEHIND + jobs.spec(job).overlap
+    behind = overlap.ROUNDS_BEHIND + jobs.spec(job).overlap
     through = over if job.ended_at is not None else latest.number - behind
     return through + 1 if first is None else min(through + 1, first)

@@ -10,7 +10,7 @@ from gradmarket.market.money import TokenUnit
 from requester.api.job_routes import standing_of
 from requester.api.response_cache import Recent
 from requester.context import Context
-from requester.store import jobs, overview
+from requester.store import jobs, worker_figures
 from requester.store.progress import Standing
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
@@ -50,7 +50,7 @@ def _pay(context: Context, reader: RowReader, request: Request, job: Job) -> str
     now = context.clock()
 
     def make() -> str:
-        rate = overview.expected_hourly(reader, job.id, now)
+        rate = worker_figures.estimate_hourly(reader, job.id, now)
         token = TokenUnit.of(context.chain_facts)
         return "" if rate is None else token.about(int(rate * int(job.unit)))
 

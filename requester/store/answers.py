@@ -1,18 +1,14 @@
 """Queries accepted answers in the form that market.rules.copying compares."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
 
-from sqlalchemy import bindparam, exists, func, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import select
 
 from gradmarket.market.rules.copying import AcceptedAnswer
-from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
-from requester.store.tables import Audit, Replica, Task
+from gradmarket.market.terms import AuditState, Digest, TaskState
+from requester.store.tables import Audit, Task
 from requester.store.work import RowReader
-
-ACCEPTED = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
+from requester.store.worker_figures import ACCEPTED
 
 
 def pointing(reader: RowReader, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
@@ -39,40 +35,6 @@ def _with_roots(reader: RowReader, job_id: str, roots: Sequence[str | None]) -> 
             rows.where(Task.state.in_(ACCEPTED)).order_by(Task.id)
         )
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """Of a worker in all jobs: its replicas by state, and how many answers it was paid for that an audit found wrong
-    and another task of the job had too."""
-
-    replicas: Mapping[str, int]
-    copies: int
-
-
-def history(reader: RowReader, worker: str) -> History:
-    asked = {"worker": worker}
-    return History(dict(reader.session.execute(_STATES, asked).all()), reader.session.scalar(_COPIES, asked) or 0)
-
-
-_STATES: Final = (
-    select(Replica.state, func.count()).where(Replica.worker == bindparam("worker")).group_by(Replica.state)
-)
-_OTHER: Final = aliased(Task)
-_COPIES: Final = (
-    select(func.count())
-    .select_from(Replica)
-    .join(Task, Task.id == Replica.task_id)
-    .where(
-        Replica.worker == bindparam("worker"),
-        Replica.state == ReplicaState.PAYABLE,
-        Replica.root == Task.root,
-        Task.state == TaskState.REVOKED,
-        exists().where(
-            _OTHER.job_id == Task.job_id, _OTHER.root == Task.root, _OTHER.id != Task.id, _OTHER.state.in_(ACCEPTED)
-        ),
-    )
-)
 
 
 def _right(state: str, audit: str | None) -> bool | None:

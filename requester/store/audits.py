@@ -14,11 +14,6 @@ from requester.store.work import RowReader, Work
 from requester.store.workers import party
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
-BEHIND: Final = 2
-"""A round opens once the audits of all rounds up to this many before it are over: what they may undo is still kept.
-
-With an overlap it is so many more.
-"""
 
 
 def earliest(reader: RowReader, job_id: str) -> int | None:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.assignment import ALL, Mixable
-from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState

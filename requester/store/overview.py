@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from sqlalchemy import Row, bindparam, func, select
 
-from gradmarket.market.rules import expected_pay
-from gradmarket.market.rules.expected_pay import PaidAnswer
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
 from requester.store.tables import (
     Account,
@@ -78,31 +76,6 @@ _CLASSES: Final = (
     .where(Worker.seen_at >= bindparam("since"), Worker.determinism_class != "")
     .group_by(Worker.determinism_class)
     .order_by(func.count().desc())
-)
-
-
-def expected_hourly(reader: RowReader, job_id: str, now: float) -> float | None:
-    """Returns the units an hour that one more worker of the job would earn, by its newest rounds; None if not known."""
-    closed = reader.session.execute(_CLOSED, {"job": job_id, "since": now - expected_pay.WINDOW_S}).all()
-    if not closed:
-        return None
-    paid = reader.session.execute(_PAID_LATELY, {"job": job_id, "first": closed[-1].number, "last": closed[0].number})
-    lasted = [row.closed_at - row.opened_at for row in closed]
-    return expected_pay.hourly(lasted, [PaidAnswer(*row) for row in paid])
-
-
-_CLOSED: Final = (
-    select(Round.number, Round.opened_at, Round.closed_at)
-    .where(Round.job_id == bindparam("job"), Round.closed_at >= bindparam("since"))
-    .order_by(Round.number.desc())
-    .limit(expected_pay.ROUNDS)
-)
-_PAID_LATELY: Final = (
-    select(Earned.worker, Earned.units, Earned.at - Replica.leased_at)
-    .join(Replica, Replica.id == Earned.replica_id)
-    .join(Task, Task.id == Replica.task_id)
-    .where(Task.job_id == bindparam("job"), Task.round.between(bindparam("first"), bindparam("last")))
-    .where(Earned.revoked.is_(False), Earned.by_worth.is_(False))
 )
 
 

@@ -16,7 +16,8 @@ from torch import nn
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.bounded import encoded
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.noise import GRID_BITS, Noise, _inverse, noised, normal
+from gradmarket.market.gradient.noise import GRID_BITS, Noise, noised
+from gradmarket.market.gradient.normal_numbers import _inverse, draw_normal
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.job import JobSpec
@@ -94,11 +95,11 @@ def test_a_noised_sum_tells_no_last_bit_of_what_was_added(deviation: float) -> N
 
 
 def test_noise_is_normal_and_a_seed_alone_decides_it() -> None:
-    drawn = normal(SEED, 0, 200_000)
+    drawn = draw_normal(SEED, 0, 200_000)
     assert stats.kstest(drawn, "norm").pvalue > 1e-4
-    assert (normal(SEED, 1000, 50) == drawn[1000:1050]).all()
+    assert (draw_normal(SEED, 1000, 50) == drawn[1000:1050]).all()
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
-    assert not (normal(bytes(32), 0, 100) == drawn[:100]).any()
+    assert not (draw_normal(bytes(32), 0, 100) == drawn[:100]).any()
 
 
 def test_a_noised_merge_is_the_mean_and_its_noise_in_any_order() -> None:
@@ -116,7 +117,7 @@ def test_a_noised_merge_is_the_mean_and_its_noise_in_any_order() -> None:
     one, other = merge(noised, answers), merge(noised, answers[::-1])
     assert (one["w"] == other["w"]).all()
     added = one["w"] - merge(plain, answers)["w"]
-    np.testing.assert_allclose(added, normal(SEED, 1, 1000) * 10.0, atol=1e-5)
+    np.testing.assert_allclose(added, draw_normal(SEED, 1, 1000) * 10.0, atol=1e-5)
     assert one["loss"] == 1.0, "the loss gets none, and is told to nobody"
 
 

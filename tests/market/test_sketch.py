@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradmarket.market.rules.projection import WIDTH, sketch
+from gradmarket.market.gradient.projection import WIDTH, sketch
 from gradmarket.market.terms import Hash
 
 SEEDS = st.binary(min_size=32, max_size=32).map(Hash)

@@ -8,7 +8,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import decode_tensors, encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.rules.projection import WIDTH, sketch
+from gradmarket.market.gradient.projection import WIDTH, sketch
 from gradmarket.market.rules.sketch_packing import TENSORS, check, digest_of, of_payload, pack, unpack
 from gradmarket.market.terms import Hash
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.projection import Sketch, sketch
 from gradmarket.market.rules import calibration, voting
 from gradmarket.market.rules.calibration import Observation, calibrate
-from gradmarket.market.rules.projection import Sketch, sketch
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import tolerance, verifier
 from gradmarket.market.rules.verifiers.tolerance import SketchBallot, deviations, groups

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from gradmarket.market.wire.poll import CommitmentRequest, OfferFields
 from requester.moves.copies import ALIKE
-from requester.store.answers import history
 from requester.store.tables import Earned, Reputation, Task
+from requester.store.worker_figures import read_history
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -46,7 +46,7 @@ def audited(market: MarketFixture) -> dict[str, tuple[str, AuditState]]:
 
 def copies_of(market: MarketFixture, worker: SimWorker) -> int:
     with market.reading() as reader:
-        return history(reader, worker.address).copies
+        return read_history(reader, worker.address).copies
 
 
 def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:

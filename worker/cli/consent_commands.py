@@ -22,8 +22,7 @@ from worker import wallet
 from worker.cli.options import DataOption, PassphraseOption, settings_of, unlocked
 from worker.money import consents
 from worker.money.consents import Message
-from worker.money.stake import MARKET_S
-from worker.protocol.client import MarketClient
+from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings
 
@@ -89,7 +88,7 @@ def _market(
     market: str | None, data: DataOption, passphrase_file: PassphraseOption
 ) -> Iterator[tuple[WorkerSettings, MarketClient]]:
     settings = unlocked(settings_of(market=market, data=data, passphrase_file=passphrase_file))
-    service = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
+    service = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
     try:
         yield settings, service
     finally:

@@ -28,8 +28,8 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from worker.money import cases
 from worker.money.chain_view import ChainView
-from worker.money.stake import MARKET_S, Offered
-from worker.protocol.client import MarketClient
+from worker.money.stake import Offered
+from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.protocol.own_limits import machine_limits, runner_settings
 from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings
@@ -73,7 +73,7 @@ def examine(
     if case.stage is CaseStage.NONE or case.job != about.chain_job:
         raise Refused(f"{name} is no case of job {job}")
     with ExitStack() as stack:
-        market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
+        market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
         stack.callback(market.close)
         market.identify(Credentials(wallet, wallet.address, about.facts.chain_id))
         shown = _shown(market, job, case.worker, cases.named(name))

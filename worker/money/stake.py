@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
@@ -21,9 +20,7 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from worker.money.chain_view import ChainView
 from worker.money.redeemer import get_gas
 from worker.problems import Untrusted
-from worker.protocol.client import MarketClient
-
-MARKET_S: Final = 10.0
+from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def offered(origin: str, job: JobId) -> Offered:
 
     Raises Refused if it takes no stakes, Untrusted if it is another job.
     """
-    market = MarketClient(origin.rstrip("/"), lambda seconds: seconds < MARKET_S)
+    market = MarketClient(origin.rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
     try:
         facts, view = market.facts(), market.job(job)
     finally:

@@ -38,6 +38,8 @@ MAX_LISTING: Final = 2 * 2**30
 """Bytes of all pages of one list."""
 PAGE: Final = 500
 SHORT_FOR_S: Final = 3600.0
+COMMAND_WAIT_S: Final = 10.0
+"""How long a command of the worker's owner waits for a market that it cannot reach."""
 AGAIN_S: Final = 1.0
 """Seconds, about, before an upload that broke off goes on."""
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import HashField, SignatureField
 from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import over
-from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
 from gradmarket.market.signing import Domain, Signer, digest
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units

@@ -20,7 +20,7 @@ which grows as the square root of the rounds, as honest noise does. A constant l
 errors have the length s is found after about limit^2 (1 + s^2 / t^2) rounds. No lean exceeds the square root of its
 rounds, so none is found before `earliest`; `unseen` has what several that lean together can do.
 
-What is compared are sketches (rules.projection) under one secret seed of the job. So an operator costs 64 numbers, and
+What is compared are sketches (gradient.projection) under one secret seed of the job. An operator costs 64 numbers, and
 nobody can lean in a direction that the sketch misses. A lean is disclosed only when it raises the alarm. Where one of n
 operators leans, the others appear to lean the other way by 1 / (n - 1) as much, so the first alarm points at the
 culprit.
@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.payload_layout import Layout, sections
-from gradmarket.market.rules.projection import WIDTH, sketch
+from gradmarket.market.gradient.projection import WIDTH, sketch
 from gradmarket.market.terms import Hash
 
 FALSE_ALARM: Final = 1e-4

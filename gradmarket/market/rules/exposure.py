@@ -17,7 +17,7 @@ it proven. Their number gains them nothing.
 import math
 from typing import Final
 
-from gradmarket.market.rules.reputation import DOUBT
+from gradmarket.market.terms import DOUBT
 
 CONFIDENCE: Final = 1.0 - DOUBT
 

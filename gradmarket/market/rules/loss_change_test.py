@@ -29,9 +29,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gradmarket.market.rules.reputation import DOUBT
 from gradmarket.market.rules.secrets import tagged
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import DOUBT, Hash
 
 OTHERS: Final = 3
 """Draws of other rows that a score is compared with."""

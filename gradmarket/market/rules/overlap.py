@@ -15,6 +15,11 @@ from typing import Final
 
 BEFORE: Final = -1
 """The number that stands for the state before the first round."""
+ROUNDS_BEHIND: Final = 2
+"""A round opens once the audits of all rounds up to this many before it are over: what they may undo is still stored.
+
+An overlap adds its own length.
+"""
 
 
 def starts_after(number: int, overlap: int) -> int:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.errors import IllegalTransition
+from gradmarket.market.terms import DOUBT
 
-DOUBT: Final = 0.05
-"""One minus the confidence."""
 HALF_LIFE_S: Final = 30 * 86_400
 BARRED_S: Final = HALF_LIFE_S
 """How long an operator gets no work after an audit of its work failed."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import Count, Part
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.noise import normal
+from gradmarket.market.gradient.normal_numbers import draw_normal
 from gradmarket.market.rules.private_jobs import MEAN
 from gradmarket.market.secagg import degree
 from gradmarket.market.secagg.ring import FixedPoint, Integers, fixed_point, ring_for
@@ -100,6 +100,6 @@ def whole(vector: Vector, bound: float, scale: FixedPoint, noise: float, seed: b
     if math.ldexp(float(np.linalg.norm(whole.astype(np.float64))), scale.exponent) > bound:
         whole = np.trunc(np.ldexp(vector.astype(np.float64), -scale.exponent)).astype(np.int64)
     if noise:
-        drawn = normal(seed, 0, vector.size) * noise
+        drawn = draw_normal(seed, 0, vector.size) * noise
         whole = whole + np.rint(np.ldexp(drawn, -scale.exponent)).astype(np.int64)
     return np.clip(whole, -scale.most, scale.most)

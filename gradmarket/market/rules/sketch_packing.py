@@ -1,4 +1,4 @@
-"""Builds, encodes and signs sketches of payloads. rules.projection defines what a sketch is."""
+"""Builds, encodes and signs sketches of payloads. gradient.projection defines what a sketch is."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -10,7 +10,7 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.rules.projection import WIDTH, Numbers, Sketch, sketch
+from gradmarket.market.gradient.projection import WIDTH, Numbers, Sketch, sketch
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash
 

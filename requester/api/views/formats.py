@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.rules.projection import Sketch
 
 
 def time(seconds: float | None) -> str | None:

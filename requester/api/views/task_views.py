@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
-from gradmarket.market.rules.projection import Sketch
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.views.task_views import (
     AllowedView,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import loss_change_test
-from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.views.trust_views import AccusationView, AuditView, ChangeView, ReputationView, ScoreView
 from requester.api.views.formats import hexed, sketch_view, time
 from requester.store import reputations, scores

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
-from gradmarket.market.rules.projection import Sketch
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.terms import Digest, ReplicaId
 from graphdoc import plugins
 

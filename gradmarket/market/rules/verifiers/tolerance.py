@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.rules.projection import Sketch
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules.verifiers import Revealed
 from gradmarket.market.terms import ReplicaId
 
