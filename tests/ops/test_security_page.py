@@ -24,6 +24,6 @@ def test_a_named_test_is_there(path: str, name: str) -> None:
 
 
 def test_every_attack_names_a_test() -> None:
-    rows = [line for line in ATTACKS.splitlines() if re.match(r"\| (?!attack |accident )", line)]
+    rows = [line for line in ATTACKS.splitlines() if line.startswith("- ")]
     assert len(rows) > 70
     assert [row for row in rows if "::" not in row] == []
