@@ -1,4 +1,4 @@
-"""Makes docs/results/figures.md: every committed figure that has a target, a list for each benchmark."""
+"""Makes docs/results/figures.md: committed figures with targets that no page quotes, a list for each benchmark."""
 
 import ast
 import sys
@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from benchmarks.__main__ import prefixes
-from benchmarks.pages import ROOT, results, written
+from benchmarks.pages import QUOTE, ROOT, pages, results, written
 
 PAGE: Final = ROOT / "docs" / "results" / "figures.md"
 MANY: Final = 30
@@ -14,8 +14,9 @@ EXTREMES: Final = ("memory.least", "memory.most", "worst_ms")
 HEAD: Final = f"""# Measured figures
 
 `make bench ONLY=prefix` measures a benchmark again and prints its figures beside their targets. `make figures` makes
-this page from `benchmarks/results/`: every committed figure with a target; of a benchmark with more than {MANY} of them
-only the extremes. Brackets hold the target. The machine had two cores, and other programs shared it.
+this page from `benchmarks/results/`: every committed figure whose target no other page quotes; of a benchmark with more
+than {MANY} of them only the extremes. Brackets hold the target. The machine had two cores, and other programs shared
+it.
 """
 
 Figure = dict[str, Any]
@@ -24,13 +25,16 @@ Figure = dict[str, Any]
 def page(figures: dict[str, Figure]) -> str:
     """Returns the page; benchmarks without a committed result are named at its end."""
     modules = prefixes()
+    quoted = {
+        match["name"] for path in pages() for match in QUOTE.finditer(path.read_text()) if match["how"] == "target"
+    }
     groups: dict[str, list[Figure]] = defaultdict(list)
     for name, figure in figures.items():
         fitting = [module for module, prefix in modules.items() if name.startswith(prefix)]
         groups[max(fitting, key=lambda module: len(modules[module]))].append(figure)
     parts = [HEAD]
     for module in sorted(groups):
-        aimed = [figure for figure in groups[module] if figure["target"]]
+        aimed = [figure for figure in groups[module] if figure["target"] and figure["name"] not in quoted]
         extremes = [figure for figure in aimed if figure["name"].removeprefix(modules[module]) in EXTREMES]
         shown = extremes if len(aimed) > MANY else aimed
         if shown:

@@ -13,10 +13,8 @@ The API answers what goes wrong as problem details (RFC 9457, `application/probl
 as `/errors#` and its name, relative to the service's address, where the same list is a page. `title` and `status` are
 HTTP's. `detail` says what is wrong this time, `remedy` what to do, and `errors` lists `field` and `detail` of each
 field at fault. A poll's answer names refusals of single messages by the same words (`code`). This page is made by
-`gradmarket errors > docs/errors.md`.
+`gradmarket errors > docs/errors.md`; the remedy is slanted.
 
-| type | status | what it means | what to do |
-|---|---|---|---|
 """
 
 
@@ -31,4 +29,4 @@ def page() -> str:
 
 
 def _line(kind: ProblemKind) -> str:
-    return f"| `{kind.code}` | {kind.status.value} | {kind.meaning} | {kind.remedy} |\n"
+    return f"- `{kind.code}` ({kind.status.value}): {kind.meaning} *{kind.remedy}*\n"

@@ -21,9 +21,9 @@ from tests.api.test_authorisation import PAGES as WEB
 
 PAGES = Path(__file__).parents[2] / "docs"
 PAGE = (PAGES / "doors.md").read_text()
-CPU = re.compile(r"^\| `(\w+) (\S+)` \|.* \| ([\d.]+) \|$", re.MULTILINE)
+CPU = re.compile(r"^- `(\w+) (\S+)`: .*, ([\d.]+)$", re.MULTILINE)
 MEASURED = PAGES.parent / "benchmarks" / "results" / "doors.json"
-ROW = re.compile(r"^\| `(\w+) (\S+)` \| (.+?) \| (.+?) \| (\d+) \|", re.MULTILINE)
+ROW = re.compile(r"^- `(\w+) (\S+)`: (.+?), (.+?), (\d+), ", re.MULTILINE)
 DOORS = {(method, path): (who, read, int(most)) for method, path, who, read, most in ROW.findall(PAGE)}
 ALL = EXPECTED | WEB
 MADE_UP = {"Authorization": "Bearer made-up"}
