@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from benchmarks.figure import Figure
 from benchmarks.size import sized
 from gradmarket.market.gradient.aggregators import aggregator
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from graphdoc.encoding import Bytes
 
 PREFIX = "aggregate."
 ANSWERS = 8

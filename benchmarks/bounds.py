@@ -17,9 +17,10 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.model.task_cost import Cost, cost
+from gradmarket.market.model.task_cost import cost
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.cost import Cost
 from graphdoc.document.graph import Document
 from tests.models.zoo import ZOO
 
@@ -92,15 +93,15 @@ def task(model: Model, rows: int) -> Taken:
     """Two tasks of one pass, bounded and computed by a fresh child, as a worker does, and an evaluation."""
     step = GradientStep(rows=rows)
     with Runner(RunnerSettings(memory_bytes=16 * 2**30, seconds=600.0)) as runner:
-        info = runner.load(model.document)
+        document = runner.load(model.document)
         bound = runner.bound(*step.pass_sizes)
-        batch = repeated(info.document, model.data, rows)
+        batch = repeated(document, model.data, rows)
         began = time.perf_counter()
         runner.compute(model.state, batch, SEED, step)
         seconds = time.perf_counter() - began
         runner.compute(model.state, batch, SEED, step)  # beside what is left of the first
         runner.evaluate(model.document, model.state, batch)
-        return Taken(cost(info.document, bound, step), bound.idle_bytes, peak(runner.pid), seconds)
+        return Taken(cost(document, bound, step), bound.idle_bytes, peak(runner.pid), seconds)
 
 
 def repeated(document: Document, data: Arrays, rows: int) -> Arrays:

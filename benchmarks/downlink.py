@@ -77,7 +77,7 @@ def _bytes() -> Iterator[Figure]:
         runner.turn("", publishes=True)
         data = Labelled(dtype="float32", shape=(WIDTH,), classes=10)
         published = runner.publish("mlp", {"hidden": [HIDDEN]}, data, seed=0)
-        info = runner.load(published.document)
+        info = DocumentInfo.of(runner.load(published.document))
     count = sum(entry.size for entry in info.layout.of("gradient"))
     for name, most in MOST.items():
         sent = _played(name, info, pack(published.parameters))

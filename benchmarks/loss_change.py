@@ -18,12 +18,13 @@ from benchmarks.simulations.scores import AUDITS, HONEST, TRUSTED, Passed, Score
 from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model.architectures import cnn, gpt, mlp
-from gradmarket.market.model.compute import compute, evaluate
+from gradmarket.market.model.compute import compute
 from gradmarket.market.rules.loss_change_test import ALPHA, BETA, OTHERS, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import classification, next_token, publish
 from graphdoc.document.schema import load
+from graphdoc.passes import evaluate
 from requester.ready_data.digits import table
 
 PREFIX = "loss_change."

@@ -25,7 +25,7 @@ from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.arrays import Arrays, Bytes
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
@@ -33,7 +33,7 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.gradient.round_update import apply, begin
-from gradmarket.market.model.compute import compute, evaluate
+from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.sampling import rows
 from gradmarket.market.rules import private_jobs
@@ -42,7 +42,9 @@ from gradmarket.market.step import LocalStep
 from gradmarket.sdk.model import published
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import load
+from graphdoc.encoding import Bytes
 from graphdoc.figures import Metrics
+from graphdoc.passes import evaluate
 
 PREFIX = "private."
 ROUNDS, SEEDS, BOUND, CAP = sized(30, 2), range(sized(2, 1)), 10.0, 200

@@ -9,10 +9,9 @@ import numpy as np
 from fuzz.case import chance_of, kind_of, seed_of
 from fuzz.child import Outcome
 from gradmarket.market.errors import OutOfMemory, Refused
-from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
-from graphdoc.document.graph import Document, Expected
+from graphdoc.document.graph import WEIGHT, Document, Expected
 
 ROWS: Final = 2
 OPERATIONS: Final = 10**9
@@ -47,13 +46,13 @@ def run(runner: Runner, numbers: list[int]) -> Outcome:
 
 
 def _computed(runner: Runner, data: bytes) -> bool:
-    info = runner.load(data)
+    document = runner.load(data)
     bound = runner.bound(ROWS)
-    state, batch = info.document.state, info.document.batch(ROWS)
+    state, batch = document.state, document.batch(ROWS)
     if bound.peak_bytes > MEMORY // 4:
         raise Refused("its inputs are too large to be made here")
     answer = runner.compute(_filled(state), _filled(batch), SEED, GradientStep(rows=ROWS))
-    assert {name: array.shape for name, array in answer.items()} == _shapes(info.document), "another answer"
+    assert {name: array.shape for name, array in answer.items()} == _shapes(document), "another answer"
     return True
 
 

@@ -21,7 +21,6 @@ from gradmarket.compute.own_machine import AUTO, computing
 from gradmarket.compute.scoring import changes
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.wire.audits import (
@@ -35,6 +34,7 @@ from gradmarket.market.wire.audits import (
 )
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.encoding import Bytes
 
 TRIES: Final = 3
 """Runs of one task. If no two of them agree, the machine is not fit to audit."""

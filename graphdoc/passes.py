@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.payload_layout import WEIGHT
-from gradmarket.market.step import Passes
+from graphdoc.cost import EVALUATION_ROWS
+from graphdoc.document.graph import WEIGHT
+from graphdoc.document.inputs import check_batch, check_state
 from graphdoc.document.interpret import Program, Results, gradients
+from graphdoc.errors import Refused
+from graphdoc.figures import Metrics
 
 Arrays = Mapping[str, np.ndarray]
 Outcome = dict[str, np.ndarray]
@@ -64,12 +66,12 @@ class Shares:
 
 
 def mean_gradient(
-    program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, device: str
+    program: Program, inputs: Tensors, batch: Arrays, seed: bytes, cut: tuple[int, int], device: str
 ) -> tuple[Tensors, Tensors]:
-    """Returns mean loss and gradients over the batch's step.rows rows by entry name, and the new float buffers.
+    """Returns mean loss and gradients over the batch's rows by entry name, and the new float buffers.
 
-    The batch is cut into microbatches of `step.microbatch` rows (the last may be shorter; null means one microbatch),
-    taken one at a time on every machine. Each contributes its mean times its share of the rows, or of their weight
+    `cut` is the rows of the batch, and those of a microbatch (the last may be shorter). Microbatches are taken one at a
+    time on every machine. Each contributes its mean times its share of the rows, or of their weight
     where the document has one, added in order. Such an answer has the weight of all under WEIGHT; of none, it is zeros.
     Buffers are passed from one microbatch to the next: BatchNorm uses the statistics of a microbatch, and updates the
     running ones once for each. Each microbatch has its own seed for dropout. Raises Refused, OutOfMemory.
@@ -77,7 +79,7 @@ def mean_gradient(
     sums: Tensors = {}
     buffers: Tensors = {}
     shares = Shares()
-    for number, (part, share) in enumerate(microbatches(batch, step.rows, step.pass_rows, device)):
+    for number, (part, share) in enumerate(microbatches(batch, *cut, device)):
         results, answer = _answer(program, inputs | buffers, part, numbered(b"microbatch", number, seed))
         _accumulate(sums, answer, shares.of(results, share))
         buffers |= {name: update.detach() for name, update in results.updates.items()}
@@ -87,6 +89,27 @@ def mean_gradient(
     if program.document.weight is not None:
         sums[WEIGHT] = torch.tensor(shares.weight, dtype=torch.float32)
     return sums, buffers
+
+
+def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu") -> Metrics:
+    """Returns loss and metrics of an evaluation document over all rows of the batch.
+
+    Raises Refused, also where the rows have a weight and it is 0 altogether, and OutOfMemory.
+    """
+    rows = check_batch(program.document, batch)
+    check_state(program.document, state)
+    inputs = tensors(state, device)
+    loss, shares = 0.0, Shares()
+    sums = dict.fromkeys(program.document.metrics, 0.0)
+    for part, share in microbatches(batch, rows, EVALUATION_ROWS, device):
+        with torch.no_grad():
+            results = program.run(inputs, part, bytes(32))
+        counts = shares.of(results, share)
+        loss += float(results.loss) * counts if counts else 0.0
+        sums = {name: total + float(results.metrics[name]) for name, total in sums.items()}
+    if program.document.weight is not None and shares.weight == 0.0:
+        raise Refused("no row of what is measured has a target")
+    return Metrics(rows, loss / shares.whole, {name: total / rows for name, total in sums.items()})
 
 
 def numbered(what: bytes, number: int, seed: bytes) -> bytes:

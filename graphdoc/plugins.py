@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from types import ModuleType
 
-from gradmarket.market.errors import Refused
+from graphdoc.errors import Refused
 
 
 @cache

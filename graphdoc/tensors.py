@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from safetensors.numpy import save as save_safetensors
 
-from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
+from graphdoc.encoding import Bytes
+from graphdoc.errors import TensorsRefused
 
 DTYPES: Final = {"F32": "float32", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
 NUMPY_DTYPES: Final = tuple(np.dtype(name).newbyteorder("<") for name in DTYPES.values())

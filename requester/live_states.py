@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.gradient.arrays import Arrays, Bytes
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.terms import Digest
 from graphdoc import tensors
+from graphdoc.encoding import Bytes
 
 BLOCK: Final = 2**23
 """Bytes of an image that are copied or read at a time: the disk writes one while the next is hashed."""

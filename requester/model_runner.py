@@ -13,10 +13,12 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
-from gradmarket.market.model.task_cost import cost, evaluation, evaluation_cost
+from gradmarket.market.model.layout import layout
+from gradmarket.market.model.task_cost import cost
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
+from graphdoc.cost import evaluation_cost, evaluation_sizes
 from graphdoc.document.schema import load
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
@@ -92,20 +94,20 @@ class ModelRunner:
     ) -> PublishedModel:
         with self._lock:
             self._runner.turn(child, publishes=child == PUBLISHING)
-            info = self._runner.load(blobs.read(document))
+            loaded = self._runner.load(blobs.read(document))
             bounded = self._runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
-            estimate = cost(info.document, bounded, spec.step)
+            estimate = cost(loaded, bounded, spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
-        tensors.unpack(blobs.read(parameters), info.document.state)
-        if info.document.precision != spec.precision:
-            raise JobRefused("precision", f"{spec.precision}, and the document computes in {info.document.precision}")
+        tensors.unpack(blobs.read(parameters), loaded.state)
+        if loaded.precision != spec.precision:
+            raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
         return PublishedModel(
             document=document,
             evaluation=evaluation,
             parameters=parameters,
-            layout=info.layout,
-            counters=info.document.counters,
-            inputs=info.document.batch(1),
+            layout=layout(loaded),
+            counters=loaded.counters,
+            inputs=loaded.batch(1),
             ranges=ranges,
             flops=estimate.operations,
             peak_bytes=estimate.memory,
@@ -117,7 +119,7 @@ class ModelRunner:
         document = blobs.read(model.evaluation or model.document)
         with self._lock:
             self._runner.turn(model.child, publishes=model.child == PUBLISHING)
-            bound = self._runner.bound_evaluation(document, *evaluation(rows).pass_sizes)
+            bound = self._runner.bound_evaluation(document, *evaluation_sizes(rows))
         needed, most = evaluation_cost(load(document), bound, rows), self._runner.settings
         if needed.memory - bound.idle_bytes > most.memory_bytes:
             raise JobRefused(

@@ -40,7 +40,7 @@ NEEDS = {
     "": BASE,
     "sdk": [*BASE, "gradmarket.sdk", "gradmarket.commands.data", "gradmarket.data.sources", "gradmarket.callbacks",
             "graphdoc.formats.parquet", "graphdoc.document.publish"],
-    "worker": [*BASE, "worker.run", "worker.cli.worker_commands", "graphdoc.runner.child",
+    "worker": [*BASE, "worker.run", "worker.cli.worker_commands", "gradmarket.runner.step_child",
                "gradmarket.commands.auditor_command", "gradmarket.market.gradient.codecs.two_bit",
                "graphdoc.formats.parquet", "gradmarket.market.secagg.holder"],
     "service": [*BASE, "requester.cli", "requester.queue", "requester.wiring",

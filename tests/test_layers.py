@@ -29,8 +29,6 @@ MAY_IMPORT: Final = {
     "worker": MARKET | {"worker", "client", "compute", "pages", "terminal", "runner", "contracts", "network"},
 }
 """Package, or folder of `gradmarket` -> the others it imports. Other folders of `gradmarket` may import all of them."""
-EXCEPTIONS: Final = {"graphdoc": {"market"}}
-"""What is still to be cut: package -> those that it may not import and does."""
 
 REQUESTER: Final = {
     **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
@@ -147,7 +145,7 @@ SCRIPTS_IMPORT: Final = (
     *(f"gradmarket.starters.{name}" for name in ("holders", "images", "table", "text")),
 )
 """What researchers import, and the scripts that `gradmarket new` writes for them."""
-CHILD: Final = "graphdoc.runner.child"
+CHILD: Final = "gradmarket.runner.step_child"
 PUBLISHER: Final = "gradmarket.runner.publishing"
 TRACING: Final = "graphdoc.document.publish"
 
@@ -203,8 +201,7 @@ def package_of(name: str) -> str:
 
 
 def against_packages(module: Module) -> Iterator[str]:
-    own = package_of(module.name)
-    allowed = MAY_IMPORT[own] | EXCEPTIONS.get(own, set()) if own in MAY_IMPORT else None
+    allowed = MAY_IMPORT.get(package_of(module.name))
     for target in ours(module) if allowed is not None else ():
         if package_of(target) not in allowed and target != "gradmarket":
             yield f"{module.name} imports {target}"

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 
 from contracts.private_files import private_folder
 from gradmarket.market.errors import Conflict
-from gradmarket.market.gradient.arrays import Bytes
+from graphdoc.encoding import Bytes
 
 LOCK: Final = "lock"
 PAUSES_S: Final = (0.01, 0.05, 0.0)

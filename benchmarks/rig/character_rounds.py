@@ -25,7 +25,7 @@ from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import gpt
-from gradmarket.market.model.compute import compute, evaluate
+from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.secrets import task_seed
@@ -33,6 +33,7 @@ from gradmarket.market.step import Schedule, Step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import publish
 from graphdoc.document.schema import load
+from graphdoc.passes import evaluate
 
 HELD_OUT = 128
 """Rows: the first ones of a text."""

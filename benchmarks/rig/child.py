@@ -20,11 +20,11 @@ def task(runner: Runner, arguments: Mapping[str, int], places: int, tokens: int,
     """`places`: of a row; `tokens`: how many there are."""
     runner.turn("task", publishes=True)
     made = runner.publish("gpt", arguments, Labelled(dtype="int64", shape=(places,), classes=tokens), seed=0)
-    info = runner.load(made.document)
+    document = runner.load(made.document)
     runner.bound(step.rows)
     rng = np.random.default_rng(0)
     batch = {name: rng.integers(0, tokens, (step.steps * step.rows, places)) for name in ("x", "y")}
-    return TaskRun(runner.compute, layout(info.document), step, made.parameters, batch, SEED)
+    return TaskRun(runner.compute, layout(document), step, made.parameters, batch, SEED)
 
 
 def cpu_s(runner: Runner, work: Callable[[], object]) -> float:

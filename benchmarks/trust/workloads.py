@@ -17,12 +17,13 @@ from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import cnn, gpt
-from gradmarket.market.model.compute import compute, evaluate
+from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import Loss, classification, publish
 from graphdoc.document.schema import load
+from graphdoc.passes import evaluate
 from requester.ready_data.digits import table
 
 SEED: Final = bytes(32)

@@ -58,7 +58,7 @@ class Elsewhere:
 
 
 def prepare() -> None:
-    """What runner.child sets; uninitialised memory stays as it is, so that what reads it is found."""
+    """What graphdoc.runner.child sets; uninitialised memory stays as it is, so that what reads it is found."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

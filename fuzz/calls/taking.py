@@ -10,7 +10,7 @@ from fuzz.calls.arrays import Arrays
 from fuzz.calls.damage import tensors_of as tensors_in
 from fuzz.calls.making import CPU, META, Finding, called, given_of, gradients, tensors_of, without_elements
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.task_cost import FRAGMENTS
+from graphdoc.cost import FRAGMENTS
 from graphdoc.document.calls import OPERATORS, OperatorCall
 from graphdoc.document.formulas import STAND_INS
 from graphdoc.document.interpret import STEP_ERRORS

@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from fuzz.case import Case
 from fuzz.values import changed, dumped, misspelt
-from gradmarket.market.job import JobSpec, canonical
+from gradmarket.market.job import JobSpec
+from graphdoc.encoding import canonical
 
 REFUSED: Final = ValidationError
 """The API answers it as a 422 that names the field."""

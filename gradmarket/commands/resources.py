@@ -199,12 +199,12 @@ def _manifest(spec: JobSpec, market: Service) -> Manifest:
 
 def _document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> DocumentInfo:
     if not isinstance(spec.model, ReadyModel):
-        return runner.load(_blob(market, spec.model.document))
+        return DocumentInfo.of(runner.load(_blob(market, spec.model.document)))
     if manifest.labelled is None:
         raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
     runner.turn("plan", publishes=True)
     model = runner.publish(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision)
-    return runner.load(model.document)
+    return DocumentInfo.of(runner.load(model.document))
 
 
 def _coupled(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:

@@ -7,12 +7,12 @@ from typing import Final, Protocol
 import numpy as np
 
 from gradmarket.market.errors import Refused, TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import control_variates
 from gradmarket.market.rules.control_variates import LastRound
 from gradmarket.market.step import LocalStep
 from graphdoc import tensors
+from graphdoc.encoding import Bytes
 
 Arrays = Mapping[str, np.ndarray]
 PARTS: Final = ("start", "correction", "change")

@@ -18,18 +18,20 @@ from gradmarket.compute.prefetch import Prefetch
 from gradmarket.compute.published import parameters
 from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, Windowed, layout_of, payload_of
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.arrays import Bytes, Tensors
+from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import other_rows
-from gradmarket.market.model.task_cost import Cost, cost
+from gradmarket.market.model.task_cost import cost
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner import DocumentInfo, Runner
+from graphdoc.cost import Cost
+from graphdoc.encoding import Bytes
 from graphdoc.tensors import unpack
 from graphdoc.values import Outside, outside
 
@@ -219,7 +221,7 @@ class Executor:
         document = publication.document
         if self._info is None or self._info.document.digest != document or self._runner.current != document:
             self._info, self._borne = None, None
-            self._info = self._runner.load(bytes(self._fetcher.blob(document)))
+            self._info = DocumentInfo.of(self._runner.load(bytes(self._fetcher.blob(document))))
         if self._borne != publication.digest:
             self._bear(publication, self._info)
             self._borne = publication.digest

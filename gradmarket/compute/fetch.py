@@ -18,11 +18,11 @@ from blake3 import blake3
 from gradmarket.compute.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, place, resolve
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import framing, piece_digests
 from gradmarket.market.wire.poll import ANSWER_WITHIN, hash_of
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
+from graphdoc.encoding import Bytes
 
 REDIRECTS: Final = 4
 PATIENCE_S: Final = 60.0

@@ -10,7 +10,6 @@ from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import Codec, codec
 from gradmarket.market.gradient.published_update import follow, update_bytes
 from gradmarket.market.job import Publication
@@ -20,6 +19,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo
+from graphdoc.encoding import Bytes
 from graphdoc.tensors import HEADER_LIMIT, views
 
 PATH_BYTES = 2**17

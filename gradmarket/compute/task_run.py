@@ -10,7 +10,6 @@ import numpy as np
 from gradmarket.compute.control_rounds import ControlRound
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient import bounded
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import Codec, codec
 from gradmarket.market.gradient.payload import encode, read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
@@ -24,6 +23,7 @@ from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.runner import DocumentInfo
+from graphdoc.encoding import Bytes
 
 Arrays = Mapping[str, np.ndarray]
 Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]

@@ -11,10 +11,10 @@ from gradmarket.data.inputs import check_values, columns_of
 from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.job import canonical
 from gradmarket.market.model.sampling import rows as drawn
 from gradmarket.market.terms import Digest
 from graphdoc import formats
+from graphdoc.encoding import canonical
 from graphdoc.formats import format_of
 
 HELD_OUT: Final = "test"

@@ -2,8 +2,8 @@
 
 from blake3 import blake3
 
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
+from graphdoc.encoding import Bytes
 
 
 def digest_text(hasher: blake3) -> Digest:

@@ -3,9 +3,7 @@
 Unknown fields are refused. Amounts are decimal strings in the token's smallest unit, digests `blake3:<hex>`.
 """
 
-import json
 from dataclasses import replace
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -21,6 +19,7 @@ from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.terms import Amount, Digest
 from graphdoc import plugins
+from graphdoc.encoding import canonical
 
 
 class JobSpec(JobFields):
@@ -246,8 +245,3 @@ class Publication(Part):
     @property
     def digest(self) -> Digest:
         return blob_digest(canonical(self.model_dump(mode="json")))
-
-
-def canonical(value: Any) -> bytes:
-    """Returns the JSON with sorted keys and no spaces: equal values give equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -15,7 +15,6 @@ from gradmarket.market.job_parts import (
     Growth,
     JobData,
     JobModel,
-    Precision,
     Replication,
     Sampling,
     Separation,
@@ -27,6 +26,7 @@ from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.step import Optimizer, Step
+from graphdoc.document.graph import Precision
 
 STALEST: Final = 4
 ALONE: Final = {"replicas": 1, "max_replicas": 1}

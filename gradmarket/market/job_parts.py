@@ -234,10 +234,6 @@ StopRule = Annotated[
 """Told apart by a field, so that a mistake is told of the one that was meant."""
 
 
-Precision = Literal["fp32", "bf16"]
-"""bf16: matrix products and convolutions in bfloat16, as in torch.autocast; parameters and answers in float32."""
-
-
 Sampling = Literal["rounds", "epochs"]
 """Which rows tasks take: `rounds` shuffles all rows anew for every round; `epochs` takes every row of a partition once
 before any again, and the rows of a task that a round leaves are first in line in the next."""

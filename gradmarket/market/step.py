@@ -7,6 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from gradmarket.market.fields import Chosen, Count, Name, Part
 from gradmarket.market.rules import task_windows
 from gradmarket.market.rules.row_privacy import RowPrivacy
+from graphdoc.cost import pass_count, pass_sizes
 
 
 class Schedule(Part):
@@ -74,13 +75,12 @@ class Passes(Part):
     @property
     def pass_sizes(self) -> tuple[int, ...]:
         """The row counts of microbatches: the largest, and the last one where it is smaller."""
-        last = self.rows % self.pass_rows
-        return (self.pass_rows, last) if last else (self.pass_rows,)
+        return pass_sizes(self.rows, self.pass_rows)
 
     @property
     def passes(self) -> int:
         """The number of forward and backward passes of a whole task."""
-        return self.moves * -(-self.rows // self.pass_rows)
+        return self.moves * pass_count(self.rows, self.pass_rows)
 
 
 class GradientStep(Passes):

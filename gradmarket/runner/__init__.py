@@ -1,11 +1,9 @@
-"""The runner of graphdoc, with a market's steps and ready architectures.
+"""The runner of a market: graphdoc's, whose child computes a market's steps and publishes its ready architectures too.
 
 Importing it imports no torch.
 """
 
-from graphdoc.runner.documents import DocumentInfo
-from graphdoc.runner.parent import Runner
-from graphdoc.runner.reader import Reader
-from graphdoc.runner.settings import RunnerSettings
+from gradmarket.runner.market_runner import DocumentInfo, Runner
+from graphdoc.runner import Reader, RunnerSettings
 
 __all__ = ["DocumentInfo", "Reader", "Runner", "RunnerSettings"]

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import architectures
 from graphdoc import plugins
 from graphdoc.document.calls import TORCH_TYPES
+from graphdoc.document.graph import Precision
 from graphdoc.document.publish import next_token, publish
 from graphdoc.figures import Published
 

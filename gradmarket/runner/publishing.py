@@ -1,27 +1,37 @@
 """The child that also publishes ready architectures: its imports take nearly as long as torch's own.
 
-process.py runs it as `python -I -m gradmarket.runner.publishing <configuration as JSON>`.
+market_runner.py runs it as `python -I -m gradmarket.runner.publishing <configuration as JSON>`.
 """
 
+from typing import Any
+
 from gradmarket.market.data.manifest import Labelled
+from gradmarket.market.errors import JobRefused
 from gradmarket.runner.publication import publish_ready
-from graphdoc.runner.child import RequestHandler, main
+from gradmarket.runner.step_child import StepHandler
+from graphdoc.runner.child import main
 from graphdoc.runner.serving import Configuration, Request
 from graphdoc.tensors import pack
 
 
-class PublishingHandler(RequestHandler):
+class PublishingHandler(StepHandler):
     """Handles `publish` too."""
 
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
         self.answers["publish"] = self._publish
 
-    def _publish(self, request: Request) -> list[int]:
-        """Returns the lengths of the two documents and the parameters, which it writes into the arena."""
+    def _publish(self, request: Request) -> list[int] | dict[str, Any]:
+        """Returns the lengths of the two documents and the parameters, which it writes into the arena.
+
+        Where a field of the job is at fault, its name and what is wrong.
+        """
         data = Labelled.model_validate(request["data"])
         chosen = request["architecture"], request["arguments"], data, request["seed"], request["precision"]
-        published = publish_ready(*chosen)
+        try:
+            published = publish_ready(*chosen)
+        except JobRefused as error:
+            return {"field": error.field, "detail": error.detail.removeprefix(f"{error.field}: ")[:500]}
         parts = (published.document, published.evaluation, pack(published.parameters))
         self.arena.write_bytes(parts)
         return [len(part) for part in parts]

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from gradmarket.data.inputs import IGNORED, check_labels
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import coupled_rows
 from gradmarket.market.step import Passes
 from gradmarket.sdk.alone import as_when_alone
 from graphdoc.document import schema
 from graphdoc.document.bound import bound
+from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import publish
 from graphdoc.document.ranges import ranges

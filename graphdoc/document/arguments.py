@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.kinds import DTYPES, MEMORY_FORMATS
+from graphdoc.errors import DocumentRefused
 
 INTEGER_LIMIT: Final = 2**40
 """Largest integer of a document, written or computed: squaring one 25 times would take seconds."""

@@ -13,7 +13,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.formulas import by_formula
 from graphdoc.document.graph import Document, Input, Scan
@@ -22,6 +21,7 @@ from graphdoc.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
 from graphdoc.document.row_gradients import peak_by_rows
 from graphdoc.document.row_mixing import refuse_mixing
 from graphdoc.document.scan_costs import STEPS_RUN, by_steps
+from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Bound
 
 Sizes = Mapping[str, int]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused
+from graphdoc.errors import DocumentRefused
 
 Range = tuple[Tensor, int, int]
 """Indices, the least that is allowed, and the first above it that is not."""

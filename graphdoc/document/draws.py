@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document import randomness
+from graphdoc.errors import DocumentRefused
 
 _ATEN: Final = torch.ops.aten
 

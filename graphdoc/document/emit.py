@@ -13,8 +13,6 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
-from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.job import canonical
 from graphdoc.document.encode import DTYPE_NAMES, Same, encoded
 from graphdoc.document.exported import (
     ancestors,
@@ -33,6 +31,8 @@ from graphdoc.document.rolling import rolled
 from graphdoc.document.schema import FORMAT, ROWS, WEIGHED, load
 from graphdoc.document.unfit import refuse_overlaps
 from graphdoc.document.weights import weigh
+from graphdoc.encoding import canonical
+from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
 
 Encoded = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 import torch
 from torch import fx
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.calls import TORCH_MEMORY_FORMATS, TORCH_TYPES
 from graphdoc.document.refusals import operator_name, refuse
+from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
 
 DTYPE_NAMES: Final = {dtype: name for name, dtype in TORCH_TYPES.items()}

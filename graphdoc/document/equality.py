@@ -13,11 +13,11 @@ import torch
 from blake3 import blake3
 from torch import Tensor, nn
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.draws import HashedDraws
 from graphdoc.document.interpret import STEP_ERRORS, Program, gradients
 from graphdoc.document.ranges import ranges
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from graphdoc.values import outside
 
 BATCHES: Final = ((1, 3, False), (2, 2, True))
@@ -84,7 +84,7 @@ def _rows_taken(program: Program, example: Data) -> Data:
 
 
 def _as_it_travels(tensor: Tensor) -> Tensor:
-    """Returns the tensor as workers receive it: contiguous, whatever its strides are here."""
+    """Returns the tensor as a run receives it: contiguous, whatever its strides are here."""
     return tensor.detach().reshape(-1).view(tensor.shape)
 
 

@@ -7,8 +7,8 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.refusals import operator_name, without_elements
+from graphdoc.errors import DocumentRefused
 
 
 def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:

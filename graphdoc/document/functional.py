@@ -13,12 +13,12 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.compose import composed
 from graphdoc.document.foreign import foreign, written_out
 from graphdoc.document.kernels import batch_norm_training
 from graphdoc.document.refusals import operator_name, refuse
 from graphdoc.document.regions import flat
+from graphdoc.errors import DocumentRefused
 
 _BATCH_NORM: Final = "batch_norm.default"
 _WHOSE: Final = {InputKind.PARAMETER: "the parameter", InputKind.USER_INPUT: "the data input"}
@@ -33,7 +33,7 @@ class Trace:
     results: list[Any]
     updates: dict[str, fx.Node] = field(default_factory=dict)
     counters: set[str] = field(default_factory=set)
-    """Integer buffers that count by one, which the requester does itself."""
+    """Integer buffers that count by one, which a run does not compute."""
 
 
 def functional(program: ExportedProgram) -> Trace:

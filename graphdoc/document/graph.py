@@ -4,13 +4,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
-from gradmarket.market.job_parts import Precision
-from gradmarket.market.terms import Digest
 from graphdoc.document.arguments import Argument, Reference
 
 Kind = Literal["param", "buffer", "const", "data"]
+Precision = Literal["fp32", "bf16"]
+"""bf16: matrix products and convolutions in bfloat16, as in torch.autocast; parameters and answers in float32."""
+WEIGHT: Final = "weight:"
+"""What the rows' weight is called beside an answer's tensors: no name of a document has a colon."""
 
 
 Expected = dict[str, tuple[tuple[int, ...], str]]
@@ -88,7 +90,7 @@ class Document:
     Values 0 to len(inputs) - 1 are the inputs; nodes are in the order of computation.
     """
 
-    digest: Digest
+    digest: str
     sizes: dict[str, int]
     inputs: tuple[Input, ...]
     nodes: tuple[Node | Scan, ...]
@@ -119,7 +121,7 @@ class Document:
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """Integer buffers (BatchNorm's num_batches_tracked): not computed; the requester counts rounds in them."""
+        """Integer buffers (BatchNorm's num_batches_tracked): not computed; their owner counts updates in them."""
         return tuple(entry.name for entry in self.of("buffer") if entry.dtype != "float32")
 
     @cached_property
@@ -145,6 +147,18 @@ class Document:
         """
         taken = self.sizes | dict(sizes or {})
         return {entry.name: ((rows, *_sized(entry, taken)), entry.dtype) for entry in self.of("data")}
+
+
+def answer_of(document: Document) -> Expected:
+    """Returns shape and element type of what a run with gradients answers, all float32.
+
+    That is the loss, a gradient for each trainable parameter in document order, the float buffers sorted by name, and
+    where the document has a weight that of the rows, under WEIGHT.
+    """
+    gradients = {entry.name: entry.shape for entry in document.trainable}
+    buffers = {name: document.state[name][0] for name in sorted(document.updates)}
+    weight: dict[str, tuple[int, ...]] = {} if document.weight is None else {WEIGHT: ()}
+    return {name: (shape, "float32") for name, shape in ({"loss": ()} | gradients | buffers | weight).items()}
 
 
 def _sized(entry: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:

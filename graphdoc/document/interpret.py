@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, says_out_of_memory
 from graphdoc.document.calls import OperatorCall
 from graphdoc.document.graph import Document
 from graphdoc.document.plans import (
@@ -29,6 +28,7 @@ from graphdoc.document.plans import (
 )
 from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepared
 from graphdoc.document.scans import Scanned, ScanRun, ends, every_step
+from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, says_out_of_memory
 
 STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
@@ -159,7 +159,7 @@ def _nothing(gradient: Tensor | None) -> bool:
     return gradient is None or gradient._is_zerotensor()
 
 
-def explained(where: str, error: Exception) -> MarketError:
+def explained(where: str, error: Exception) -> GraphdocError:
     """Returns what an operator's error is told as."""
     text = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
@@ -196,7 +196,7 @@ class _Run:
                 del results
                 for dead in step.dead_after:
                     values[dead] = None
-        except MarketError as error:
+        except GraphdocError as error:
             raise type(error)(f"{_where(step, nodes)}: {error.detail}") from None
         except STEP_ERRORS as error:
             raise explained(_where(step, nodes), error) from None

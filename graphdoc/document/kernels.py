@@ -9,9 +9,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document import randomness
 from graphdoc.document.arguments import INTEGER_LIMIT
+from graphdoc.errors import DocumentRefused
 
 
 def batch_norm_training(

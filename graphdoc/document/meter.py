@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.calls import OperatorCall
 from graphdoc.document.shape_cache import ShapeCache
+from graphdoc.errors import DocumentRefused
 from graphdoc.operators.cuda import missing
 
 BACKWARD: Final = 2

@@ -10,9 +10,9 @@ What the parts of a scan mean stands in `graph.Scan`. A counter may stand only w
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.arguments import LIST_LIMIT, Reference, check_argument, refuse_unless
 from graphdoc.document.graph import Node, Scan
+from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
 from graphdoc.operators.counted import COUNTED
 

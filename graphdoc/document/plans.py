@@ -6,9 +6,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.conditions.recurrent import SEQUENCES, shapes
 from graphdoc.document.prepare import PreparedCall
+from graphdoc.errors import DocumentRefused
 
 RANK_LIMIT: Final = 32
 """Most dimensions of any value: beyond this, torch's loops over dimensions take longer than over elements."""

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_map_only
 
-from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.job_parts import Precision
 from graphdoc.document.decisions import decisions
 from graphdoc.document.emit import emit
 from graphdoc.document.equality import check_equal
 from graphdoc.document.exchanged import exchanged
+from graphdoc.document.graph import Precision
 from graphdoc.document.modes import asking, knows_its_mode
 from graphdoc.document.sequences import OneCall
 from graphdoc.document.unfit import refuse_sum, refuse_unfit
+from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Published
 
 Loss = Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused
+from graphdoc.errors import DocumentRefused
 
 ELEMENTS_LIMIT: Final = 2**31 - 1
 _SPREAD: Final = 0x9E3779B1

@@ -5,7 +5,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from gradmarket.market.errors import DocumentRefused
+from graphdoc.errors import DocumentRefused
 
 SUGGESTIONS: Final = {
     "empty": "use torch.zeros",

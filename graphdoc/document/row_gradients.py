@@ -10,11 +10,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused, MarketError
 from graphdoc.document.graph import Document, Node, Scan
 from graphdoc.document.interpret import STEP_ERRORS, Program, explained
 from graphdoc.document.meter import Limits, Meter, TooMuch
 from graphdoc.document.row_calls import BY_ROWS
+from graphdoc.errors import DocumentRefused, GraphdocError
 
 MIXING: Final = ("batch_norm.training", "batch_norm.batch")
 """Operators that compute with all rows of a batch."""
@@ -37,7 +37,7 @@ def row_gradients(
     apart = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
     try:
         found: dict[str, Tensor] = apart({name: state[name] for name in trained}, dict(data))
-    except MarketError:
+    except GraphdocError:
         raise
     except STEP_ERRORS as error:
         raise explained("backward", error) from None

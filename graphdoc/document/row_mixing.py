@@ -16,11 +16,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused, MarketError
-from gradmarket.market.job_parts import Precision
 from graphdoc.document.calls import TORCH_TYPES
+from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import Program, gradients
 from graphdoc.document.ranges import ranges
+from graphdoc.errors import DocumentRefused, GraphdocError
 
 ROUNDING: Final[Mapping[Precision, float]] = {"fp32": 1e-3, "bf16": 3e-2}
 """How much of what one row adds, and in bf16 of loss and gradient themselves, may depend on the other by rounding."""
@@ -45,7 +45,7 @@ def refuse_mixing(program: Program) -> None:
             state = _draw_state(program, least, draw)
             first, second = (_draw_rows(program, least, draw) for _ in range(2))
             found = torch.stack([_evaluate(program, state, *rows) for rows in _four(first, second)])
-        except (MarketError, RuntimeError, IndexError):
+        except (GraphdocError, RuntimeError, IndexError):
             continue
         if not found.isfinite().all():
             continue

@@ -7,10 +7,10 @@ same graph.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.arguments import refuse_unless
 from graphdoc.document.plans import form
 from graphdoc.document.prepare import PreparedNodes, PreparedScan
+from graphdoc.errors import DocumentRefused
 
 
 class Body(Protocol):

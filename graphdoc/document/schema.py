@@ -18,13 +18,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.job import canonical
 from graphdoc.document.arguments import refuse_unless
 from graphdoc.document.graph import Document, Input, Scan
 from graphdoc.document.kinds import INPUT_DTYPES
 from graphdoc.document.node_schema import read_nodes
+from graphdoc.encoding import canonical, digest_of
+from graphdoc.errors import DocumentRefused
 
 FORMAT: Final = "gradgraph/1"
 SCANNING: Final = "gradgraph/2"
@@ -61,7 +60,7 @@ def load(data: bytes) -> Document:
         not plain or (raw["format"] == SCANNING) == scans, f"documents with a scan, and no others, are {SCANNING}"
     )
     document = Document(
-        digest=blob_digest(data),
+        digest=digest_of(data),
         sizes=sizes,
         inputs=inputs,
         nodes=nodes,

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from graphdoc.conditions.recurrent import CELLS, SEQUENCES, cell_shapes, shapes
 from graphdoc.document.calls import overload
 
-_LIBRARY: Final = torch.library.Library("gradmarket", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY: Final = torch.library.Library("graphdoc", "DEF")  # type: ignore[no-untyped-call]
 _WEIGHTS: Final = 2
 """Where the weights stand; the layers over packed sequences have a tensor there."""
 
@@ -36,8 +36,8 @@ def _stand_in(key: str) -> tuple[Callable[..., Any], Any, Any]:
     operator = overload(key)
     schema = str(operator._schema)
     _LIBRARY.define(name + schema[schema.index("(") :])  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"gradmarket::{name}", _cell_shaped if key in CELLS else _shaped, lib=_LIBRARY)
-    return getattr(torch, name), getattr(torch.ops.gradmarket, name).default, operator
+    torch.library.register_fake(f"graphdoc::{name}", _cell_shaped if key in CELLS else _shaped, lib=_LIBRARY)
+    return getattr(torch, name), getattr(torch.ops.graphdoc, name).default, operator
 
 
 _STAND_INS: Final = [_stand_in(key) for key in sorted(SEQUENCES | CELLS)]
@@ -50,7 +50,7 @@ _CDIST: Final = torch.ops.aten.cdist.default
 _CDIST_MODES: Final = {None: None, "use_mm_for_euclid_dist_if_necessary": 0, "use_mm_for_euclid_dist": 1,
                        "donot_use_mm_for_euclid_dist": 2}  # fmt: skip
 _LIBRARY.define("cdist(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor")  # type: ignore[no-untyped-call]
-ATEN[torch.ops.gradmarket.cdist.default] = _CDIST
+ATEN[torch.ops.graphdoc.cdist.default] = _CDIST
 
 
 def _distances(first: Tensor, second: Tensor, _p: float, _mode: int | None) -> Tensor:
@@ -58,14 +58,14 @@ def _distances(first: Tensor, second: Tensor, _p: float, _mode: int | None) -> T
     return first.new_empty((*batch, first.shape[-2], second.shape[-2]))
 
 
-torch.library.register_fake("gradmarket::cdist", _distances, lib=_LIBRARY)
+torch.library.register_fake("graphdoc::cdist", _distances, lib=_LIBRARY)
 
 
 def _cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Any:
     """torch.cdist, whose kernel is chosen by the numbers of rows: in a trace these would be no symbols any more."""
-    return torch.ops.gradmarket.cdist.default(x1, x2, float(p), _CDIST_MODES[compute_mode])
+    return torch.ops.graphdoc.cdist.default(x1, x2, float(p), _CDIST_MODES[compute_mode])
 
 
 class OneCall(TorchFunctionMode):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.equality import restored
+from graphdoc.errors import DocumentRefused
 
 _TOLERANCE: Final = 1e-3
 

@@ -2,7 +2,7 @@
 
 A format reads a stranger's bytes. `read` returns exactly the declared arrays, and refuses any other file before it
 allocates anything of a size that the file claims. No format executes code from a file. Some parsers are native code
-(Arrow, zlib), so a service or worker reads files only in the runner's confined child.
+(Arrow, zlib), so strangers' files are read in the runner's confined child only.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from gradmarket.market.errors import TensorsRefused
+from graphdoc.errors import TensorsRefused
 
 HEADER_LIMIT: Final = 10_000
 _LENGTHS: Final = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.errors import TensorsRefused
+from graphdoc.errors import TensorsRefused
 from graphdoc.formats._thrift import I32, I64, STRUCT, Cursor, Struct, field, structs
 
 MAGIC: Final = b"PAR1"

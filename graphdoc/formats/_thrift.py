@@ -6,7 +6,7 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gradmarket.market.errors import TensorsRefused
+from graphdoc.errors import TensorsRefused
 
 I32: Final = 5
 I64: Final = 6

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.errors import TensorsRefused
+from graphdoc.errors import TensorsRefused
 from graphdoc.formats import Arrays
 from graphdoc.tensors import Expected, check_dtype, check_names
 

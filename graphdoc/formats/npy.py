@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.errors import TensorsRefused
+from graphdoc.errors import TensorsRefused
 from graphdoc.formats import Arrays, _npy
 from graphdoc.tensors import Expected, check_dtype, check_truths
 

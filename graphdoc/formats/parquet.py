@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from gradmarket.market.errors import TensorsRefused
+from graphdoc.errors import TensorsRefused
 from graphdoc.formats import Arrays
 from graphdoc.formats._pages import check_pages, chunks
 from graphdoc.tensors import Expected, check_dtype, check_names

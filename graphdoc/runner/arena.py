@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.gradient.arrays import Bytes
+from graphdoc.encoding import Bytes
 
 ALIGNMENT: Final = 64
 Described = Mapping[str, tuple[tuple[int, ...], str]]
@@ -86,7 +86,7 @@ class Arena:
         if not hasattr(os, "memfd_create"):
             with tempfile.TemporaryFile() as file:
                 return cls(os.dup(file.fileno()))
-        descriptor = os.memfd_create("gradmarket", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = os.memfd_create("graphdoc", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         return cls(descriptor)
 

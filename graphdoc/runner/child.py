@@ -13,43 +13,48 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
 from torch.utils import deterministic
 
-from gradmarket.market.errors import Refused
-from gradmarket.market.model import compute as steps
-from gradmarket.market.model.layout import check_batch, sizes_of
-from gradmarket.market.model.task_cost import Cost, cost, evaluation, evaluation_cost
-from gradmarket.market.step import TaskStep
+from graphdoc.cost import (
+    EVALUATION_ROWS,
+    Cost,
+    evaluation_cost,
+    evaluation_sizes,
+    gradient_cost,
+    pass_count,
+    pass_sizes,
+)
 from graphdoc.document.bound import admit, bound, dearest
+from graphdoc.document.inputs import check_batch, sizes_of
 from graphdoc.document.interpret import Program
 from graphdoc.document.meter import Limits
 from graphdoc.document.ranges import ranges
 from graphdoc.document.schema import load
+from graphdoc.errors import Refused
 from graphdoc.figures import Bound
+from graphdoc.passes import evaluate, mean_gradient, numpy_of, tensors
 from graphdoc.runner import allowance, serving
 from graphdoc.runner.arena import Arena, decoded
 from graphdoc.runner.serving import Configuration, Request
 
 Arrays = Mapping[str, np.ndarray]
 ADMITTED_KEPT: Final = 16
-_STEP: Final[TypeAdapter[TaskStep]] = TypeAdapter(TaskStep)
 
 
 class RequestHandler:
-    """Handles the requests, one method each."""
+    """Handles the requests, one method each. An extension adds to `answers`, and calls `admit` and `allowed` too."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self._configuration = configuration
+        self.configuration = configuration
         self.arena = Arena(configuration.arena)
-        self._programs: dict[str, Program] = {}
+        self.programs: dict[str, Program] = {}
         self._admitted: dict[tuple[Any, ...], Bound] = {}
         self._idle = 0
         self.answers: dict[str, Callable[[Request], Any]] = {
             "load": self._load,
             "bound": self._bound,
             "ranges": self._ranges,
-            "compute": self._compute,
+            "run": self._run,
             "evaluate": self._evaluate,
         }
 
@@ -59,46 +64,49 @@ class RequestHandler:
 
     def _load(self, request: Request) -> None:
         for digest in request["forget"]:
-            self._programs.pop(digest, None)
+            self.programs.pop(digest, None)
         (data,) = self.arena.read_bytes([request["length"]])
         document = load(data)
-        self._programs[document.digest] = Program(document)
+        self.programs[document.digest] = Program(document)
 
     def _bound(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
             kind = request["training"], request["by_row"]
-            bounded = bound(self._programs[request["digest"]], request["rows"], self._most, *kind)
+            bounded = bound(self.programs[request["digest"]], request["rows"], self._most, *kind)
         return asdict(replace(bounded, idle_bytes=self._idle))
 
     def _ranges(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
-            allowed_ranges = ranges(self._programs[request["digest"]], request["rows"])
+            allowed_ranges = ranges(self.programs[request["digest"]], request["rows"])
         return {name: [asdict(one) for one in each] for name, each in allowed_ranges.items()}
 
-    def _compute(self, request: Request) -> None:
-        program = self._programs[request["digest"]]
-        step = _STEP.validate_python(request["step"])
-        state, batch = self._views(request["state"]), self._views(request["batch"])
-        bounded = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True, step.by_row)
-        settings = self._configuration
-        with self._allowed(program, cost(program.document, bounded, step), step.passes):
-            result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, settings.device)
-            self.arena.write(decoded(request["result"]), result)
+    def _run(self, request: Request) -> None:
+        program = self.programs[request["digest"]]
+        state, batch = self.views(request["state"]), self.views(request["batch"])
+        rows = check_batch(program.document, batch)
+        most = request["pass_rows"] or rows
+        bounded = self.admit(program, batch, pass_sizes(rows, most), Limits(*request["limits"]), True)
+        whole = gradient_cost(program.document, bounded, rows, most)
+        with self.allowed(program, whole, pass_count(rows, most)):
+            inputs = tensors(state, self.configuration.device)
+            seed, device = bytes.fromhex(request["seed"]), self.configuration.device
+            answer, buffers = mean_gradient(program, inputs, batch, seed, (rows, min(rows, most)), device)
+            self.arena.write(decoded(request["result"]), numpy_of(answer | buffers))
 
     def _evaluate(self, request: Request) -> dict[str, Any]:
-        program = self._programs[request["digest"]]
-        state, batch = self._views(request["state"]), self._views(request["batch"])
-        parts = evaluation(check_batch(program.document, batch))
-        bounded = self._admit(program, batch, parts.pass_sizes, Limits(*request["limits"]), False)
-        whole = evaluation_cost(program.document, bounded, parts.rows)
-        with self._allowed(program, whole, parts.passes):
-            return asdict(steps.evaluate(program, state, batch, self._configuration.device))
+        program = self.programs[request["digest"]]
+        state, batch = self.views(request["state"]), self.views(request["batch"])
+        rows = check_batch(program.document, batch)
+        bounded = self.admit(program, batch, evaluation_sizes(rows), Limits(*request["limits"]), False)
+        whole = evaluation_cost(program.document, bounded, rows)
+        with self.allowed(program, whole, pass_count(rows, EVALUATION_ROWS)):
+            return asdict(evaluate(program, state, batch, self.configuration.device))
 
     @property
     def _most(self) -> Limits:
-        return Limits(self._configuration.operations, self._configuration.memory_bytes)
+        return Limits(self.configuration.operations, self.configuration.memory_bytes)
 
-    def _admit(
+    def admit(
         self,
         program: Program,
         batch: Arrays,
@@ -117,12 +125,14 @@ class RequestHandler:
             self._admitted[key] = dearest(bounds)
         return self._admitted[key]
 
-    def _allowed(self, program: Program, bounded: Cost, passes: int) -> AbstractContextManager[None]:
-        config = self._configuration
+    def allowed(self, program: Program, bounded: Cost, passes: int) -> AbstractContextManager[None]:
+        """Limits this process to the time and memory that these passes of a program may take."""
+        config = self.configuration
         seconds = allowance.seconds(bounded.operations, program.document.calls, passes, config.threads)
         return allowance.allowed(seconds, bounded.memory if config.device == "cpu" else None, config.threads)
 
-    def _views(self, places: list[Any]) -> dict[str, np.ndarray]:
+    def views(self, places: list[Any]) -> dict[str, np.ndarray]:
+        """Returns the arrays at these places of the arena."""
         return self.arena.views(decoded(places))
 
 

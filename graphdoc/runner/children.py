@@ -1,11 +1,11 @@
 """Computing children, one per job, so that no job can read what another left in a child's memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gradmarket.market.errors import RunnerFailed
+from graphdoc.errors import RunnerFailed
 from graphdoc.figures import Bound
-from graphdoc.runner import process
 from graphdoc.runner.arena import Arena
 from graphdoc.runner.process import ChildProcess
 from graphdoc.runner.settings import RunnerSettings
@@ -34,12 +34,14 @@ class JobChildren:
         self._warm: dict[str, Warm] = {}
         self._bounds: dict[tuple[str, str], Bound] = {}
         self._job = ""
-        self.publishes = False
-        """Whether the current job's child publishes ready architectures."""
+        self._command: Sequence[str] | None = None
 
-    def turn(self, job: str, publishes: bool = False) -> None:
-        """Makes `job` the current one: its child, or a new one, gets the requests from now on."""
-        self._job, self.publishes = job, publishes
+    def turn(self, job: str, command: Sequence[str] | None = None) -> None:
+        """Makes `job` the current one: its child, or a new one started by `command`, gets the requests from now on.
+
+        Without a command it is the child that computes documents.
+        """
+        self._job, self._command = job, command
 
     @property
     def current(self) -> Warm | None:
@@ -48,7 +50,7 @@ class JobChildren:
 
     def running(self, settings: RunnerSettings) -> Warm:
         """Returns the current job's child, started if needed. Raises RunnerFailed."""
-        warm = self._warm.pop(self._job, None) or Warm(_started(settings, self.publishes))
+        warm = self._warm.pop(self._job, None) or Warm(_started(settings, self._command))
         self._warm[self._job] = warm
         for old in list(self._warm)[:-KEPT]:
             self._warm.pop(old).end()
@@ -77,10 +79,10 @@ class JobChildren:
             self._warm.popitem()[1].end()
 
 
-def _started(settings: RunnerSettings, publishes: bool) -> ChildProcess:
+def _started(settings: RunnerSettings, command: Sequence[str] | None) -> ChildProcess:
     arena = Arena.create()
     try:
-        return ChildProcess(settings, arena, process.PUBLISHING if publishes else process.COMMAND)
+        return ChildProcess(settings, arena, command)
     except RunnerFailed:
         arena.close()
         raise

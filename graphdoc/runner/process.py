@@ -15,16 +15,15 @@ from typing import IO, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from gradmarket.market import errors
-from gradmarket.market.errors import JobRefused, MarketError, RunnerCrashed, RunnerTimeout
+from graphdoc import errors
+from graphdoc.errors import GraphdocError, RunnerCrashed, RunnerTimeout
 from graphdoc.runner import frames
 from graphdoc.runner.allowance import OVERDRAWN
 from graphdoc.runner.arena import Arena
 from graphdoc.runner.settings import RunnerSettings, environment
 
 COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.child")
-PUBLISHING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.publishing")
-_ERRORS: Final[dict[str, type[MarketError]]] = {
+_ERRORS: Final[dict[str, type[GraphdocError]]] = {
     kind.__name__: kind for kind in (errors.Refused, errors.DocumentRefused, errors.TensorsRefused, errors.OutOfMemory)
 }
 _DETAIL_LIMIT: Final = 500
@@ -70,7 +69,7 @@ class ChildProcess:
             return _GREETING.validate_python(self._receive(deadline))
         except ValidationError:
             raise self._crashed("it sent an invalid greeting") from None
-        except MarketError:
+        except GraphdocError:
             self.end()
             raise
 
@@ -135,10 +134,8 @@ class ChildProcess:
             return answer["ok"]
         raise self._reported(answer)
 
-    def _reported(self, answer: dict[str, Any]) -> MarketError:
-        name, detail, field = (str(answer.get(key, ""))[:_DETAIL_LIMIT] for key in ("error", "detail", "field"))
-        if name == JobRefused.__name__:
-            return JobRefused(field, detail.removeprefix(f"{field}: "))
+    def _reported(self, answer: dict[str, Any]) -> GraphdocError:
+        name, detail = (str(answer.get(key, ""))[:_DETAIL_LIMIT] for key in ("error", "detail"))
         if name in _ERRORS:
             return _ERRORS[name](detail)
         return self._crashed(f"it answered with the error {name[:80]}")

@@ -9,8 +9,8 @@ from typing import Final, Self
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from gradmarket.market.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
+from graphdoc.encoding import Bytes
+from graphdoc.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
 from graphdoc.figures import Ranges
 from graphdoc.formats import format_of
 from graphdoc.runner.arena import Arena, Placements, encoded, end_of, planned

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gradmarket.market.errors import MarketError, OutOfMemory, says_out_of_memory
+from graphdoc.errors import GraphdocError, OutOfMemory, says_out_of_memory
 from graphdoc.runner import frames
 from graphdoc.runner.confine import confine
 
@@ -58,7 +58,7 @@ def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
     """Returns the answer to one request, or the error that it ended with."""
     try:
         return {"ok": act(request)}
-    except MarketError as error:
+    except GraphdocError as error:
         return _encoded(error)
     except OSError as error:
         if error.errno != errno.ENOMEM:
@@ -70,8 +70,8 @@ def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
         return _encoded(OutOfMemory())
 
 
-def _encoded(error: MarketError) -> dict[str, Any]:
-    return {"error": type(error).__name__, "detail": error.detail, "field": getattr(error, "field", "")}
+def _encoded(error: GraphdocError) -> dict[str, Any]:
+    return {"error": type(error).__name__, "detail": error.detail}
 
 
 def _end_with(requests: int) -> None:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.job import canonical
+from graphdoc.encoding import canonical
 from requester.context import Context
 from requester.store.retries import patiently
 from requester.store.tables import Idempotency

@@ -10,12 +10,12 @@ from fastapi import APIRouter, HTTPException, Path
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict, Refused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.base import ReplicaField
 from gradmarket.market.wire.poll import PayloadPart
 from gradmarket.market.wire.uploads import MissingParts, ReceivedBytes
+from graphdoc.encoding import Bytes
 from requester.api.auth_routes import ROLE, Worker
 from requester.api.problems import answers
 from requester.api.state import Here

@@ -7,8 +7,8 @@ from typing import Final
 from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.wire.framing import DIGEST
+from graphdoc.encoding import Bytes
 
 BLOCK: Final = 1 << 20
 """Bytes of a block; hashing and writing so many costs far more than switching to a thread."""

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.uploads import PartAddress
 from graphdoc import plugins
+from graphdoc.encoding import Bytes
 from requester.blobs._unfinished import UnfinishedUploads
 from requester.blobs.disk import Incoming
 from requester.settings import RequesterSettings

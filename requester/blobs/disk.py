@@ -15,10 +15,10 @@ from blake3 import blake3
 
 from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import framing, piece_digests
 from gradmarket.market.wire.uploads import PartAddress
+from graphdoc.encoding import Bytes
 from requester.blobs._unfinished import UnfinishedUploads
 from requester.settings import RequesterSettings
 

@@ -20,10 +20,10 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.uploads import PartAddress
 from gradmarket.network.environment import authorities, proxy_of
+from graphdoc.encoding import Bytes
 from requester.blobs._s3_parts import PART, PartUploads
 from requester.blobs.disk import DiskBlobs, Incoming
 from requester.settings import RequesterSettings

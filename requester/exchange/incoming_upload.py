@@ -1,12 +1,13 @@
 """Inspects a payload while it is uploaded, so that little is left to do at its end."""
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Bytes, Vector
+from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable
 from gradmarket.market.gradient.payload import shard_place, unpack_shard, weight_of
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.wire import framing
+from graphdoc.encoding import Bytes
 from requester.blobs.disk import Incoming
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.errors import Conflict, PayloadRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable
 from gradmarket.market.gradient.payload import leaves_of
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
+from graphdoc.encoding import Bytes
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.incoming_upload import IncomingReceipt, IncomingUpload

@@ -19,12 +19,12 @@ import structlog
 from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import NotFound
 from gradmarket.market.gradient import merge_parts
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.round_merge import merged_shards
 from gradmarket.market.gradient.round_update import counted
 from gradmarket.market.gradient.shards import Shards
 from gradmarket.market.terms import Digest, JobState, RoundState
 from graphdoc import tensors
+from graphdoc.encoding import Bytes
 from requester.context import Context
 from requester.moves import blob_cleanup, replay
 from requester.moves.replay import MergeInputs

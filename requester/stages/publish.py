@@ -8,7 +8,7 @@ from gradmarket.market.admissible import move_of
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import begin
-from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model.layout import check_weighed
 from gradmarket.market.release import PROTOCOL
@@ -16,6 +16,7 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
 from graphdoc import tensors
+from graphdoc.encoding import canonical
 from graphdoc.figures import Ranges
 from requester import dataset
 from requester.context import Context

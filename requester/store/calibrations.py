@@ -10,10 +10,11 @@ from typing import Final
 from blake3 import blake3
 from sqlalchemy import select
 
-from gradmarket.market.job import Publication, canonical
+from gradmarket.market.job import Publication
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
+from graphdoc.encoding import canonical
 from requester.store import jobs
 from requester.store.remembered import Remembered
 from requester.store.tables import Calibration, Job

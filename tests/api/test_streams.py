@@ -10,7 +10,7 @@ from fastapi import HTTPException, Request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient.arrays import Bytes
+from graphdoc.encoding import Bytes
 from requester.api import streams
 
 BLOCK = 64

@@ -6,10 +6,10 @@ import numpy as np
 
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.job import canonical
 from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
 from gradmarket.market.wire.poll import LeaseReturn
 from graphdoc import tensors
+from graphdoc.encoding import canonical
 from tests.attacks.hired import hired
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene

@@ -25,7 +25,7 @@ from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition, parsed
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.job import JobSpec, canonical
+from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.sampling import task_rows
@@ -35,6 +35,7 @@ from gradmarket.market.wire.poll import OfferFields, digest_of
 from graphdoc import tensors
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import load
+from graphdoc.encoding import canonical
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import ROWS, document, named, table
 from tests.kit.behaviour import HONEST, Behaviour, Spoil

@@ -9,11 +9,12 @@ import pytest
 from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.job import JobSpec, canonical
+from gradmarket.market.job import JobSpec
 from graphdoc import formats
 from graphdoc.document.interpret import Program
 from graphdoc.document.ranges import ranges
 from graphdoc.document.schema import load
+from graphdoc.encoding import canonical
 from graphdoc.figures import Range
 from graphdoc.values import Outside, outside
 from requester.blobs.disk import DiskBlobs

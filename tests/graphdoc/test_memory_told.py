@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from gradmarket.market.model.task_cost import cost, evaluation, evaluation_cost
+from gradmarket.market.model.task_cost import cost
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Step
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.cost import evaluation_cost, evaluation_sizes
 from graphdoc.document.publish import classification, publish
 
 pytestmark = pytest.mark.full
@@ -43,14 +44,14 @@ def test_memory_is_as_told_over_steps_and_an_evaluation(model: tuple[bytes, dict
     rows = step.moves * step.rows
     batch = {"x": np.ones((rows, 16), np.float32), "y": np.zeros(rows, np.int64)}
     with Runner(RunnerSettings(memory_bytes=16 * 2**30, seconds=600.0)) as runner:
-        info = runner.load(document)
-        told = cost(info.document, runner.bound(*step.pass_sizes), step).memory
+        loaded = runner.load(document)
+        told = cost(loaded, runner.bound(*step.pass_sizes), step).memory
         shares = []
         for _ in range(3):
             runner.compute(state, batch, bytes(32), step)
             shares.append(told / peak(runner.pid))
-        measured = runner.bound_evaluation(document, *evaluation(rows).pass_sizes)
-        assert evaluation_cost(info.document, measured, rows).memory <= told
+        measured = runner.bound_evaluation(document, *evaluation_sizes(rows))
+        assert evaluation_cost(loaded, measured, rows).memory <= told
         runner.evaluate(document, state, batch)
         shares.append(told / peak(runner.pid))
     assert all(1.0 <= share <= 1.3 for share in shares), shares

@@ -15,9 +15,9 @@ import pytest
 
 from gradmarket.market.errors import MarketError, OutOfMemory, Refused, RunnerCrashed, RunnerTimeout
 from gradmarket.market.step import GradientStep
-from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner import Runner, RunnerSettings, market_runner
+from graphdoc.document.graph import answer_of
 from graphdoc.figures import Published
-from graphdoc.runner import process
 from tests.handmade import VECTORS, Raw, encoded, linear, node, tensor, value
 from tests.lanes import FULL, leave_to_full
 from tests.patience import PATIENCE_S, wait_until
@@ -84,9 +84,9 @@ def test_a_child_that_is_late_or_killed_is_followed_by_another(mlp: Published, d
         threading.Thread(target=kill_at_work, args=(second,)).start()
         with pytest.raises(RunnerCrashed, match="SIGKILL"):
             runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
-        information = runner.load(mlp.document)
+        document = runner.load(mlp.document)
         answer = runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
-        assert list(answer) == [entry.name for entry in information.layout.entries]
+        assert list(answer) == [*answer_of(document)]
         assert len({first, second, child_of(runner)}) == 3
 
 
@@ -133,7 +133,7 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Runner]:
     """A runner whose child behaves so."""
 
     def strange(behaviour: str) -> Runner:
-        monkeypatch.setattr(process, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
+        monkeypatch.setattr(market_runner, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
         taken = Runner(RunnerSettings(seconds=PATIENCE_S))
         taken.turn("", publishes=True)
         return taken
@@ -161,7 +161,7 @@ def test_a_child_cannot_shrink_the_memory_that_it_shares(taken_over: Callable[[s
 
 
 def test_a_child_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "COMMAND", (sys.executable, "-I", "-c", "raise SystemExit('no torch here')"))
+    monkeypatch.setattr(market_runner, "COMPUTING", (sys.executable, "-I", "-c", "raise SystemExit('no torch here')"))
     before = set(os.listdir("/proc/self/fd"))
     with Runner() as runner, pytest.raises(RunnerCrashed, match="exit code 1; no torch here"):
         runner.start()

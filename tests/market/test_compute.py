@@ -9,13 +9,14 @@ import torch
 
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.model.architectures import cnn, mlp
-from gradmarket.market.model.compute import compute, evaluate
+from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import classification, publish
 from graphdoc.document.schema import load
 from graphdoc.figures import Published
+from graphdoc.passes import evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]

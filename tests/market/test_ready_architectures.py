@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import architectures
 from gradmarket.market.model.architectures import cnn, gpt, mlp
 from graphdoc import plugins
+from graphdoc.document.graph import Precision
 from graphdoc.document.publish import classification, publish
 from graphdoc.document.schema import load
 

@@ -18,17 +18,19 @@ from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Inspection
 from gradmarket.market.gradient.payload import encode, read_tensors, weight_of
-from gradmarket.market.gradient.payload_layout import WEIGHT, WEIGHT_BYTES, payload_bytes
+from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, payload_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.model.compute import compute, evaluate
+from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
-from gradmarket.market.model.task_cost import EVALUATION_ROWS
 from gradmarket.market.rules import row_weights
 from gradmarket.market.step import GradientStep, LocalStep, WindowStep
+from graphdoc.cost import EVALUATION_ROWS
+from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import publish
 from graphdoc.document.schema import WEIGHED, load
 from graphdoc.figures import Published
+from graphdoc.passes import evaluate
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Arrays = dict[str, np.ndarray]

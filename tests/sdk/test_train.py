@@ -29,13 +29,13 @@ from gradmarket.demo.service import Service
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
-from gradmarket.market.job import canonical
 from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
 from graphdoc import formats
 from graphdoc.document.schema import load as load_document
+from graphdoc.encoding import canonical
 from graphdoc.formats import format_of
 from requester.dataset import check_inputs
 from tests.lanes import FULL

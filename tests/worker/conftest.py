@@ -21,13 +21,14 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition
-from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.encoding import canonical
 from graphdoc.figures import Published
 from graphdoc.tensors import pack
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money

@@ -17,10 +17,11 @@ from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Usable, inspect
 from gradmarket.market.gradient.payload import decode
-from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner
+from graphdoc.encoding import canonical
 from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
 from worker.markets import step_faults
 from worker.settings import WorkerSettings

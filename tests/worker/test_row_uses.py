@@ -16,10 +16,11 @@ from gradmarket.data.pack import Cut, pack, write
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules.privacy import spent
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
+from graphdoc.encoding import canonical
 from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
 from worker.protocol.row_uses import RowUsesFolder
 

@@ -77,7 +77,7 @@ def history(publication: Publication, blobs: dict[Digest, bytes], runner: Runner
 
 
 def played(publication: Publication, blobs: dict[Digest, bytes], runner: Runner, downlink: Downlink) -> History:
-    info = runner.load(blobs[publication.document])
+    info = DocumentInfo.of(runner.load(blobs[publication.document]))
     first = blobs[publication.parameters]
     steps = [OptimizerStep(SGD, SGD.Settings(), downlink=codec(downlink.codec_of(number))) for number in range(ROUNDS)]
     states, versions = [begin(info.layout, unpack(first), steps[0])], [first]

@@ -11,7 +11,7 @@ from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import check, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 from gradmarket.market.wire.poll import NO_ROOT, Reveal, SketchRequest
-from gradmarket.runner import Runner
+from gradmarket.runner import DocumentInfo, Runner
 from tests.worker.fake_market import FakeMarket, Taken
 from worker.markets.loop import Loop, _at_once
 from worker.markets.worker_context import WorkerContext
@@ -33,7 +33,7 @@ def publication(publication: Publication) -> Publication:
 
 @pytest.fixture
 def layout(runner: Runner, publication: Publication, blobs: dict[Digest, bytes]) -> Layout:
-    return runner.load(blobs[publication.document]).layout
+    return DocumentInfo.of(runner.load(blobs[publication.document])).layout
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Arrays, Compute, layout_of
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model import window_state
@@ -25,6 +24,7 @@ from gradmarket.market.wire.audits import AuditWork, StateRequest, WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner
 from graphdoc import tensors
+from graphdoc.encoding import Bytes
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, named, offer
 from tests.worker.fake_market import FakeMarket

@@ -6,8 +6,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.wire.poll import PollAnswer, PollRequest
+from graphdoc.encoding import Bytes
 from worker.protocol.in_flight import InFlight
 
 Result = TypeVar("Result")

@@ -10,7 +10,6 @@ from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.pricing import PLAIN
@@ -20,6 +19,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import Lease, SketchRequest, WaveOpened
 from gradmarket.market.wire.sign_in import ChainFacts
+from graphdoc.encoding import Bytes
 from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import HashField, SignatureField
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Offer
@@ -31,6 +30,7 @@ from gradmarket.market.wire.poll import (
     WaveOpened,
     hash_of,
 )
+from graphdoc.encoding import Bytes
 from worker import durable
 
 LONGEST_S: Final = 3600.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from gradmarket.market.gradient.arrays import Bytes
+from graphdoc.encoding import Bytes
 from worker import durable
 
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
 from gradmarket.market.secagg.signed import NO_KEYS
 from gradmarket.market.wire.sum_messages import HolderKeysMessage, HolderNumber, SetField
+from graphdoc.encoding import Bytes
 from worker import durable
 
 Step = Annotated[int, Field(ge=1, le=5)]

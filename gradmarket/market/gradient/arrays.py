@@ -5,7 +5,6 @@ np.sum: those differ in their last bits between vector widths.
 """
 
 import math
-import mmap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -22,9 +21,6 @@ Tensors = Mapping[str, NDArray[np.float32]]
 
 Arrays = Mapping[str, NDArray[Any]]
 """Named arrays of any dtype, as safetensors can hold them."""
-
-Bytes = bytes | bytearray | memoryview | mmap.mmap
-"""Bytes that can be read in place. A file too large for memory is mapped."""
 
 CHUNK: Final = 2**15
 """Elements processed at a time: few enough for a core's cache, enough to hide the cost of a call.

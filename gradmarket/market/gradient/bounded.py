@@ -6,13 +6,13 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Divergence, Usable, inspect
 from gradmarket.market.gradient.payload import decode, encode
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.terms import Hash
+from graphdoc.encoding import Bytes
 
 TRIES: Final = 8
 """A codec's rounding lengthens what it rounds, by little."""

@@ -16,11 +16,10 @@ import numpy as np
 from blake3 import blake3
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
+from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload_layout import (
     LEAF_BYTES,
-    WEIGHT,
     WEIGHT_BYTES,
     Layout,
     LayoutEntry,
@@ -28,6 +27,8 @@ from gradmarket.market.gradient.payload_layout import (
     payload_bytes,
 )
 from gradmarket.market.terms import Hash
+from graphdoc.document.graph import WEIGHT
+from graphdoc.encoding import Bytes
 
 WEIGHT_TYPE: Final = np.dtype("<f4")
 

@@ -22,8 +22,6 @@ LEAF_BYTES: Final = 32
 """Bytes of the digest of one state."""
 WEIGHT_BYTES: Final = 4
 """Bytes of the weight of an answer's rows, a little-endian float32."""
-WEIGHT: Final = "weight:"
-"""What the weight is called beside an answer's tensors: no name of a document has a colon."""
 
 
 @dataclass(frozen=True)

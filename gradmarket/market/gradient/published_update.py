@@ -22,12 +22,13 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Arrays, Bytes, Tensors, Vector
+from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import pack_shard, read_shard, shard_place, unpack_shard
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.shards import pieces
 from gradmarket.market.terms import Hash
+from graphdoc.encoding import Bytes
 
 EXACT: Final = "exact/"
 HEAD: Final = 32

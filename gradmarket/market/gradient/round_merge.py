@@ -14,7 +14,7 @@ import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.aggregators import AggregatorRule, Band
-from gradmarket.market.gradient.arrays import Bytes, Vector
+from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.noise import Noise
@@ -22,6 +22,7 @@ from gradmarket.market.gradient.payload import read_shard, unflatten, weight_of
 from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.gradient.shards import Shards, kept
 from gradmarket.market.rules import row_weights
+from graphdoc.encoding import Bytes
 
 ROUNDED: Final = 1.0 + 2.0**-20
 """More than rounding to float32 adds to a product."""

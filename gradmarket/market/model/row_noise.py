@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.gradient import noise
-from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import Passes
+from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
 from graphdoc.document.row_gradients import row_gradients
 from graphdoc.passes import Arrays, Outcome, Tensors, mean_gradient, microbatches, numbered, tensors
@@ -30,7 +30,7 @@ def gradient(
 ) -> tuple[Tensors, Tensors]:
     """Returns what `mean_gradient` does; noised where the step asks for it, by a seed that must be secret and new."""
     if step.per_row is None:
-        return mean_gradient(program, inputs, batch, seed, step, device)
+        return mean_gradient(program, inputs, batch, seed, (step.rows, step.pass_rows), device)
     return _noised(program, inputs, batch, seed, step, step.per_row, device), {}
 
 

@@ -1,42 +1,18 @@
 """Computes what a task costs any worker, from document and step, before anything large is downloaded. No torch.
 
-Memory is that of the whole child process while it computes the task: what it has when idle, the arena that it shares
-with its parent (state, rows and answer), its own copy of the state, one pass, and what is kept between passes.
+Memory is that of the whole child process, as in graphdoc.cost.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Step
-from graphdoc.document.graph import Document, Expected
+from gradmarket.market.step import InnerOptimizer, LocalStep, Step
+from graphdoc.cost import FRAGMENTS, RUNTIME, Cost, size_of
+from graphdoc.document.graph import Document
 from graphdoc.figures import Bound
-
-RUNTIME: Final = 48 * 2**20
-"""Bytes that the first pass of a child takes for kernels and their libraries, whatever the document."""
-FRAGMENTS: Final = 0.15
-"""Of a pass, what the allocator cannot give back at its highest."""
-
-EVALUATION_ROWS: Final = 1024
-"""Held-out rows that are evaluated at once: fixed, so that the result does not depend on the machine."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of one task. `operations` are floating-point ones, a multiply-add counts two; the others are bytes."""
-
-    operations: int
-    memory: int
-    """The peak of the whole child process."""
-    step_memory: int
-    """The part of it on the computing device; the rest is the idle process and the arena."""
-    state: int
-    """Parameters, buffers and constants, which are downloaded for each version of the parameters."""
-    only_on_cpu: str
-    """See Bound."""
 
 
 def cost(document: Document, bound: Bound, step: Step) -> Cost:
@@ -50,19 +26,6 @@ def cost(document: Document, bound: Bound, step: Step) -> Cost:
     memory = bound.idle_bytes + RUNTIME + shared + max(passing, _after(sizes, step))
     operations = bound.operations * step.passes + step.moves * sizes.moving
     return Cost(operations, memory, passing, sizes.state, bound.only_on_cpu)
-
-
-def evaluation(rows: int) -> GradientStep:
-    """How so many held-out rows are gone through."""
-    return GradientStep(rows=rows, microbatch=EVALUATION_ROWS)
-
-
-def evaluation_cost(document: Document, bound: Bound, rows: int) -> Cost:
-    """Of an evaluation over so many rows; `bound` is that of one forward pass over any of its parts."""
-    state, held = _bytes(document.state), _bytes(document.batch(rows))
-    passing = int((1 + FRAGMENTS) * bound.peak_bytes)
-    memory = bound.idle_bytes + RUNTIME + state + held + passing
-    return Cost(bound.operations * evaluation(rows).passes, memory, passing, state, bound.only_on_cpu)
 
 
 @dataclass(frozen=True)
@@ -83,16 +46,12 @@ class _Sizes:
 
     @classmethod
     def of(cls, document: Document, step: Step) -> "_Sizes":
-        state, rows = _bytes(document.state), _bytes(document.batch(step.moves * step.rows))
+        state, rows = size_of(document.state), size_of(document.batch(step.moves * step.rows))
         trained = 4 * sum(entry.elements for entry in document.trainable)
         updates = 4 * sum(math.prod(document.state[name][0]) for name in document.updates)
         scratch, moving = _inner(document, step.optimizer) if isinstance(step, LocalStep) else (0, 0)
         largest = 4 * max((entry.elements for entry in document.trainable), default=0)
         return cls(state, rows, trained, 4 + trained + updates, largest, scratch, moving)
-
-
-def _bytes(arrays: Expected) -> int:
-    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
 
 
 def _inner(document: Document, chosen: InnerOptimizer) -> tuple[int, int]:

@@ -12,12 +12,13 @@ import numpy as np
 from blake3 import blake3
 
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload_layout import WEIGHT, Layout
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Hash
 from graphdoc import tensors
+from graphdoc.document.graph import WEIGHT
+from graphdoc.encoding import Bytes
 from graphdoc.tensors import Expected
 
 Arrays = Mapping[str, np.ndarray]

@@ -11,7 +11,7 @@ from typing import Final
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party, Reason, mixes, together, why_not
 
 THREADS: Final = re.compile(r"/threads-(\d+)$")
-"""The end of a determinism class (runner.child)."""
+"""The end of a determinism class (graphdoc.runner.child)."""
 NO_CLASS: Final = "it has not told its determinism class"
 ASKS_NOTHING: Final = "it asks for no work and holds none: its own log says why"
 

@@ -6,13 +6,13 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.projection import WIDTH, Numbers, Sketch, sketch
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash
+from graphdoc.encoding import Bytes
 
 STORED: Final = np.dtype("<f4")
 BYTES: Final = WIDTH * STORED.itemsize

@@ -10,8 +10,8 @@ from typing import Final
 from blake3 import blake3
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.wire.poll import PollRequest
+from graphdoc.encoding import Bytes
 
 HEAD: Final = 4
 """Bytes before the JSON: its length."""

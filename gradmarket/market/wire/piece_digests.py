@@ -3,8 +3,8 @@
 The list is a hint. It is bound to nothing: a reader holds the whole against the blob's own digest, with it or without.
 """
 
-from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.wire import framing
+from graphdoc.encoding import Bytes
 
 
 def listed(data: Bytes) -> bytes:

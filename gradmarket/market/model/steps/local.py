@@ -22,12 +22,12 @@ import numpy as np
 
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload_layout import WEIGHT
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.model import corrections, window_state
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.row_noise import gradient
 from gradmarket.market.step import LocalStep, WindowStep
+from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays, Outcome, numbered, numpy_of, tensors
 

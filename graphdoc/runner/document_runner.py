@@ -4,44 +4,36 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from gradmarket.market.data.manifest import Labelled
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
-from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.job_parts import Precision
-from gradmarket.market.model.layout import layout
-from gradmarket.market.step import Step
-from graphdoc.document.graph import Document
+from graphdoc.document.graph import Document, answer_of
 from graphdoc.document.schema import load
-from graphdoc.figures import Bound, Metrics, Published, Range, Ranges
-from graphdoc.runner.arena import encoded, end_of, planned
+from graphdoc.encoding import Bytes, digest_of
+from graphdoc.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
+from graphdoc.figures import Bound, Metrics, Range, Ranges
+from graphdoc.runner.arena import Described, encoded, end_of, planned
 from graphdoc.runner.children import JobChildren, Warm
 from graphdoc.runner.confine import MEASURES
-from graphdoc.runner.documents import DocumentInfo, KnownDocument, answered, written
+from graphdoc.runner.documents import KnownDocument, write_inputs
 from graphdoc.runner.process import ChildProcess
 from graphdoc.runner.reader import Reader
 from graphdoc.runner.settings import RunnerSettings
-from graphdoc.tensors import Expected, unpack
+from graphdoc.tensors import Expected
 from graphdoc.values import Outside
 
 Arrays = Mapping[str, np.ndarray]
 Answer = TypeVar("Answer")
-Length = Annotated[int, Field(ge=1, le=2**40)]
-Lengths = tuple[Length, Length, Length]
 DOCUMENTS_KEPT: Final = 4
 _NOTHING: Final = TypeAdapter(type(None))
 _BOUND: Final = TypeAdapter(Bound)
 _METRICS: Final = TypeAdapter(Metrics)
 _RANGES: Final = TypeAdapter(dict[str, tuple[Range, ...]])
-_LENGTHS: Final = TypeAdapter(Lengths)
 
 
-class Runner:
+class DocumentRunner:
     """One warm child per job, for one caller at a time; others wait. Another child reads partitions in parallel.
 
     Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory if the child failed; the
@@ -50,10 +42,10 @@ class Runner:
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self.settings = settings or RunnerSettings()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.alone = threading.RLock()
         """Held by a caller over several calls that belong together, such as `load` and `compute`."""
-        self._children = JobChildren()
+        self.children = JobChildren()
         self._documents: dict[str, KnownDocument] = {}
         self._current = ""
         self._reader = Reader(replace(self.settings, device="cpu"))
@@ -66,31 +58,28 @@ class Runner:
     ) -> None:
         self.close()
 
-    def turn(self, job: str, publishes: bool = False) -> None:
-        """Makes `job` (any unique name) the current one; it never uses a child that saw another job's arrays.
-
-        `publishes`: its child takes `publish` too. Such a child starts in nearly twice the time.
-        """
-        with self._lock:
-            self._children.turn(job, publishes)
+    def turn(self, job: str) -> None:
+        """Makes `job` (any unique name) the current one; it never uses a child that saw another job's arrays."""
+        with self.lock:
+            self.children.turn(job)
 
     def start(self) -> None:
         """Starts the child unless it runs: 1 to 3 seconds, mostly torch's import."""
-        with self._lock:
-            self._running()
+        with self.lock:
+            self.running()
 
     def close(self) -> None:
         """Ends the children; a step that is being computed in another thread fails."""
-        if (running := self._children.current) is not None:
+        if (running := self.children.current) is not None:
             running.child.kill()
-        with self._lock:
-            self._children.close()
+        with self.lock:
+            self.children.close()
         self._reader.close()
 
     @property
     def pid(self) -> int | None:
         """Returns the process id of the current job's child, if it runs."""
-        warm = self._children.current
+        warm = self.children.current
         return None if warm is None else warm.child.pid
 
     @property
@@ -100,65 +89,40 @@ class Runner:
 
     def determinism_class(self) -> str:
         """Returns the determinism class; runners of one class compute the same bits: votes prove it, not this name."""
-        with self._lock:
-            return self._running().greeting.determinism_class
+        with self.lock:
+            return self.running().greeting.determinism_class
 
     def missing(self) -> tuple[str, ...]:
         """Returns the measures of confine.py that this machine does not offer."""
-        with self._lock:
-            return tuple(name for name in MEASURES if name not in self._running().greeting.confined)
+        with self.lock:
+            return tuple(name for name in MEASURES if name not in self.running().greeting.confined)
 
-    def publish(
-        self,
-        architecture: str,
-        arguments: Mapping[str, Any],
-        data: Labelled,
-        seed: int,
-        precision: Precision = "fp32",
-    ) -> Published:
-        """Returns a ready architecture for such data as documents and parameters. Raises JobRefused.
-
-        The current job is one that `turn` was told of with `publishes`.
-        """
-        request = {"do": "publish", "architecture": architecture, "arguments": dict(arguments), "seed": seed}
-        request |= {"data": data.model_dump(mode="json"), "precision": precision}
-        with self._lock:
-            if not self._children.publishes:
-                raise Refused("the current job's child publishes nothing")
-            lengths = self._ask(request, _LENGTHS)
-            arena = self._running().arena
-            if sum(lengths) > arena.size:
-                self._children.drop()
-                raise RunnerCrashed("it published more than it wrote")
-            document, evaluation, parameters = arena.read_bytes(lengths)
-        return Published(document, evaluation, unpack(parameters))
-
-    def load(self, document: bytes) -> DocumentInfo:
+    def load(self, document: bytes) -> Document:
         """Makes this the current document; the child parses it first, under its limits. Raises DocumentRefused."""
-        with self._lock:
+        with self.lock:
             self._current = self._known(document)
-            return self._documents[self._current].info
+            return self._documents[self._current].document
 
     def bound(self, *rows: int, by_row: bool = False) -> Bound:
         """Returns the highest cost of a microbatch of the current document with any of these row counts, largest first.
 
         `by_row`: with each row's gradient apart. A dearer step is refused from then on. Raises DocumentRefused.
         """
-        with self._lock:
-            document = self._needed(self._current)
+        with self.lock:
+            document = self.current_document()
             bounded = self._bounded(document.digest, rows, True, by_row)
-            self._children.tell(document.digest, bounded)
+            self.children.tell(document.digest, bounded)
             return bounded
 
     def bound_evaluation(self, document: bytes, *rows: int) -> Bound:
         """The same of a forward pass of an evaluation document; the current document stays the current one."""
-        with self._lock:
+        with self.lock:
             return self._bounded(self._needed(self._known(document)).digest, rows, False)
 
     def _bounded(self, digest: str, rows: tuple[int, ...], training: bool, by_row: bool = False) -> Bound:
         try:
             request = {"do": "bound", "digest": digest, "rows": rows, "training": training, "by_row": by_row}
-            return self._ask(request, _BOUND)
+            return self.ask(request, _BOUND)
         except RunnerTimeout as error:
             raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
 
@@ -167,30 +131,28 @@ class Runner:
 
         Raises DocumentRefused.
         """
-        with self._lock:
-            document = self._needed(self._current)
-            return self._ask({"do": "ranges", "digest": document.digest, "rows": rows}, _RANGES)
+        with self.lock:
+            document = self.current_document()
+            return self.ask({"do": "ranges", "digest": document.digest, "rows": rows}, _RANGES)
 
-    def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
-        """Computes a step of the current document: the arrays of market.model.compute, in its layout's order."""
-        with self._lock:
-            document = self._needed(self._current)
-            sent = written(self._running().arena, document, state, batch)
-            result = planned(answered(self._documents[document.digest].info, state, step), sent.end)
-            arena = self._running().arena
-            arena.reserve(end_of(result, sent.end))
-            request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json"), **sent.request}
-            request |= {"result": encoded(result), "limits": self._children.limits(document.digest, self.settings)}
-            self._ask(request, _NOTHING)
-            return arena.read(result)
+    def run(self, state: Arrays, batch: Arrays, seed: bytes = bytes(32), pass_rows: int = 0) -> dict[str, np.ndarray]:
+        """Returns the current document's answer to a batch, the arrays of graph.answer_of.
+
+        Loss and gradients are means over the rows, gone through `pass_rows` at a time (0: all at once); `seed` draws
+        for dropout. Raises Refused.
+        """
+        with self.lock:
+            document = self.current_document()
+            request = {"do": "run", "seed": seed.hex(), "pass_rows": pass_rows}
+            return self.ask_arrays(request, state, batch, answer_of(document))
 
     def evaluate(self, document: bytes, state: Arrays, batch: Arrays) -> Metrics:
         """Loss and metrics of an evaluation document, bounded like a step; the current document stays current."""
-        with self._lock:
+        with self.lock:
             needed = self._needed(self._known(document))
-            sent = written(self._running().arena, needed, state, batch)
-            limits = self._children.limits(needed.digest, self.settings)
-            return self._ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
+            sent = write_inputs(self.running().arena, needed, state, batch)
+            limits = self.children.limits(needed.digest, self.settings)
+            return self.ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
 
     def read(self, kind: str, data: Bytes, expected: Expected) -> dict[str, np.ndarray]:
         """Reads a partition's arrays; see Reader. A separate child reads while another one computes."""
@@ -200,13 +162,32 @@ class Runner:
         """Returns the first value of a partition that is outside its range; see Reader."""
         return self._reader.check(kind, data, expected, ranges)
 
+    def current_document(self) -> Document:
+        """Returns the document loaded last; the current child has it then. Raises Refused if there is none."""
+        return self._needed(self._current)
+
+    def ask_arrays(
+        self, request: dict[str, Any], state: Arrays, batch: Arrays, wanted: Described, beside: Arrays | None = None
+    ) -> dict[str, np.ndarray]:
+        """Returns the `wanted` arrays that the child answers to a request over the current document, with these inputs.
+
+        `beside` goes in next to the document's state. The caller holds `lock`. Raises Refused.
+        """
+        document = self.current_document()
+        arena = self.running().arena
+        sent = write_inputs(arena, document, state, batch, beside)
+        result = planned(wanted, sent.end)
+        arena.reserve(end_of(result, sent.end))
+        limits = self.children.limits(document.digest, self.settings)
+        self.ask(request | sent.request | {"result": encoded(result), "limits": limits}, _NOTHING)
+        return arena.read(result)
+
     def _known(self, data: bytes) -> str:
         """Returns the document's digest, after the child has accepted it once."""
-        digest = blob_digest(data)
+        digest = digest_of(data)
         if digest not in self._documents:
             self._send(digest, data)
-            document = load(data)
-            self._documents[digest] = KnownDocument(data, DocumentInfo(document, layout(document)))
+            self._documents[digest] = KnownDocument(data, load(data))
             self._forget_old()
         return digest
 
@@ -221,30 +202,31 @@ class Runner:
             raise Refused("no document was loaded")
         if digest not in self._warm().documents:
             self._send(digest, self._documents[digest].data)
-        return self._documents[digest].info.document
+        return self._documents[digest].document
 
     def _send(self, digest: str, data: bytes) -> None:
         warm = self._warm()
         warm.child.arena.write_bytes([data])
         others = [known for known in warm.documents if known != digest]
         old, warm.documents = others[: -DOCUMENTS_KEPT + 1], others[-DOCUMENTS_KEPT + 1 :]
-        self._ask({"do": "load", "length": len(data), "forget": old}, _NOTHING)
+        self.ask({"do": "load", "length": len(data), "forget": old}, _NOTHING)
         warm.documents.append(digest)
 
     def _warm(self) -> Warm:
-        return self._children.running(self.settings)
+        return self.children.running(self.settings)
 
-    def _running(self) -> ChildProcess:
+    def running(self) -> ChildProcess:
+        """Returns the current job's child, started if needed. Raises RunnerFailed."""
         return self._warm().child
 
-    def _ask(self, request: dict[str, Any], kind: TypeAdapter[Answer]) -> Answer:
-        """Returns the child's validated answer; ends a child that fails or answers anything else."""
-        child = self._running()
+    def ask(self, request: dict[str, Any], kind: TypeAdapter[Answer]) -> Answer:
+        """Returns the child's validated answer; ends a child that fails or answers anything else. Takes `lock` held."""
+        child = self.running()
         try:
             return kind.validate_python(child.ask(request))
         except ValidationError:
-            self._children.drop()
+            self.children.drop()
             raise RunnerCrashed("it sent an invalid answer") from None
         except RunnerFailed:  # also after running out of memory: its mappings would stay
-            self._children.drop()
+            self.children.drop()
             raise

@@ -1,0 +1,116 @@
+"""The parent's side of a market's children. It never imports torch."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import numpy as np
+from pydantic import Field, TypeAdapter
+
+from gradmarket.market.data.manifest import Labelled
+from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
+from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.model.corrections import CORRECTION
+from gradmarket.market.model.layout import layout
+from gradmarket.market.model.window_state import MEMORY, by_step, own_names
+from gradmarket.market.step import Step, WindowStep
+from graphdoc.document.graph import Document, Precision, answer_of
+from graphdoc.figures import Published
+from graphdoc.runner.arena import Described, described
+from graphdoc.runner.document_runner import Arrays, DocumentRunner
+from graphdoc.runner.settings import RunnerSettings
+from graphdoc.tensors import unpack
+
+COMPUTING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.step_child")
+PUBLISHING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.publishing")
+Length = Annotated[int, Field(ge=1, le=2**40)]
+Lengths = tuple[Length, Length, Length]
+
+
+@dataclass(frozen=True)
+class DocumentInfo:
+    """A document that a child accepted, and the layout of its step's result."""
+
+    document: Document
+    layout: Layout
+
+    @classmethod
+    def of(cls, document: Document) -> "DocumentInfo":
+        return cls(document, layout(document))
+
+
+@dataclass(frozen=True)
+class FieldFault:
+    """What the publishing child finds wrong with a field of the job."""
+
+    field: Annotated[str, Field(max_length=500)]
+    detail: Annotated[str, Field(max_length=500)]
+
+
+_PUBLISHED: Final[TypeAdapter[Lengths | FieldFault]] = TypeAdapter(Lengths | FieldFault)
+
+
+class Runner(DocumentRunner):
+    """Computes a market's steps, and publishes ready architectures."""
+
+    def __init__(self, settings: RunnerSettings | None = None) -> None:
+        super().__init__(settings)
+        self._publishes = False
+        self.children.turn("", COMPUTING)
+
+    def turn(self, job: str, publishes: bool = False) -> None:
+        """Makes `job` (any unique name) the current one; it never uses a child that saw another job's arrays.
+
+        `publishes`: its child takes `publish` too. Such a child starts in nearly twice the time.
+        """
+        with self.lock:
+            self._publishes = publishes
+            self.children.turn(job, PUBLISHING if publishes else COMPUTING)
+
+    def publish(
+        self,
+        architecture: str,
+        arguments: Mapping[str, Any],
+        data: Labelled,
+        seed: int,
+        precision: Precision = "fp32",
+    ) -> Published:
+        """Returns a ready architecture for such data as documents and parameters. Raises JobRefused.
+
+        The current job is one that `turn` was told of with `publishes`.
+        """
+        request = {"do": "publish", "architecture": architecture, "arguments": dict(arguments), "seed": seed}
+        request |= {"data": data.model_dump(mode="json"), "precision": precision}
+        with self.lock:
+            if not self._publishes:
+                raise Refused("the current job's child publishes nothing")
+            answer = self.ask(request, _PUBLISHED)
+            if isinstance(answer, FieldFault):
+                raise JobRefused(answer.field, answer.detail)
+            arena = self.running().arena
+            if sum(answer) > arena.size:
+                self.children.drop()
+                raise RunnerCrashed("it published more than it wrote")
+            document, evaluation, parameters = arena.read_bytes(answer)
+        return Published(document, evaluation, unpack(parameters))
+
+    def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
+        """Computes a step of the current document: the arrays of market.model.compute, in its layout's order.
+
+        An inner optimizer's memory and corrections go in with the state if that has them.
+        """
+        with self.lock:
+            beside = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION))}
+            wanted = _answer_of_step(self.current_document(), state, step)
+            request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json")}
+            return self.ask_arrays(request, state, batch, wanted, beside)
+
+
+def _answer_of_step(document: Document, state: Arrays, step: Step) -> Described:
+    """Returns what a step answers: its document's arrays, or the state after a window and the window's losses."""
+    if not isinstance(step, WindowStep):
+        return answer_of(document)
+    whole = layout(document)
+    own = {name: state[name] for name in own_names(state, whole)}
+    return {**described(own), **dict.fromkeys(by_step(whole), ((step.moves,), "float32"))}

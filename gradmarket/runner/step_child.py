@@ -1,0 +1,40 @@
+"""The child that computes a market's steps as well as documents.
+
+market_runner.py runs it as `python -I -m gradmarket.runner.step_child <configuration as JSON>`.
+"""
+
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from gradmarket.market.model.compute import compute
+from gradmarket.market.model.task_cost import cost
+from gradmarket.market.step import TaskStep
+from graphdoc.document.meter import Limits
+from graphdoc.runner.arena import decoded
+from graphdoc.runner.child import RequestHandler, main
+from graphdoc.runner.serving import Configuration, Request
+
+_STEP: Final[TypeAdapter[TaskStep]] = TypeAdapter(TaskStep)
+
+
+class StepHandler(RequestHandler):
+    """Handles `compute` too."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self.answers["compute"] = self._compute
+
+    def _compute(self, request: Request) -> None:
+        program = self.programs[request["digest"]]
+        step = _STEP.validate_python(request["step"])
+        state, batch = self.views(request["state"]), self.views(request["batch"])
+        bounded = self.admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True, step.by_row)
+        with self.allowed(program, cost(program.document, bounded, step), step.passes):
+            seed = bytes.fromhex(request["seed"])
+            result = compute(program, state, batch, seed, step, self.configuration.device)
+            self.arena.write(decoded(request["result"]), result)
+
+
+if __name__ == "__main__":
+    main(StepHandler)
