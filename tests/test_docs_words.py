@@ -1,0 +1,49 @@
+"""A page has at most 900 words; README and docs/ have 27,000 together, of which half are written by hand.
+
+A word has a letter or a digit. Comments, bars of tables, code between fences and names of tests are none. The pages of
+MADE, those of docs/results, and the lists of doors and operators are made from the code or from committed results, or
+held against the code by tests of their own; all else is written by hand.
+"""
+
+import re
+from typing import Final
+
+import pytest
+
+from tests.source_tree import ROOT
+
+DOCS: Final = ROOT / "docs"
+PAGES: Final = {
+    str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+}
+MADE: Final = {"docs/job.md", "docs/settings.md", "docs/errors.md", "docs/results/figures.md"}
+LISTS: Final = re.compile(
+    r"(?s:<!-- operators: begin -->.*?<!-- operators: end -->)|^- `[A-Z]+ /\S*`: .*$", re.MULTILINE
+)
+NO_WORDS: Final = re.compile(r"(?s:<!--.*?-->)|(?s:^```.*?^```)|`[^`\s]+::[^`\s]+`", re.MULTILINE)
+
+
+def words(text: str) -> int:
+    return sum(1 for word in NO_WORDS.sub(" ", text).split() if re.search(r"\w", word))
+
+
+@pytest.mark.parametrize("page", PAGES.keys() - MADE)
+def test_page_has_900_words(page: str) -> None:
+    assert words(LISTS.sub("", PAGES[page])) <= 900
+
+
+def test_contributing_has_900_words() -> None:
+    assert words((ROOT / "CONTRIBUTING.md").read_text()) <= 900
+
+
+def test_all_pages_have_27000_words_and_half_of_them_by_hand() -> None:
+    by_hand = [LISTS.sub("", text) for page, text in PAGES.items() if page not in MADE and "/results/" not in page]
+    assert sum(map(words, PAGES.values())) <= 27_000
+    assert sum(map(words, by_hand)) <= 13_500
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("| two words |\n|---|", 2), ("<!--=a:.1f-->3.5<!--/--> ms", 2), ("`a.py::b` c", 1)]
+)
+def test_words_are_what_a_reader_reads(text: str, count: int) -> None:
+    assert words(text) == count
