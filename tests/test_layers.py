@@ -182,6 +182,9 @@ IMPURE_CALLS: Final = {
     "ChaCha20Poly1305.generate_key",
 }
 
+EDGES: Final = tuple(f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "__main__"))
+"""Of graphdoc, what starts processes, exports a module of this process, and reads files for a command."""
+
 FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
 FORBIDDEN_CALLS: Final = {
     "eval", "exec", "__import__", "torch.load", "torch.save", "torch.export.load", "torch.jit.load", "torch.hub.load",
@@ -230,7 +233,7 @@ def against_stages(module: Module) -> Iterator[str]:
 
 
 def against_purity(module: Module) -> Iterator[str]:
-    if package_of(module.name) in ("market", "graphdoc") and not within(module.name, "graphdoc.runner"):
+    if package_of(module.name) in ("market", "graphdoc") and not any(within(module.name, edge) for edge in EDGES):
         yield from (f"{module.name} uses {o}" for o in module.outside if o.partition(".")[0] not in PURE_OTHERS)
         yield from (f"{module.name} calls {name}" for name in calls(module) if name in IMPURE_CALLS)
 

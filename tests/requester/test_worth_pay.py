@@ -12,8 +12,8 @@ from torch import nn
 from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState
-from gradmarket.sdk.model import published
 from graphdoc import tensors
+from graphdoc.export import export_module
 from graphdoc.figures import Published
 from requester.moves import drift
 from requester.store import earned_rows, holders, jobs, workers
@@ -43,7 +43,7 @@ class Scaling(nn.Module):
 def evaluated() -> tuple[Published, Packed]:
     x = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
     rows = {"x": x, "y": np.zeros((16, 4), np.float32)}
-    return published(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
+    return export_module(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
 
 
 def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
