@@ -19,8 +19,9 @@ from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model.architectures import cnn, gpt, mlp
 from gradmarket.market.model.compute import compute
-from gradmarket.market.rules.loss_change_test import ALPHA, BETA, OTHERS, RUNS, WINDOW
+from gradmarket.market.rules.loss_change_test import ALPHA, BETA, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
+from gradmarket.market.wire.audits import OTHER_DRAWS
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import classification, next_token, publish
 from graphdoc.document.schema import load
@@ -40,10 +41,10 @@ HEAD = f"""# Which lies `loss_change` sees
 
 Made by `python -m benchmarks.loss_change > docs/results/loss_change.md`: {TASKS} tasks of {ROWS} rows a model, one
 a round, by gradient steps from its first parameters. A score holds the loss on the task's own rows against
-{OTHERS} other draws of rows. *Passed* is the share of scores that do; an answer without knowledge of the rows passes
-once in {1 + OTHERS}. A sequence is {AUDITS} audits of one worker, begun at every task from the {RUNS}th on, so that
-sequences overlap; the honest share comes from the trusted runs before, at most {WINDOW}. *Convicted* is the share
-of sequences that end so, *audits* the median until then. One whole test is made to convict an honest worker with
+{OTHER_DRAWS} other draws of rows. *Passed* is the share of scores that do; an answer without knowledge of the rows
+passes once in {1 + OTHER_DRAWS}. A sequence is {AUDITS} audits of one worker, begun at every task from the {RUNS}th
+on, so that sequences overlap; the honest share comes from the trusted runs before, at most {WINDOW}. *Convicted* is the
+share of sequences that end so, *audits* the median until then. One whole test is made to convict an honest worker with
 probability {ALPHA:g}, and to clear one that knows nothing of the rows with {BETA:g}.
 
 It sees an answer that does not depend on the task's rows. It does **not** see one that does: older parameters,
@@ -77,7 +78,7 @@ class Bench:
         state = before = self.state
         for _ in range(TASKS):
             order = generator.permutation(len(self.x))
-            draws = [order[at * ROWS : (at + 1) * ROWS] for at in range(OTHERS + 2)]
+            draws = [order[at * ROWS : (at + 1) * ROWS] for at in range(OTHER_DRAWS + 2)]
             own, *others, stray = (Question(state, before, self.x[rows], self.y[rows]) for rows in draws)
             yield Trial(own, tuple(others), stray)
             gradient = self.answer(False, own)

@@ -127,7 +127,10 @@ class Auditor:
         """Returns the scores of the accepted payload and of this auditor's own."""
         payloads = [self._market.blob(wanted.payload), bytes(own)]
         publication, offer = self._publication(work), work.offer.struct()
-        accepted, trusted = map(LossFall.of, changes(self._bench, publication, offer, wanted.seed, payloads))
+        accepted, trusted = (
+            LossFall(own=change.own, others=change.others)
+            for change in changes(self._bench, publication, offer, wanted.seed, payloads)
+        )
         return ScoreRequest(accepted=accepted, trusted=trusted)
 
     def _publication(self, work: AuditWork) -> Publication:

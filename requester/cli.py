@@ -19,8 +19,7 @@ from requester import logs
 from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import EVERYWHERE, config, listener, own_url
-from requester.engine import StageEngine, stages_with
-from requester.feature import features_of
+from requester.engine import STAGES, StageEngine
 from requester.folder_lock import serving
 from requester.notifier import Notifier
 from requester.settings import RequesterSettings
@@ -80,9 +79,7 @@ class Server(uvicorn.Server):
 
 
 def _stages(context: Context) -> AbstractContextManager[object]:
-    if context.settings.stages != "embedded":
-        return nullcontext()
-    return StageEngine(context, tuple(stages_with(features_of(context)).values()))
+    return StageEngine(context, tuple(STAGES.values())) if context.settings.stages == "embedded" else nullcontext()
 
 
 def write_address(path: Path, url: str) -> None:

@@ -6,8 +6,8 @@ from gradmarket.market.data.manifest import Manifest, Partition, parsed, trainin
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData
-from gradmarket.market.rules.loss_change_test import OTHERS
 from gradmarket.market.terms import Digest
+from gradmarket.market.wire.audits import OTHER_DRAWS
 from gradmarket.network.environment import path_of
 from graphdoc.figures import Range, Ranges
 from graphdoc.tensors import Expected
@@ -67,8 +67,8 @@ def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
         if spec.step.rows > partition.rows:
             has = f"partition {partition.name!r} has {partition.rows} rows: name {partition.rows} or fewer"
             raise JobRefused("step.rows", f"{spec.step.rows} is too many: {has}")
-        if spec.verifier.scored and (1 + OTHERS) * spec.step.moves * spec.step.rows > partition.rows:
-            compared = f"{spec.verifier.name} holds a task's rows against {OTHERS} times as many others"
+        if spec.verifier.scored and (1 + OTHER_DRAWS) * spec.step.moves * spec.step.rows > partition.rows:
+            compared = f"{spec.verifier.name} holds a task's rows against {OTHER_DRAWS} times as many others"
             raise JobRefused(
                 "step.rows", f"{compared}, and partition {partition.name!r} has only {partition.rows} rows"
             )

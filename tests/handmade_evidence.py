@@ -158,7 +158,7 @@ def by_sketches(kinds: Sequence[tuple[str, float]] = SKETCHES, allowed: Any = AL
 
 
 def case(spec: JobSpec, shown: PublishedEvidence) -> VerdictCase:
-    return VerdictCase(DOMAIN, address_of(SIGNER), publication(spec), shown)
+    return VerdictCase(DOMAIN, address_of(SIGNER), publication(spec).checks, shown)
 
 
 def of_another_offer(spec: JobSpec) -> Hash:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, Units
 
 ZERO: Final = Hash(bytes(32))

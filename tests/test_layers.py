@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from requester.features import FEATURES
 from tests import source_tree
 from tests.source_tree import Module, cycles, ours, parse, reachable, within
 
@@ -45,6 +44,7 @@ REQUESTER: Final = {
             "logs",
             "meters",
             "event_logging",
+            "tallies",
             "span_file",
             "tracing",
         ),
@@ -52,13 +52,13 @@ REQUESTER: Final = {
     ),
     "folder_lock": 0,
     "context": 1,
-    **dict.fromkeys(("moves", "feature"), 2),
-    **dict.fromkeys(("stages", "exchange", "tallies"), 3),
+    "moves": 2,
+    **dict.fromkeys(("stages", "exchange"), 3),
+    "wiring": 4,
     "api": 5,
     "page": 6,
-    "features": 7,
-    **dict.fromkeys(("app", "edge", "wiring"), 8),
-    **dict.fromkeys(("engine", "queue", "cli"), 9),
+    **dict.fromkeys(("app", "edge"), 7),
+    **dict.fromkeys(("engine", "queue", "cli"), 8),
 }
 
 WORKER: Final = {
@@ -69,6 +69,25 @@ WORKER: Final = {
     "run": 4,
     "cli": 5,
 }
+
+MARKET_RULES: Final = "gradmarket.market"
+MARKET_LAYERS: Final = (
+    (
+        "terms errors printable fields digests signing messages task_plan money release sign_in_message "
+        "data.inputs gradient.arrays"
+    ),
+    "wire",
+    "gradient secagg",
+    "rules",
+    "job job_parts job_fields job_links step stakes private_steps",
+    "model data views admissible",
+)
+"""Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.
+
+terms: what a word, a number or a signature is. wire: what is sent. gradient, secagg: arithmetic of answers and of sums.
+rules: who is drawn, paid, believed; they take values. job: what a requester posts, which the rules above it judge.
+model, data, views, admissible: what is computed, read, shown and refused of a job.
+"""
 
 HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
 """Arrows inside a package go to the same height or down."""
@@ -83,14 +102,9 @@ QUERIES: Final = (
     f"{REQUESTER_PACKAGE}.tallies",
     f"{STAGES}.aggregate",
     f"{STAGES}.rollback",
-    f"{REQUESTER_PACKAGE}.features",
 )
 """Where queries are built. Only the store is meant to; the others have theirs still."""
 BUILDS_QUERIES: Final = {"select", "update", "insert", "delete", "exists"}
-
-FEATURE_ROOTS: Final = ("requester.features", "requester.wiring", "requester.queue")
-"""The tuple of the features, and the composition roots, which alone import it."""
-NEEDS: Final = {feature.name: feature.needs for feature in FEATURES}
 
 PLUGINS: Final = (
     "graphdoc.formats",
@@ -187,9 +201,6 @@ IMPURE_CALLS: Final = {
     "ChaCha20Poly1305.generate_key",
 }
 
-EDGES: Final = tuple(f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "__main__"))
-"""Of graphdoc, what starts processes, exports a module of this process, and reads files for a command."""
-
 FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
 FORBIDDEN_CALLS: Final = {
     "eval", "exec", "__import__", "torch.load", "torch.save", "torch.export.load", "torch.jit.load", "torch.hub.load",
@@ -224,6 +235,28 @@ def against_heights(module: Module) -> Iterator[str]:
             yield f"{module.name} imports {target} from above"
 
 
+def against_market_layers(module: Module) -> Iterator[str]:
+    own = market_layer(module.name)
+    for target in ours(module) if own is not None else ():
+        there = market_layer(target)
+        if there is not None and there > own:
+            yield f"{module.name} imports {target} of a higher layer"
+
+
+def market_layer(name: str) -> int | None:
+    """The layer of a module of the market: that of the longest name it lies in. None for another module."""
+    if not name.startswith(f"{MARKET_RULES}."):
+        return None
+    path = name.removeprefix(f"{MARKET_RULES}.")
+    places = [
+        (len(place), layer)
+        for layer, members in enumerate(MARKET_LAYERS)
+        for place in members.split()
+        if within(path, place)
+    ]
+    return max(places)[1]
+
+
 def height(name: str) -> int | None:
     parts = name.split(".")
     return HEIGHTS.get(parts[0], {}).get(parts[1]) if len(parts) > 1 else None
@@ -237,26 +270,8 @@ def against_stages(module: Module) -> Iterator[str]:
                 yield f"{module.name} imports the stage {target}"
 
 
-def against_features(module: Module) -> Iterator[str]:
-    """The kernel imports no feature, and a feature no other that it does not declare to need."""
-    own = feature_of(module.name)
-    for target in ours(module):
-        other = feature_of(target)
-        if other is None or other == own or module.name in FEATURE_ROOTS or other in NEEDS.get(own or "", ()):
-            continue
-        yield f"{module.name} imports the feature {other}"
-
-
-def feature_of(name: str) -> str | None:
-    """The feature whose folder the module is in; empty for the registry itself."""
-    _, _, rest = name.partition(".features")
-    if not rest and not name.endswith(".features"):
-        return None
-    return rest.removeprefix(".").partition(".")[0]
-
-
 def against_purity(module: Module) -> Iterator[str]:
-    if package_of(module.name) in ("market", "graphdoc") and not any(within(module.name, edge) for edge in EDGES):
+    if package_of(module.name) in ("market", "graphdoc") and not within(module.name, "graphdoc.runner"):
         yield from (f"{module.name} uses {o}" for o in module.outside if o.partition(".")[0] not in PURE_OTHERS)
         yield from (f"{module.name} calls {name}" for name in calls(module) if name in IMPURE_CALLS)
 
@@ -308,7 +323,7 @@ def uses_torch(module: Module) -> bool:
 
 
 RULES: Final = (
-    against_packages, against_heights, against_stages, against_features, against_purity, against_torch,
+    against_packages, against_heights, against_market_layers, against_stages, against_purity, against_torch,
     against_late_imports, against_safety, against_hidden_queries,
 )  # fmt: skip
 
@@ -374,6 +389,13 @@ def test_every_folder_of_a_package_has_its_height(tall: str, modules: dict[str, 
     assert folders == HEIGHTS[tall].keys()
 
 
+def test_every_module_of_the_market_has_its_layer(modules: dict[str, Module]) -> None:
+    paths = {name.removeprefix(f"{MARKET_RULES}.") for name in modules if name.startswith(f"{MARKET_RULES}.")}
+    places = {place for members in MARKET_LAYERS for place in members.split()}
+    assert {path for path in paths if not any(within(path, place) for place in places)} == set()
+    assert places <= paths
+
+
 BROKEN: Final = {
     "package": ("gradmarket.market.rules.x", "from contracts import calls", against_packages),
     "requester from worker": ("worker.x", "from requester import notifier", against_packages),
@@ -382,15 +404,25 @@ BROKEN: Final = {
     "worker from compute": ("gradmarket.compute.x", "from worker import wallet", against_packages),
     "height in the worker": ("worker.protocol.x", "import worker.money.stake", against_heights),
     "height": ("requester.stages.x", "from requester import wiring", against_heights),
+    "wire from terms": (
+        "gradmarket.market.messages",
+        "from gradmarket.market.wire import poll",
+        against_market_layers,
+    ),
+    "rules from wire": (
+        "gradmarket.market.wire.x",
+        "from gradmarket.market.rules.faults import shared",
+        against_market_layers,
+    ),
+    "job from rules": ("gradmarket.market.rules.x", "from gradmarket.market.job import JobSpec", against_market_layers),
+    "model from job": ("gradmarket.market.job", "import gradmarket.market.model.sampling", against_market_layers),
+    "rules from gradient": (
+        "gradmarket.market.gradient.x",
+        "from gradmarket.market.rules import row_weights",
+        against_market_layers,
+    ),
     "stage to stage": ("requester.stages.x", "from requester.stages import plan", against_stages),
     "exchange to stage": ("requester.exchange.x", "import requester.stages.plan", against_stages),
-    "kernel to feature": ("requester.stages.x", "from requester.features.drift import lean_rows", against_features),
-    "kernel to features": ("requester.cli", "from requester.features import FEATURES", against_features),
-    "feature to feature": (
-        "requester.features.x",
-        "from requester.features.drift import lean_rows",
-        against_features,
-    ),
     "socket": ("gradmarket.market.x", "import socket", against_purity),
     "clock": ("gradmarket.market.x", "from time import time", against_purity),
     "file": ("gradmarket.market.x", "open('a')", against_purity),

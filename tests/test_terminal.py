@@ -22,10 +22,10 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import escaped, fault, printable, printable_lines
-from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.terms import JobState
 from gradmarket.market.wire.audits import AuditRequest
 from gradmarket.market.wire.poll import LeaseReturn, PollRequest
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from gradmarket.mistakes import tell
 from gradmarket.pages.rendering import Templates
 from gradmarket.sdk.bar import bar

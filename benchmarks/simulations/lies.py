@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.projection import Sketch, sketch
 from gradmarket.market.rules import calibration
 from gradmarket.market.rules.calibration import Observation
-from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.rules.verifiers.tolerance import Allowed, SketchBallot, deviations, groups
 from gradmarket.market.terms import Hash, ReplicaId
 
@@ -173,4 +173,4 @@ def _first_for_last(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _seed(purpose: str, number: int, draw: int) -> Hash:
-    return tagged(purpose, number.to_bytes(4, "big"), draw.to_bytes(4, "big"))
+    return domain_hash(purpose, number.to_bytes(4, "big"), draw.to_bytes(4, "big"))

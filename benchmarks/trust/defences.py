@@ -8,8 +8,8 @@ from typing import Any, Final
 from gradmarket.market.gradient.aggregators import AggregatorRule, aggregator
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import exact
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Digest, ReplicaId
 
 

@@ -22,7 +22,7 @@ from benchmarks.trust.attacks import QUIET
 from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
-from gradmarket.market.digests import blob_digest
+from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, auditing, classes, secrets
@@ -154,7 +154,7 @@ class Replayed(Run):
 
     def _decided(self, shared: Crew, attack: str | None, secret: Hash) -> Decided | None:
         present = {Address(str(worker)): worker for worker in shared.present()}
-        order = [present[name] for name in assignment.draw_order(secrets.tagged("draw", secret), present)]
+        order = [present[name] for name in assignment.draw_order(domain_hash("draw", secret), present)]
         if attack is None:
             return Decided(frozenset(order[: self._plan.first_wave]), honest=True)
         return agreed(shared, self._plan, order[: self._plan.maximum], attack in QUIET)
@@ -168,7 +168,7 @@ class Replayed(Run):
         rate = classes.rate(self._plan, proven=False)
         diverged = not self._is_usable(answer)
         self._course.accepted += not diverged
-        drawn = auditing.drawn(link, secrets.tagged("offer", secret), hash_of(found), rate)
+        drawn = auditing.drawn(link, domain_hash("offer", secret), hash_of(found), rate)
         due = diverged or found in self._wrong or drawn
         return Task(number, index, decided.agreeing, answer, found, right, due, diverged)
 
@@ -217,4 +217,4 @@ class Replayed(Run):
 
 
 def _secret(seed: int, *place: int) -> Hash:
-    return secrets.tagged("secret", *(part.to_bytes(8, "big") for part in (seed, *place)))
+    return domain_hash("secret", *(part.to_bytes(8, "big") for part in (seed, *place)))

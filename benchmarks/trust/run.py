@@ -18,7 +18,7 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode, flatten, unflatten
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.gradient.round_update import ModelState, apply, begin
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 
 FP32: Final = codec("fp32")
 SEED: Final = b"task"

@@ -18,9 +18,8 @@ from gradmarket.endpoint import find
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.rules import row_spending
 from gradmarket.market.rules.loss_change_test import UNSEEN
-from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.terminal import echo
 from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
@@ -130,7 +129,7 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
         }
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _private(spec)} if spec.privacy else {})
-        | ({"row_privacy": _by_row(spec, spec.step.per_row)} if spec.step.per_row else {})
+        | ({"row_privacy": _by_row(spec, spec.row_spending)} if spec.row_spending else {})
     )
 
 
@@ -146,10 +145,10 @@ def _private(spec: JobSpec) -> str:
     return f"{said}{ends}; the mean of a round gets noise of deviation {noise:.3g}"
 
 
-def _by_row(spec: JobSpec, asked: RowPrivacy) -> str:
+def _by_row(spec: JobSpec, rows: RowSpending) -> str:
     """Returns what a holder's answers may tell of one of its rows."""
-    rounds = min(spec.rounds, row_spending.rounds(spec, asked))
-    uses = row_spending.uses_after(spec, rounds)
+    rounds, asked = min(spec.rounds, rows.rounds), rows.asked
+    uses = rows.uses_after(rounds)
     said = f"epsilon {asked.after(uses):.4g} at delta {asked.delta:g} after {rounds} rounds"
     whose = f"of a row in {uses} steps, as it is where its holder has no more than least_rows"
     ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""

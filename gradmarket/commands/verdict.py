@@ -47,7 +47,7 @@ def _case(job: str, task: str, market: str | None, signer: str | None, data: Pat
     with find(market, None, data).market() as client:
         facts, publication = client.chain(), client.publication(job)
         evidence = client.task(job, task)
-    return VerdictCase(facts.domain, given or facts.signer, publication, evidence)
+    return VerdictCase(facts.domain, given or facts.signer, publication.checks, evidence)
 
 
 def _sum(case: VerdictCase, objections: list[str]) -> str:

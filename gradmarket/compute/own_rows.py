@@ -14,7 +14,6 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.model import sampling
-from gradmarket.market.rules import row_spending
 from gradmarket.runner import Runner
 from graphdoc.figures import Range
 
@@ -88,9 +87,10 @@ class OwnRows:
             if partition.rows < spec.step.rows:
                 few = f"{partition.file} has {partition.rows} rows, and a step takes {spec.step.rows}"
                 raise Refused(few, "pack it again with more --rows-per-partition")
-        if spec.step.by_row and self.counted.slots(spec.step.rows) < row_spending.slots(spec):
-            few = f"its partitions leave room for {self.counted.slots(spec.step.rows)} steps, and the job counts on "
-            raise Refused(f"{few}{row_spending.slots(spec)}", "pack it again with more --rows-per-partition")
+        spending, slots = spec.row_spending, self.counted.slots(spec.step.rows)
+        if spending is not None and slots < spending.slots:
+            few = f"its partitions leave room for {slots} steps, and the job counts on {spending.slots}"
+            raise Refused(few, "pack it again with more --rows-per-partition")
 
     def partition(self, round_number: int) -> Partition:
         """Returns the partition of a round: they take turns."""

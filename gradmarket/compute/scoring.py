@@ -7,8 +7,9 @@ from gradmarket.compute.task_run import Arrays
 from gradmarket.market.gradient.probe import probe
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.loss_change_test import OTHERS, Change, change
+from gradmarket.market.rules.loss_change_test import Change, change
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.audits import OTHER_DRAWS
 
 
 def changes(
@@ -18,7 +19,7 @@ def changes(
 
     Raises as Executor.work does.
     """
-    state, draws = bench.draws(publication, offer, seed, OTHERS)
+    state, draws = bench.draws(publication, offer, seed, OTHER_DRAWS)
 
     def losses(at: Arrays) -> list[float]:
         return [bench.loss(publication, at, draw) for draw in draws]

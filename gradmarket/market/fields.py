@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -19,7 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.terms import Address, Amount, Hash
+from gradmarket.market.terms import Address, Amount, Digest, Hash
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -194,6 +196,18 @@ def _takes_truth(kind: type[BaseModel], name: str) -> bool:
     """Whether the field may be true or false; one that the model does not declare is refused, or kept, elsewhere."""
     field = kind.model_fields.get(name)
     return field is None or bool in (field.annotation, *get_args(field.annotation)) or field.annotation is Any
+
+
+DigestField = Annotated[Digest, Field(pattern=r"^blake3:[0-9a-f]{64}$")]
+
+
+def _aware(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("a time has a zone, e.g. 2026-12-01T00:00:00Z")
+    return value.astimezone(UTC)
+
+
+Time = Annotated[datetime, AfterValidator(_aware)]
 
 
 class Part(BaseModel):

@@ -7,16 +7,23 @@ from dataclasses import replace
 
 from pydantic import Field, model_validator
 
+from gradmarket.market import private_steps
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.fields import Part
+from gradmarket.market.errors import Refused
+from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.job_parts import DigestField, OnFailure, PrivateData, StopAtMetric
-from gradmarket.market.rules import growth, private_jobs, private_steps, replication, secure_sums, shapley, task_windows
+from gradmarket.market.job_parts import OnFailure, PrivateData
+from gradmarket.market.rules import growth, private_jobs, replication, secure_sums, shapley, task_windows
 from gradmarket.market.rules.growth import RoundSizes
+from gradmarket.market.rules.job_sum import SumTerms
 from gradmarket.market.rules.pricing import worth
-from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead
+from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.rules.secure_sums import SecureAggregation
+from gradmarket.market.rules.stopping import Ending, StopAtMetric
+from gradmarket.market.rules.task_proof import JobChecks
 from gradmarket.market.step import GradientStep, LocalStep
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount, Digest
 from graphdoc import plugins
 from graphdoc.encoding import canonical
@@ -137,6 +144,28 @@ class JobSpec(JobFields):
         return None if self.private is None else self.private.secure_aggregation
 
     @property
+    def sum_terms(self) -> SumTerms:
+        """What holders and requester agree on of its rounds' sums. Raises Refused where they are not summed so."""
+        if self.private is None or self.secure is None:
+            raise Refused("the job's rounds are not summed by secure aggregation")
+        noise = self.privacy.noise_multiplier if self.privacy else 0.0
+        corrected = isinstance(self.step, LocalStep) and self.step.control_variates
+        return SumTerms(self.private.holders, self.secure, self.norm_bound, noise, corrected)
+
+    @property
+    def row_spending(self) -> RowSpending | None:
+        """What its rounds spend of one row, where its steps are noised by row."""
+        if self.step.per_row is None:
+            return None
+        least = self.private.least_rows if self.private else self.step.rows
+        return RowSpending(self.step.per_row, self.step.rows, self.step.moves, least)
+
+    @property
+    def ending(self) -> Ending:
+        """When it stops."""
+        return Ending(self.rounds, self.stop, self.deadlines.end, self.privacy, self.row_spending)
+
+    @property
     def tells_loss(self) -> bool:
         """Whether rounds tell the mean training loss: no noise hides it, and under masks nobody tells it."""
         return self.privacy is None and self.secure is None and not self.step.by_row
@@ -192,10 +221,6 @@ class JobSpec(JobFields):
         plan = replication.policy(self.replication.name).plan(self.replication, lead)
         return plan if self.audit is None else replace(plan, audit=max(plan.audit, self.audit.probability))
 
-    def may_check_so(self, plan: Plan) -> bool:
-        """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
-        return replication.lies_between(plan, self.plan(), self.plan(BEST))
-
     @property
     def decided_alone(self) -> bool:
         """Whether each task has one answer, whichever worker is drawn, that is not compared under a later seed."""
@@ -245,3 +270,10 @@ class Publication(Part):
     @property
     def digest(self) -> Digest:
         return blob_digest(canonical(self.model_dump(mode="json")))
+
+    @property
+    def checks(self) -> JobChecks:
+        """What its tasks' verdicts are proven against."""
+        spec = self.spec
+        verifier, most = spec.verifier.name, spec.replication.max_replicas
+        return JobChecks(self.digest, verifier, most, spec.plan(), spec.plan(BEST))

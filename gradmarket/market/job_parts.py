@@ -1,10 +1,8 @@
 """The parts of a job's specification, as its requester posts them. Unknown fields are refused."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import (
-    AfterValidator,
     Discriminator,
     Field,
     GetCoreSchemaHandler,
@@ -15,26 +13,14 @@ from pydantic import (
 )
 
 from gradmarket.market.data.inputs import Inputs
-from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part
+from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.secure_sums import SecureAggregation
-from gradmarket.market.secagg.degree import MOST_HOLDERS
+from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtSpent
 from gradmarket.market.signing import NamedAddress
-from gradmarket.market.terms import Digest
+from gradmarket.market.wire.sum_messages import MOST_HOLDERS
 from graphdoc import plugins
-
-
-def _aware(value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise ValueError("a time has a zone, e.g. 2026-12-01T00:00:00Z")
-    return value.astimezone(UTC)
-
-
-DigestField = Annotated[Digest, Field(pattern=r"^blake3:[0-9a-f]{64}$")]
-
-
-Time = Annotated[datetime, AfterValidator(_aware)]
 
 
 class ReadyModel(Part):
@@ -205,19 +191,6 @@ class Deadlines(Part):
     wave_s: int = Field(default=30, ge=1, le=86_400)
     upload_s: int = Field(default=60, ge=1, le=86_400)
     end: Time | None = None
-
-
-class StopAtMetric(Part):
-    metric: Literal["accuracy", "loss"]
-    at: float
-
-
-class StopAtSpent(Part):
-    spent: AmountField
-
-
-class StopAtDate(Part):
-    date: Time
 
 
 def _stop(value: Any) -> str:

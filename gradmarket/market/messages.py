@@ -78,7 +78,7 @@ class SignedWave:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A worker's signed sketch. `numbers` is the digest of sketch and class (rules.sketch_packing.digest_of)."""
+    """A worker's signed sketch. `numbers` is the digest of sketch and class (wire.poll.sketch_digest)."""
 
     TYPE: ClassVar[str] = "Sketch(bytes32 instance,bytes32 offer,address worker,bytes32 seed,bytes32 numbers)"
     offer: Hash

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.terms import Amount
-from gradmarket.market.wire.sign_in import ChainFacts
 
 UNITS: Final = "units"
 """How people name the token's smallest unit."""
@@ -20,13 +19,23 @@ DEEPEST: Final = 8
 """Levels of a field in which amounts are looked for: what a stranger nests deeper is refused as it is."""
 
 
+class TokenFacts(Protocol):
+    """What a chain says of its token (wire.sign_in.ChainFacts)."""
+
+    @property
+    def symbol(self) -> str: ...
+
+    @property
+    def decimals(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class TokenUnit:
     symbol: str
     decimals: int
 
     @classmethod
-    def of(cls, facts: ChainFacts) -> "TokenUnit":
+    def of(cls, facts: TokenFacts) -> "TokenUnit":
         return cls(facts.symbol, facts.decimals)
 
     def parse(self, text: str) -> Amount:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import assignment, voting
 from gradmarket.market.rules.assignment import Opening
-from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId
 from gradmarket.simulation.after_acceptance import Aftermath
@@ -34,7 +34,7 @@ class Play:
         self.now = 0.0
         self.outcome = PlayOutcome()
         self._chance = random.Random(scenario.seed)
-        self._secret = tagged("play", scenario.seed.to_bytes(8, "big"))
+        self._secret = domain_hash("play", scenario.seed.to_bytes(8, "big"))
         self._people = Population(scenario, self._chance)
         self._checks = checks(scenario.policy, scenario.settings)
         self._after = Aftermath(scenario, self._checks, self.outcome, self._secret)
@@ -110,7 +110,7 @@ class Play:
         return self.outcome.tasks >= self.scenario.tasks
 
     def _new_task(self) -> SimulatedTask:
-        offer = tagged("offer", self._secret, next(self._opened).to_bytes(8, "big"))
+        offer = domain_hash("offer", self._secret, next(self._opened).to_bytes(8, "big"))
         plan = self._checks.stranger()
         return SimulatedTask(offer, plan, plan.first_wave)
 
@@ -119,7 +119,7 @@ class Play:
         tried = frozenset(replica.worker.address for replica in task.replicas.values())
         parties = tuple(replica.worker.candidate.party for replica in task.replicas.values())
         opening = Opening(JOB, tried, parties, CLASS, PRICE, SEPARATION)
-        seed = tagged("draw", task.offer, len(tried).to_bytes(8, "big"))
+        seed = domain_hash("draw", task.offer, len(tried).to_bytes(8, "big"))
         pool = [worker.candidate for worker in self._asking.values()]
         places = task.wanted - task.answering
         chosen = [self._asking[c.party.worker] for c in assignment.draw(seed, pool, opening, places)]
@@ -212,7 +212,7 @@ class Play:
         winners = [task.replicas[id_] for id_ in sorted(agreeing)]
         task.wrong = winners[0].answer != RIGHT
         task.agreeing = tuple(replica.worker for replica in winners)
-        root = tagged("root", Hash(task.offer), str(winners[0].answer).encode())
+        root = domain_hash("root", Hash(task.offer), str(winners[0].answer).encode())
         self._after.accept(task, self.now)
         self._later(self.scenario.draw_s, lambda: self._spare(task, root))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.rules import auditing
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

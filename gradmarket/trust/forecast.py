@@ -8,8 +8,8 @@ from typing import Any
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, drift, exposure, task_windows
 from gradmarket.market.rules.collusion import ColludingPool, odds, over_a_job, silent
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.step import LocalStep, Step
+from gradmarket.market.task_plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import Final
 
 from gradmarket.market.rules.collusion import ColludingPool, odds
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 from gradmarket.trust.forecast import Forecast
 
 WIDTH: Final = 720

@@ -7,11 +7,11 @@ step asks keeps its lease while it waits for the others; whoever is waited for h
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.rules.job_sum import most_json, number_of
 from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.job_sum import most_json, number_of
 from gradmarket.market.terms import Address, Digest, ReplicaState
 from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
@@ -179,7 +179,7 @@ def _kept(context: Context, job: Job, asked: StepAsked, incoming: Incoming | Non
     """Stores the vector with a tag that its holder does not know, so that no other blob is the same."""
     if incoming is None or asked.step != MASKED:
         return None
-    incoming.write(tagged("masked", job.secret, asked.replica.encode(), asked.attempt.to_bytes(8, "big"))[:TAG])
+    incoming.write(domain_hash("masked", job.secret, asked.replica.encode(), asked.attempt.to_bytes(8, "big"))[:TAG])
     return context.blobs.keep(incoming)
 
 

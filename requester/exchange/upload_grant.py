@@ -8,7 +8,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.secagg.job_sum import RECEIPT
+from gradmarket.market.rules.job_sum import RECEIPT
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.market.wire.poll import Answer
 from requester.context import Context

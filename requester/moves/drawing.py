@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, stragglers
 from gradmarket.market.rules.assignment import Candidate, Opening
-from gradmarket.market.rules.replication import Plan
-from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from requester.context import Context
 from requester.moves.candidates import CandidatePool, asks, settle_class
@@ -111,7 +111,7 @@ def _draw(
 ) -> Deal | float:
     """Draws workers for the task's open places, or returns in how many seconds to try again."""
     places = progress.missing(task, replicas)
-    seed = tagged("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
+    seed = domain_hash("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     able = pool.able(seed, opening, places)
     if places > 0 and not able:
         return context.settings.sweep_s

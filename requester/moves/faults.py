@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import Reason
-from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left, StepFault
+from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
 from requester.moves import judging
 from requester.moves.ending import cancel_if_idle, strike, work_off

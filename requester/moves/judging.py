@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, operators, upload_time, voting
-from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
+from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
 from requester.moves import task_attempts, verdicts
 from requester.moves.ending import strike

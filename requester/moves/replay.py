@@ -5,7 +5,7 @@ the rounds since are merged again from their payloads, and must give the paramet
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from typing import Final
 from blake3 import blake3
 
 from gradmarket.market.admissible import move_of
-from gradmarket.market.digests import digest_text
+from gradmarket.market.digests import digest_text, domain_hash
 from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.arrays import Arrays, Vector
+from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
@@ -28,7 +28,6 @@ from gradmarket.market.gradient.round_update import advance
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
 from requester.blobs import Blobs
@@ -64,19 +63,6 @@ class MergeInputs:
         return [MergedAnswer(stack.enter_context(blobs.mapped(blob)), seed, scale) for (blob, seed), scale in pairs]
 
 
-@dataclass(frozen=True)
-class MergedRound:
-    """What a merge gave: the parameters to evaluate, and by digest how to store each blob again."""
-
-    updated: Digest
-    published: Digest | None
-    loss: float
-    again: Mapping[Digest, Callable[[], object]]
-    parameters: Callable[[], Arrays]
-    memory: Callable[[], Digest] | None = None
-    """Stores the optimizer's memory after the merge; None where the process that closes the round has that memory."""
-
-
 def recipe(spec: JobSpec, job: Job) -> Recipe:
     chosen = spec.aggregator
     rule, settings = configured(chosen.name, chosen.settings, spec.tasks_needed, spec.sizes.most)
@@ -108,7 +94,7 @@ def _noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> N
     """
     if spec.privacy is None or spec.secure is not None:  # then its holders have added it
         return None
-    seed = secrets.tagged("noise", job.secret, number.to_bytes(8, "big"), *map(str.encode, answers))
+    seed = domain_hash("noise", job.secret, number.to_bytes(8, "big"), *map(str.encode, answers))
     return Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)
 
 

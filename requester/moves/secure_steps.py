@@ -17,7 +17,6 @@ from gradmarket.market.gradient.codecs import fp32
 from gradmarket.market.gradient.payload import encode, unflatten
 from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.job_sum import units_of
 from gradmarket.market.secagg.signed import key_list
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire.sum_messages import (
@@ -210,7 +209,7 @@ def _mean(context: Context, reader: RowReader, job: Job, row: SecureSum) -> byte
 
     Raises Refused where a mask cannot be taken off.
     """
-    members, spec, layout = secure_sums.terms(job, row), jobs.spec(job), layout_of(job)
+    members, layout = secure_sums.terms(job, row), layout_of(job)
     keys = secure_sums.said(reader, row, 1, HolderKeysMessage)
     answers = secure_sums.said(reader, row, SUMMED - 1, UnmaskAnswer).values()
     survivors = row.survivors or b""
@@ -219,7 +218,8 @@ def _mean(context: Context, reader: RowReader, job: Job, row: SecureSum) -> byte
     for one in secure_sums.rows(reader, row, MASKED):
         _add(context, members, total, Digest(one.vector or ""))
     flat = np.zeros(layout.size, np.float32)
-    flat[layout.gradient] = units_of(spec).mean(left.taken_off(members, total), int(members.members(survivors).sum()))
+    count = int(members.members(survivors).sum())
+    flat[layout.gradient] = jobs.spec(job).sum_terms.units.mean(left.taken_off(members, total), count)
     return bytes(encode(layout, unflatten(layout, flat), fp32, bytes(32)))
 
 

@@ -1,5 +1,6 @@
 """Creates tasks and their further attempts, each with its signed offer."""
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.signing import digest
@@ -17,7 +18,7 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
     """Returns a new task with its signed offer; its seed depends on the job's seed and the indices alone."""
     spec = jobs.spec(job)
     plan, position = spec.plan(), (row.number, index, attempt)
-    secret = secrets.tagged("secret", job.secret, *(part.to_bytes(8, "big") for part in position))
+    secret = domain_hash("secret", job.secret, *(part.to_bytes(8, "big") for part in position))
     offer = Offer(
         job=job.chain_job or 0,
         spec=hash_of(Digest(job.spec_digest or "")),

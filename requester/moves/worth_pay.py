@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.data.manifest import parsed
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
-from gradmarket.market.rules import secrets, shapley
+from gradmarket.market.rules import shapley
 from gradmarket.market.rules.group_worth import KNOWN, GroupSteps
 from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Digest, RoundState, Units
@@ -46,7 +47,7 @@ def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Pu
         return WorthFound()
     with context.reading() as reader:
         job = reader.get_one(Job, job_id)
-        seed = secrets.tagged("worth", job.secret, inputs.number.to_bytes(8, "big"))
+        seed = domain_hash("worth", job.secret, inputs.number.to_bytes(8, "big"))
         earlier = merges.started_from(reader, job_id, inputs.number, KNOWN)
     manifest = parsed(context.blobs.read(publication.manifest))
     partition = manifest.named(wanted.partition)

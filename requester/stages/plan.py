@@ -20,7 +20,7 @@ def ready(reader: RowReader, now: float) -> Sequence[str]:
     return [
         job.id
         for job in progress.running(reader)
-        if next_round.due(reader, job) or stopping.overdue(jobs.spec(job), _time(now))
+        if next_round.due(reader, job) or stopping.overdue(jobs.spec(job).ending, _time(now))
     ]
 
 
@@ -31,7 +31,7 @@ def run(context: Context, job_id: str) -> float | None:
         job = locked(work, Job, job_id)
         if job.state != JobState.RUNNING:
             return None
-        if stopping.overdue(jobs.spec(job), _time(now)):
+        if stopping.overdue(jobs.spec(job).ending, _time(now)):
             end(context, work, job, JobState.FINISHED, "its date has come")
             return None
         if not next_round.due(work, job):

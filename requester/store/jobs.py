@@ -7,8 +7,8 @@ from typing import Any, Final
 from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_parts import StopAtSpent
 from gradmarket.market.rules import overlap, stopping
+from gradmarket.market.rules.stopping import StopAtSpent
 from gradmarket.market.terms import RoundState, Units
 from gradmarket.market.wire.poll import digest_of
 from requester.store.among import among
@@ -126,7 +126,7 @@ def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
     limited = any(isinstance(rule, StopAtSpent) for rule in spec(job).stop)
     spent = earned(reader, job.id) * int(job.unit) if limited else 0
     noised = count_noised_rounds(reader, job.id, spec(job), row.number + 1)
-    return stopping.reached(spec(job), row.number, row.metrics or {}, spent, noised)
+    return stopping.reached(spec(job).ending, row.number, row.metrics or {}, spent, noised)
 
 
 def latest_round(reader: RowReader, job_id: str) -> Round | None:

@@ -5,10 +5,10 @@ from typing import Final, TypeVar
 
 from sqlalchemy import bindparam, delete, exists, func, or_, select
 
+from gradmarket.market.rules.job_sum import aggregation, number_of, start_of
+from gradmarket.market.rules.job_sum import receipt as receipt_of
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.job_sum import aggregation, number_of, start_of
-from gradmarket.market.secagg.job_sum import receipt as receipt_of
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import hash_of
@@ -37,7 +37,7 @@ def terms(job: Job, row: SecureSum) -> Aggregation:
     """Returns the attempt that is under way."""
     digest, size = hash_of(Digest(job.spec_digest or "")), sum(entry.size for entry in layout_of(job).of("gradient"))
     number, drawn = job.chain_job or 0, row.beacon
-    return aggregation(jobs.spec(job), digest, row.start, number, row.round, row.attempt, drawn, size)
+    return aggregation(jobs.spec(job).sum_terms, digest, row.start, number, row.round, row.attempt, drawn, size)
 
 
 def due(reader: RowReader, now: float) -> list[str]:
@@ -209,7 +209,7 @@ def tell(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -> None:
 def begun(reader: RowReader, job: Job, row: Round, beacon: Hash) -> SecureSum:
     """Returns the first attempt at the sum of a round."""
     spec, before = jobs.spec(job), of_round(reader, job.id, row.number - 1)
-    start = start_of(spec, hash_of(row.parameters), None if before is None else before.start)
+    start = start_of(spec.sum_terms, hash_of(row.parameters), None if before is None else before.start)
     expected, name = len(spec.private.holders) if spec.private else 0, name_of(job.id, row.number)
     return SecureSum(
         id=name, job_id=job.id, round=row.number, attempt=0, step=1, start=start, beacon=beacon, expected=expected

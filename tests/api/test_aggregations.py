@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.market.secagg.job_sum import most_json
+from gradmarket.market.rules.job_sum import most_json
 from gradmarket.market.terms import ReplicaState
 from requester.exchange import secure_messages, state_upload
 from requester.store.tables import Replica

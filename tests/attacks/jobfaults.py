@@ -6,8 +6,9 @@ import numpy as np
 
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
+from gradmarket.market.rules.faults import LEAST, MANY
 from gradmarket.market.wire.poll import LeaseReturn
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from graphdoc import tensors
 from graphdoc.encoding import canonical
 from tests.attacks.hired import hired

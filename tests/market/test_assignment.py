@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Opening, Party, Reason, draw, leading_class, why_not
-from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Address, Hash, JobId, Units
 
 
@@ -73,7 +73,7 @@ def test_every_worker_is_drawn_about_as_often() -> None:
     pool = [candidate(n) for n in range(1, 11)]
     times: Counter[Address] = Counter()
     for index in range(2000):
-        seed = tagged("test", index.to_bytes(8, "big"))
+        seed = domain_hash("test", index.to_bytes(8, "big"))
         times.update(c.party.worker for c in draw(seed, pool, OPENING, 3))
     assert all(480 < count < 720 for count in times.values())  # 600 expected, five standard deviations
 

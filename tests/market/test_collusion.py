@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.rules import collusion
 from gradmarket.market.rules.collusion import ColludingPool, odds, over_a_job, silent
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 
 TRIPLE = Plan(3, 2, 5)
 PAIR = Plan(2, 2, 5)

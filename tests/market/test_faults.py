@@ -13,9 +13,7 @@ from gradmarket.market.rules.faults import (
     MANY,
     NOBODY,
     FaultClaim,
-    FaultKind,
     Left,
-    StepFault,
     described,
     printed,
     sentence,
@@ -23,6 +21,7 @@ from gradmarket.market.rules.faults import (
     shared,
 )
 from gradmarket.market.terms import Address
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 
 PAYOUT = ("payout",)
 

@@ -134,8 +134,8 @@ def test_the_job_ends_at_its_epsilon() -> None:
     assert spec.privacy is not None
     rounds = spec.privacy.rounds
     assert 1 < rounds < 100
-    assert stopping.reached(spec, rounds - 2, {}, 0) == ""
-    assert "of epsilon 8 is spent" in stopping.reached(spec, rounds - 1, {}, 0)
+    assert stopping.reached(spec.ending, rounds - 2, {}, 0) == ""
+    assert "of epsilon 8 is spent" in stopping.reached(spec.ending, rounds - 1, {}, 0)
 
 
 @pytest.mark.parametrize(

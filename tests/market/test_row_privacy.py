@@ -23,16 +23,16 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.row_noise import clipped_sum
-from gradmarket.market.rules import row_spending, stopping
+from gradmarket.market.rules import stopping
 from gradmarket.market.rules.privacy import spent
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import GradientStep, LocalStep, Step
+from gradmarket.sdk.model import published
 from graphdoc.document.bound import bound
 from graphdoc.document.calls import OPERATORS
 from graphdoc.document.interpret import STEP_ERRORS, Program, Results
 from graphdoc.document.row_calls import unfailing
 from graphdoc.document.schema import load
-from graphdoc.export import export_module
 from graphdoc.operators import ALLOWED
 
 Arrays = dict[str, np.ndarray]
@@ -52,7 +52,7 @@ class Scene:
     """A module as a document, with rows to compute on."""
 
     def __init__(self, module: nn.Module, x: np.ndarray, y: np.ndarray) -> None:
-        made = export_module(module, nn.functional.cross_entropy, {"x": x, "y": y})
+        made = published(module, nn.functional.cross_entropy, {"x": x, "y": y})
         self.program, self.state, self.batch = Program(load(made.document)), made.parameters, {"x": x, "y": y}
 
     def answer(self, step: GradientStep | LocalStep, seed: bytes = SEED, **changed: np.ndarray) -> Arrays:
@@ -375,7 +375,7 @@ def test_rows_are_told_apart_in_bf16_too(module: Callable[[], nn.Module], mixes:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     batch = {"x": rng.random((8, 6)).astype(np.float32), "y": rng.integers(0, 3, 8)}
-    program = Program(load(export_module(module(), nn.functional.cross_entropy, batch, "bf16").document))
+    program = Program(load(published(module(), nn.functional.cross_entropy, batch, "bf16").document))
     if mixes:
         with pytest.raises(DocumentRefused, match="depends on the rows beside it"):
             bound(program, 8, by_row=True)
@@ -419,15 +419,16 @@ def private(step: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
     """Of 32 rows 8 a step, so that four rounds use each row once."""
     spec = JobSpec.model_validate(private({}, rounds=1000))
-    asked = spec.step.per_row
+    asked, rows = spec.step.per_row, spec.row_spending
     assert asked is not None
+    assert rows is not None
     assert not spec.tells_loss
-    assert asked.uses == row_spending.rounds(spec, asked) // 4 == 44
-    assert row_spending.spent(spec, asked, 4) == row_spending.spent(spec, asked, 1) == spent(4.0, 1e-5, 1)
-    assert row_spending.spent(spec, asked, 5) == spent(4.0, 1e-5, 2)
-    last = row_spending.rounds(spec, asked) - 1
-    assert stopping.reached(spec, last - 1, {}, 0) == ""
-    assert "of epsilon 8 of a row is spent" in stopping.reached(spec, last, {}, 0)
+    assert asked.uses == rows.rounds // 4 == 44
+    assert rows.spent(4) == rows.spent(1) == spent(4.0, 1e-5, 1)
+    assert rows.spent(5) == spent(4.0, 1e-5, 2)
+    last = rows.rounds - 1
+    assert stopping.reached(spec.ending, last - 1, {}, 0) == ""
+    assert "of epsilon 8 of a row is spent" in stopping.reached(spec.ending, last, {}, 0)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Inspection
 from gradmarket.market.gradient.payload import encode, read_tensors, weight_of
 from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, payload_bytes
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, weight_scales
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.layout import layout
 from gradmarket.market.rules import row_weights
@@ -266,7 +266,7 @@ def test_a_holder_of_private_rows_sways_no_merge_by_a_weight(claimed: float) -> 
 @given(st.lists(st.integers(0, 2**24), min_size=1, max_size=20))
 def test_scales_keep_the_mean_of_the_weights(weights: list[int]) -> None:
     """No claim moves a merged gradient beyond the longest answer: scales are positive and sum to their number."""
-    scales = row_weights.scales(weights)
+    scales = weight_scales(weights)
     assert sum(scales) == pytest.approx(len(weights))
     assert all(0.0 <= scale <= len(weights) * (1 + 1e-9) for scale in scales)
 
@@ -274,9 +274,9 @@ def test_scales_keep_the_mean_of_the_weights(weights: list[int]) -> None:
 @pytest.mark.parametrize("claimed", [1e6, VALUE_BOUND])
 def test_an_accepted_lie_about_a_weight_is_a_few_answers_and_no_whole_round(claimed: float) -> None:
     honest = [90.0, 100.0, 100.0, 110.0, 0.0]
-    scales = row_weights.scales([*honest, claimed])
+    scales = weight_scales([*honest, claimed])
     assert scales[-1] / len(scales) == pytest.approx(800 / (400 + 800))
-    assert row_weights.scales(honest) == pytest.approx([5 * weight / 400 for weight in honest])
+    assert weight_scales(honest) == pytest.approx([5 * weight / 400 for weight in honest])
 
 
 def test_rows_alike_have_no_weight_and_the_same_bytes_as_before() -> None:

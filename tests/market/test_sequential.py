@@ -15,7 +15,6 @@ from gradmarket.market.rules.loss_change_test import (
     BLIND,
     CLEARS,
     CONVICTS,
-    LARGEST,
     LEAST,
     RUNS,
     Change,
@@ -25,6 +24,7 @@ from gradmarket.market.rules.loss_change_test import (
     verdict,
     weight,
 )
+from gradmarket.market.wire.audits import LARGEST_FALL
 
 FINITE = st.floats(-1e6, 1e6)
 SHARES = st.sampled_from([0.6, 0.75, 0.9, 0.97])
@@ -60,7 +60,7 @@ def test_the_score_says_how_clearly_and_agrees_with_the_sign(own: float, others:
 
 def test_a_loss_that_is_not_finite_has_not_fallen() -> None:
     change = loss_change_test.change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
-    assert change == Change(-LARGEST, (-LARGEST, -LARGEST, 0.5))
+    assert change == Change(-LARGEST_FALL, (-LARGEST_FALL, -LARGEST_FALL, 0.5))
     assert not change.passes
     assert loss_change_test.change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradmarket.market.gradient.projection import WIDTH, sketch
+from gradmarket.market.gradient.projection import sketch
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.base import SKETCH_WIDTH
 
 SEEDS = st.binary(min_size=32, max_size=32).map(Hash)
 
@@ -30,7 +31,7 @@ def test_the_bits_are_pinned() -> None:
     assert found["a"][:3].tobytes().hex() == "df9c86418b35ac41f7a2a33f"
     assert found["b"][:3].tobytes().hex() == "000080be00000000000000bf"
     assert found["c"][:3].tobytes().hex() == "1685c542fa52ebc2224f81bf"
-    assert {(numbers.shape, numbers.dtype.name) for numbers in found.values()} == {((WIDTH,), "float32")}
+    assert {(numbers.shape, numbers.dtype.name) for numbers in found.values()} == {((SKETCH_WIDTH,), "float32")}
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000, 8192, 50_001])

@@ -8,9 +8,11 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import decode_tensors, encode
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.projection import WIDTH, sketch
-from gradmarket.market.rules.sketch_packing import TENSORS, check, digest_of, of_payload, pack, unpack
+from gradmarket.market.gradient.projection import sketch
+from gradmarket.market.rules.sketch_packing import check, of_payload, pack, tell, unpack
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.base import SKETCH_TENSORS, SKETCH_WIDTH
+from gradmarket.market.wire.poll import sketch_digest
 
 LAYOUT = Layout(
     (LayoutEntry("loss", (), "loss"), LayoutEntry("b.w", (30, 50), "gradient"), LayoutEntry("a", (7,), "buffer"))
@@ -37,7 +39,7 @@ def test_a_payload_is_sketched_as_its_codec_decodes_it() -> None:
 def test_a_packed_sketch_is_read_again_by_its_names_in_order() -> None:
     found, names = of_payload(LAYOUT, answer(), codec("bf16"), bytes(32), Hash(b"s" * 32)), ["loss", "b.w", "a"]
     kept = pack(found, names)
-    assert len(kept) == 3 * 4 * WIDTH
+    assert len(kept) == 3 * 4 * SKETCH_WIDTH
     assert {name: numbers.tobytes() for name, numbers in unpack(kept, names).items()} == {
         name: numbers.tobytes() for name, numbers in found.items()
     }
@@ -47,15 +49,20 @@ def test_a_packed_sketch_is_read_again_by_its_names_in_order() -> None:
 
 
 def test_what_is_signed_of_a_sketch_binds_its_names_numbers_and_class() -> None:
-    one = {"a": normal(WIDTH), "b": normal(WIDTH, seed=1)}
+    one = {"a": normal(SKETCH_WIDTH), "b": normal(SKETCH_WIDTH, seed=1)}
     swapped, renamed = {"a": one["b"], "b": one["a"]}, {"a": one["a"], "c": one["b"]}
-    told = [digest_of(one, "cpu"), digest_of(one, "gpu"), digest_of(swapped, "cpu"), digest_of(renamed, "cpu")]
+    told = [
+        sketch_digest(tell(one), "cpu"),
+        sketch_digest(tell(one), "gpu"),
+        sketch_digest(tell(swapped), "cpu"),
+        sketch_digest(tell(renamed), "cpu"),
+    ]
     assert len(set(told)) == 4
-    assert digest_of(dict(reversed(one.items())), "cpu") == told[0]
+    assert sketch_digest(dict(reversed(tell(one).items())), "cpu") == told[0]
 
 
 def test_an_answer_of_too_many_tensors_for_a_reveal_is_refused() -> None:
-    entries = [LayoutEntry(f"p{number}", (1,), "gradient") for number in range(TENSORS)]
+    entries = [LayoutEntry(f"p{number}", (1,), "gradient") for number in range(SKETCH_TENSORS)]
     check(Layout((LAYOUT.entries[0], *entries[1:])))
     with pytest.raises(JobRefused, match="1025 tensors, and a sketch has 1024 at most"):
         check(Layout((LAYOUT.entries[0], *entries)))

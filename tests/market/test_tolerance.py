@@ -12,9 +12,9 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.projection import Sketch, sketch
 from gradmarket.market.rules import calibration, voting
 from gradmarket.market.rules.calibration import Observation, calibrate
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import tolerance, verifier
 from gradmarket.market.rules.verifiers.tolerance import SketchBallot, deviations, groups
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaId
 
 SEED = Hash(b"w" * 32)

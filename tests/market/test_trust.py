@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import IllegalTransition, Refused
 from gradmarket.market.rules import auditing, exposure, replication, reputation
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan, adaptive, audited, fixed
+from gradmarket.market.rules.replication import STRANGER, Lead, adaptive, audited, fixed
 from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord, standing
-from gradmarket.market.rules.secrets import anchor, leads_to, links, tagged
+from gradmarket.market.rules.secrets import anchor, leads_to, links
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash
 
 EVIDENCE = st.floats(0, 1e5)
@@ -154,7 +156,7 @@ LINK = Hash(b"l" * 32)
 
 
 def test_about_as_many_are_audited_as_the_rate_says_and_each_is_decided_by_the_link() -> None:
-    offers = [tagged("offer", n.to_bytes(4, "big")) for n in range(4000)]
+    offers = [domain_hash("offer", n.to_bytes(4, "big")) for n in range(4000)]
     picked = [auditing.drawn(LINK, offer, Hash(bytes(32)), 0.1) for offer in offers]
     assert 320 < sum(picked) < 480  # 400 expected, four standard deviations
     assert picked != [auditing.drawn(Hash(b"m" * 32), offer, Hash(bytes(32)), 0.1) for offer in offers]
@@ -175,7 +177,7 @@ def test_the_requester_can_open_only_the_link_that_it_committed_to() -> None:
     first, second = links(secret, 2)
     assert leads_to(first, 0, anchor(secret, 2))
     assert leads_to(second, 1, anchor(secret, 2))
-    assert not leads_to(tagged("link", Hash(b"t" * 32)), 1, anchor(secret, 2))
+    assert not leads_to(domain_hash("link", Hash(b"t" * 32)), 1, anchor(secret, 2))
 
 
 def test_most_lies_of_a_liar_are_found_before_they_are_final_and_the_cost_is_under_a_tenth() -> None:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.rules import voting
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge, upload_order
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 
 A, B, C = Digest("blake3:" + "a" * 64), Digest("blake3:" + "b" * 64), Digest("blake3:" + "c" * 64)

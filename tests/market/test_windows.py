@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from gradmarket.market.digests import blob_digest
+from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import decode_tensors, encode, leaves_of
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES, Layout, LayoutEntry, payload_bytes
 from gradmarket.market.model import window_state
 from gradmarket.market.rules import task_windows
-from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.audits import MOST_WINDOWS
 
 ENTRIES = (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (2, 3), "gradient"), LayoutEntry("m", (2,), "buffer"))
 LAYOUT = Layout(ENTRIES, leaves=2)
@@ -26,9 +26,7 @@ STEP = LocalStep(kind="local", steps=6, rows=4, window=2, optimizer=ADAMW)
 ZERO = Hash(bytes(32))
 
 cut = st.integers(3, 400).flatmap(
-    lambda steps: st.tuples(
-        st.just(steps), st.integers(max(1, -(-steps // task_windows.MOST)), max(1, (steps - 1) // 2))
-    )
+    lambda steps: st.tuples(st.just(steps), st.integers(max(1, -(-steps // MOST_WINDOWS)), max(1, (steps - 1) // 2)))
 )
 
 
@@ -59,7 +57,7 @@ def test_the_drawn_window_is_never_the_last_and_follows_from_link_offer_and_root
 def test_one_wrong_window_of_thirty_is_drawn_as_often_as_computed() -> None:
     """The bound is six standard deviations of the binomial."""
     leaves, draws, wrong = 29, 20_000, 17
-    links = (tagged("test", number.to_bytes(4, "big")) for number in range(draws))
+    links = (domain_hash("test", number.to_bytes(4, "big")) for number in range(draws))
     found = sum(task_windows.drawn(link, ZERO, ZERO, leaves) == wrong for link in links) / draws
     expected = task_windows.found(1, leaves)
     assert expected == pytest.approx(1 / 29)
@@ -90,20 +88,20 @@ def answer() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", ["fp32", "two_bit"])
 def test_the_root_covers_every_leaf(name: str) -> None:
-    leaves = [tagged("a"), tagged("b")]
+    leaves = [domain_hash("a"), domain_hash("b")]
     payload = encode(LAYOUT, answer(), codec(name), bytes(32), leaves)
     assert len(payload) == payload_bytes(LAYOUT, codec(name)) == payload_bytes(Layout(ENTRIES), codec(name)) + 64
     assert leaves_of(LAYOUT, payload, codec(name)) == leaves
     assert decode_tensors(LAYOUT, payload, codec(name), bytes(32)).keys() == answer().keys()
     assert payload[: -2 * LEAF_BYTES] == encode(Layout(ENTRIES), answer(), codec(name), bytes(32))
     for number in range(2):
-        other = [*leaves[:number], tagged("c"), *leaves[number + 1 :]]
+        other = [*leaves[:number], domain_hash("c"), *leaves[number + 1 :]]
         assert blob_digest(encode(LAYOUT, answer(), codec(name), bytes(32), other)) != blob_digest(payload)
 
 
 def test_an_answer_with_another_number_of_leaves_is_none() -> None:
     with pytest.raises(PayloadRefused, match="1 leaves, not 2"):
-        encode(LAYOUT, answer(), codec("fp32"), bytes(32), [tagged("a")])
+        encode(LAYOUT, answer(), codec("fp32"), bytes(32), [domain_hash("a")])
 
 
 def parameters() -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ from collections import Counter
 from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
+from gradmarket.market.rules.replication import BEST, lies_between
 from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, TaskState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
@@ -45,7 +46,8 @@ def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replic
     assert 2 * len(agreeing) > len(committed)
     assert len(agreeing) >= plan.quorum
     assert len(committed) <= plan.maximum
-    assert jobs.spec(market.the_job()).may_check_so(plan)
+    spec = jobs.spec(market.the_job())
+    assert lies_between(plan, spec.plan(), spec.plan(BEST))
     assert len({replica.payout for replica in agreeing}) == len(agreeing)
     closed = {wave.number: wave.closed_at for wave in market.all(Wave, Wave.task_id == task.id)}
     assert all((replica.committed_at or 0) <= closed[replica.wave] for replica in agreeing)

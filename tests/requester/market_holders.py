@@ -13,10 +13,10 @@ from gradmarket.market import signing
 from gradmarket.market.errors import MarketError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secure_sums
+from gradmarket.market.rules.job_sum import aggregation, number_of, receipt, start_of
 from gradmarket.market.secagg import holder
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState, HolderStep
-from gradmarket.market.secagg.job_sum import aggregation, noise_of, number_of, receipt, start_of, units_of
 from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import digest_of, hash_of
@@ -144,19 +144,20 @@ class SecureHolder(SimWorker):
         offer, spec = held.lease.offer, self.spec
         answer = honest_answer(tensors.unpack(self.market.context.blobs.read(digest_of(offer.parameters))), offer.seed)
         seed = blake3(f"noise {self.address} {offer.round}".encode()).digest()
-        return secure_sums.whole(
-            self.behaviour.spoil(answer, self.address)["w"], spec.norm_bound, units_of(spec), noise_of(spec), seed
-        )
+        spoilt, terms = self.behaviour.spoil(answer, self.address)["w"], spec.sum_terms
+        return secure_sums.whole(spoilt, terms.norm_bound, terms.units, terms.noise, seed)
 
     def members(self, number: int, attempt: int) -> Aggregation:
         job = self.market.the_job()
         chain_job, digest = job.chain_job or 0, hash_of(Digest(job.spec_digest or ""))
         start = self.start_of_round(number)
-        return aggregation(self.spec, digest, start, chain_job, number, attempt, drawn(self.market, chain_job), 4)
+        return aggregation(
+            self.spec.sum_terms, digest, start, chain_job, number, attempt, drawn(self.market, chain_job), 4
+        )
 
     def start_of_round(self, number: int) -> Hash:
         before = self.start_of_round(number - 1) if number else None
-        return start_of(self.spec, hash_of(self.market.rounds()[number].parameters), before)
+        return start_of(self.spec.sum_terms, hash_of(self.market.rounds()[number].parameters), before)
 
 
 class Staller(SecureHolder):
@@ -192,4 +193,4 @@ def mean_of(market: MarketFixture, holders: list[SecureHolder], number: int) -> 
     """The mean of what these holders kept to themselves in a round, without any mask."""
     spec = JobSpec.model_validate(market.the_job().spec)
     total = np.sum([one.numbers[number] for one in holders], axis=0)
-    return units_of(spec).mean(total, len(holders))
+    return spec.sum_terms.units.mean(total, len(holders))

@@ -3,8 +3,8 @@
 import numpy as np
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
-from gradmarket.market.wire.audits import AuditAnswer, LossFall, ScoreRequest
+from gradmarket.market.rules.loss_change_test import BLIND
+from gradmarket.market.wire.audits import OTHER_DRAWS, AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.wire.poll import OfferFields
 from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
@@ -50,6 +50,6 @@ class Scorer(SimAuditor):
         return runs
 
     def _change(self, passing: float) -> LossFall:
-        others = np.sort(self._drawn.random(OTHERS))
+        others = np.sort(self._drawn.random(OTHER_DRAWS))
         passes = self._drawn.random() < passing
         return LossFall(own=float(others[-1]) + (0.5 if passes else -0.5), others=tuple(map(float, others)))

@@ -11,6 +11,7 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
 from gradmarket.market import signing
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import codec
@@ -211,7 +212,7 @@ class SimWorker(Scripted):
         held = self.held[wave.replica]
         link = wave.secret
         for _ in range(wave.wave + 1):
-            link = secrets.tagged("link", link)
+            link = domain_hash("link", link)
         assert link == held.lease.offer.anchor
         assert self.address in {worker for worker, _ in wave.commitments}
         offer = self.offer(held)

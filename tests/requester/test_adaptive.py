@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.replication import BEST, lies_between
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import AccusationState, JobState, TaskState
 from gradmarket.market.views.task_views import TaskEvidence
 from requester.api.audit_routes import audits as audits_told
@@ -181,9 +182,10 @@ def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor
     with market.reading() as reader:
         spec = jobs.spec(reader.get_one(Job, market.job))
         at_risk = [stake.at_risk for stake in stakes_of(reader, worker.address)]
-    assert spec.may_check_so(task.plan)
-    assert not spec.may_check_so(Plan(1, 1, 1, 0.01))
-    assert not spec.may_check_so(Plan(2, 1, 5, 0.05))
+    plans = spec.plan(), spec.plan(BEST)
+    assert lies_between(task.plan, *plans)
+    assert not lies_between(Plan(1, 1, 1, 0.01), *plans)
+    assert not lies_between(Plan(2, 1, 5, 0.05), *plans)
     assert at_risk == [str(1000 * PRICE)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from requester.moves.audit_draws import UNPROVEN
 from requester.store.tables import Job, Worker

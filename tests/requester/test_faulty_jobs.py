@@ -4,9 +4,10 @@ from functools import partial
 
 import pytest
 
-from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
+from gradmarket.market.rules.faults import LEAST, MANY
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from requester.api.views.job_views import job_view
 from requester.store import identities, jobs
 from requester.store.progress import Standing

@@ -11,10 +11,10 @@ from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, LARGEST, RUNS, ChangeVerdict
+from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, RUNS, ChangeVerdict
 from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, TaskState
 from gradmarket.market.views.trust_views import ScoreView
-from gradmarket.market.wire.audits import AuditAnswer, LossFall
+from gradmarket.market.wire.audits import LARGEST_FALL, AuditAnswer, LossFall
 from requester import dataset
 from requester.api.audit_routes import audits as audits_told
 from requester.exchange import auditor_claims
@@ -179,7 +179,7 @@ def test_an_audit_that_compares_roots_takes_no_score(new_floor: NewFloor) -> Non
         auditor_claims.answer(market.context, claimed.task, AuditAnswer.model_validate(answer))
 
 
-@pytest.mark.parametrize("others", [(), (0.0,), (0.0,) * 4, (0.0, 0.0, math.nan), (0.0, 0.0, 10 * LARGEST)])
+@pytest.mark.parametrize("others", [(), (0.0,), (0.0,) * 4, (0.0, 0.0, math.nan), (0.0, 0.0, 10 * LARGEST_FALL)])
 def test_a_score_has_three_finite_others(others: tuple[float, ...]) -> None:
     with pytest.raises(ValidationError):
         LossFall(own=0.0, others=others)

@@ -10,11 +10,11 @@ import pytest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import private_jobs
-from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire.poll import Answer, LeaseReturn
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from graphdoc import tensors
 from requester.exchange import payload_upload
 from requester.moves import named_blobs, replay

@@ -12,8 +12,8 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import decode_tensors, encode
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.sketch_packing import BYTES
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
+from gradmarket.market.wire.base import SKETCH_BYTES
 from gradmarket.market.wire.poll import Reveal
 from requester.store.tables import Earned, Reputation
 from tests.kit.behaviour import NOISE, WITHHOLDER, Arrays, Behaviour, filled, scaled
@@ -199,7 +199,7 @@ def sketched(**changes: Any) -> Callable[[Reveal], Reveal]:
 
 
 def numbers(*names: str) -> dict[str, bytes]:
-    return dict.fromkeys(names, bytes(BYTES))
+    return dict.fromkeys(names, bytes(SKETCH_BYTES))
 
 
 REFUSED: dict[str, tuple[Callable[[Reveal], Reveal], str]] = {

@@ -34,7 +34,7 @@ def found(market: MarketFixture, told: Shown) -> set[Fault]:
     with market.reading() as reader:
         publication = Publication.model_validate(reader.get_one(Job, market.job).publication)
     evidence = PublishedEvidence.model_validate(told)
-    case = VerdictCase(market.context.domain, address_of(market.signer), publication, evidence)
+    case = VerdictCase(market.context.domain, address_of(market.signer), publication.checks, evidence)
     return {finding.fault for finding in faults(case)}
 
 

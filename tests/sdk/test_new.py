@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.new import kinds
 from gradmarket.demo.service import Service
-from gradmarket.market.rules import row_spending
 from gradmarket.sdk import market_handle
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
@@ -230,8 +229,8 @@ def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_p
     spec = market_handle._check(job | {"price": "1"}, holders)
     assert (spec.secure is not None) == ("--secure" in options)
     assert spec.step.by_row == ("--per-row" in options)
-    if spec.step.per_row is not None:
-        assert row_spending.rounds(spec, spec.step.per_row) >= spec.rounds
+    if spec.row_spending is not None:
+        assert spec.row_spending.rounds >= spec.rounds
 
 
 @pytest.mark.parametrize("options", [("--secure",), ("--per-row", "--for", "table")])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from gradmarket.market.rules.collusion import ColludingPool, odds
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 from gradmarket.simulation.checks import Boinc, Checks, checks
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome

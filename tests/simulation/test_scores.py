@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks.simulations.lies import Question
 from benchmarks.simulations.scores import AUDITS, HONEST, LIES, TRUSTED, Trial, lines, scores
-from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
+from gradmarket.market.rules.loss_change_test import BLIND
+from gradmarket.market.wire.audits import OTHER_DRAWS
 from tests.simulation.test_lies import CLASSES, HIDDEN, WIDTH, Matrix, drawn, gradient, one, other
 from tests.simulation.test_lies import ROWS as DIVISOR
 
@@ -21,7 +22,7 @@ def trials() -> Iterator[Trial]:
     state = before = {"w1": drawn(generator, WIDTH, HIDDEN), "w2": drawn(generator, HIDDEN, CLASSES)}
     for _ in range(TASKS):
         draws = []
-        for _ in range(OTHERS + 2):
+        for _ in range(OTHER_DRAWS + 2):
             y = generator.integers(0, CLASSES, ROWS)
             draws.append(Question(state, before, (centres[y] + drawn(generator, ROWS, WIDTH)).astype(np.float32), y))
         yield Trial(draws[0], tuple(draws[1:-1]), draws[-1])

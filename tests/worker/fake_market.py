@@ -12,7 +12,7 @@ from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
-from gradmarket.market.digests import blob_digest
+from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.release import PROTOCOL
@@ -147,7 +147,7 @@ class FakeMarket:
     # what they are made of
 
     def secret(self, number: int) -> Hash:
-        return secrets.tagged("stranger", self.job.id.to_bytes(8, "big"), number.to_bytes(8, "big"))
+        return domain_hash("stranger", self.job.id.to_bytes(8, "big"), number.to_bytes(8, "big"))
 
     def sign(self, struct: Any, key: PrivateKey) -> bytes:
         return sign(key, digest(self.job.ledger.domain(), struct))

@@ -18,8 +18,8 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Usable, inspect
 from gradmarket.market.gradient.payload import decode
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.terms import Digest
+from gradmarket.market.wire.step_fault import FaultKind
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
 from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows

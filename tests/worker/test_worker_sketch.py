@@ -10,6 +10,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import check, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaId
+from gradmarket.market.wire.base import SKETCH_BYTES
 from gradmarket.market.wire.poll import NO_ROOT, Reveal, SketchRequest
 from gradmarket.runner import DocumentInfo, Runner
 from tests.worker.fake_market import FakeMarket, Taken
@@ -113,7 +114,7 @@ def test_what_cannot_be_sketched_is_not_revealed_and_said(fake_market: FakeMarke
 
 
 def reveal_of(tensors: int) -> Reveal:
-    numbers = {f"p{number}": bytes(sketch_packing.BYTES) for number in range(tensors)}
+    numbers = {f"p{number}": bytes(SKETCH_BYTES) for number in range(tensors)}
     sketch = SketchRequest(numbers=numbers, determinism_class="cpu", signature=bytes(65)) if tensors else None
     root = Digest("blake3:" + "11" * 32)
     return Reveal(replica=ReplicaId("r"), fence=1, salt=NO_ROOT, root=root, sketch=sketch)

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.rules.faults import StepFault, printed
+from gradmarket.market.rules.faults import printed
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.poll import Lease, LeaseReturn
+from gradmarket.market.wire.step_fault import StepFault
 from gradmarket.network.chain_errors import ChainUnreachable
 from worker.markets.background import Computed, Step, in_thread
 from worker.markets.secure_rounds import SecureRounds

@@ -13,9 +13,9 @@ from itertools import accumulate
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
+from gradmarket.market.wire.base import SKETCH_TENSORS
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
 from worker.markets.background import WaitingPoll, first_of, in_thread, told
 from worker.markets.leasing import FIRST_REST_S, Leasing
@@ -269,4 +269,4 @@ class Loop:
 def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:
     """Returns the first reveals whose sketches fit into one request; the others go into the next."""
     sizes = list(accumulate(len(reveal.sketch.numbers) if reveal.sketch else 0 for reveal in reveals))
-    return tuple(reveal for reveal, tensors in zip(reveals, sizes, strict=True) if tensors <= sketch_packing.TENSORS)
+    return tuple(reveal for reveal, tensors in zip(reveals, sizes, strict=True) if tensors <= SKETCH_TENSORS)

@@ -17,17 +17,15 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secure_sums
-from gradmarket.market.secagg import holder
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
-from gradmarket.market.secagg.job_sum import (
+from gradmarket.market.rules.job_sum import (
     aggregation,
-    noise_of,
     number_of,
     receipt,
     start_of,
-    units_of,
 )
+from gradmarket.market.secagg import holder
+from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
 from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.poll import Lease, hash_of
@@ -67,10 +65,10 @@ class SecureRounds:
 
     def _numbers(self, publication: Publication, lease: Lease) -> tuple[Integers, float]:
         """Returns the answer's gradients in whole units, with this holder's noise, and the step's seconds."""
-        bench, offer, spec = self.context.bench, lease.offer.struct(), publication.spec
+        bench, offer, terms = self.context.bench, lease.offer.struct(), publication.spec.sum_terms
         payload, seconds = bench.work(publication, offer)
         flat = np.concatenate([tensor.reshape(-1) for tensor in bench.gradient(publication, offer, payload).values()])
-        return secure_sums.whole(flat, spec.norm_bound, units_of(spec), noise_of(spec), os.urandom(32)), seconds
+        return secure_sums.whole(flat, terms.norm_bound, terms.units, terms.noise, os.urandom(32)), seconds
 
 
 def started(folder: SecureFolder, spec: JobSpec, lease: Lease) -> Hash:
@@ -84,7 +82,7 @@ def started(folder: SecureFolder, spec: JobSpec, lease: Lease) -> Hash:
         raise Refused(f"round {number} was begun from other parameters than those of this lease")
     if known is not None:
         return known.start
-    start = start_of(spec, parameters, None if before is None else before.start)
+    start = start_of(spec.sum_terms, parameters, None if before is None else before.start)
     if number and before is None and start != parameters:
         raise Refused(
             f"what this worker computed round {number - 1} from is not here, and round {number} follows from it"
@@ -201,5 +199,7 @@ class SecureRound:
         drawn = events.beacon(ledger, self.context.chain_view.opened(chain_job))
         if drawn is None:
             raise Refused("the chain has no block yet to draw the round's graph from")
-        spec, digest, number = self.publication.spec, hash_of(self.publication.digest), self.lease.offer.round
-        return aggregation(spec, digest, self.start, chain_job, number, attempt, drawn, self.size)
+        digest, number = hash_of(self.publication.digest), self.lease.offer.round
+        return aggregation(
+            self.publication.spec.sum_terms, digest, self.start, chain_job, number, attempt, drawn, self.size
+        )

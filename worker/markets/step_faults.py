@@ -12,8 +12,9 @@ from gradmarket.market.errors import (
     RunnerTimeout,
     TensorsRefused,
 )
-from gradmarket.market.rules.faults import FaultKind, StepFault, printed
+from gradmarket.market.rules.faults import printed
 from gradmarket.market.wire.poll import Lease
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from worker.markets.worker_context import WorkerContext
 
 KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (

@@ -178,7 +178,7 @@ def _rejection(
     if publication is None or hash_of(publication.digest) != seen.spec:
         yield Finding(Fault.OTHER_SPEC, replica, "the job that it publishes is not the one on-chain")
     elif evidence.committed:
-        case = VerdictCase(account.domain, seen.signer, publication, evidence)
+        case = VerdictCase(account.domain, seen.signer, publication.checks, evidence)
         for finding in of_rejection(case, record.verdict, digest(account.domain, record.offer), me, sealed):
             where = ("in the evidence of its rejection", finding.about, finding.detail)
             yield Finding(finding.fault, replica, ", ".join(filter(None, where)))

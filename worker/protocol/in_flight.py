@@ -11,9 +11,8 @@ from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.fields import HashField, SignatureField
+from gradmarket.market.fields import DigestField, HashField, SignatureField
 from gradmarket.market.gradient.projection import Sketch
-from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import over

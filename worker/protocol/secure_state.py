@@ -32,7 +32,7 @@ class SecureRecord(BaseModel):
     attempt: int
     parameters: HashField
     start: HashField
-    """Of the round's parameters, and of what its vector follows from (secagg.job_sum.start_of)."""
+    """Of the round's parameters, and of what its vector follows from (rules.job_sum.start_of)."""
     size: int
     """Numbers of its vector."""
     entropy: HashField
@@ -40,7 +40,7 @@ class SecureRecord(BaseModel):
     said: str
     """What it said last, as JSON."""
     receipt: str = ""
-    """From step 3 on: what it is paid for, in hexadecimal (secagg.job_sum.receipt)."""
+    """From step 3 on: what it is paid for, in hexadecimal (rules.job_sum.receipt)."""
     keys: tuple[HolderKeysMessage, ...] = ()
     channels: dict[HolderNumber, HashField] = Field(default_factory=dict)
     shares: dict[HolderNumber, tuple[HashField, HashField]] = Field(default_factory=dict)

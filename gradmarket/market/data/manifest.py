@@ -6,9 +6,8 @@ from pydantic import FailFast, Field, ValidationError, field_validator, model_va
 
 from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.fields import Count, Part
+from gradmarket.market.fields import Count, DigestField, Part
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import DigestField
 from graphdoc import formats
 from graphdoc.tensors import Expected
 

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.base import SKETCH_WIDTH
 
-WIDTH: Final = 64
-"""Numbers for each tensor."""
 PLACES: Final = 8192
 """Places after the first fold: as many as fit into a core's nearest cache."""
 SHORTEST: Final = PLACES // 2
@@ -97,14 +96,14 @@ def _draws(seed: Hash, name: bytes, count: int, numbers: int) -> list[list[int]]
 
 
 def _project(folded: Vector, seed: Hash) -> Numbers:
-    """Returns float32[tensors, WIDTH] from float32[tensors, FEWER], computed in integers so that it is exact."""
+    """Returns float32[tensors, SKETCH_WIDTH] from float32[tensors, FEWER], computed in integers so that it is exact."""
     places = folded.astype(np.float64)
     largest = np.max(np.abs(places), axis=1)
     finite = np.isfinite(largest)
     shift = np.where(finite & (largest > 0), _BITS - np.frexp(largest)[1], 0)[:, None]
     whole = np.rint(np.ldexp(np.where(finite[:, None], places, 0.0), shift))
-    matrix = _signs(seed, b"project", FEWER * WIDTH).reshape(FEWER, WIDTH).astype(np.float64)
-    sums = np.ldexp(whole @ matrix, -shift) / np.sqrt(WIDTH)
+    matrix = _signs(seed, b"project", FEWER * SKETCH_WIDTH).reshape(FEWER, SKETCH_WIDTH).astype(np.float64)
+    sums = np.ldexp(whole @ matrix, -shift) / np.sqrt(SKETCH_WIDTH)
     return np.where(finite[:, None], sums, np.nan).astype(np.float32)
 
 

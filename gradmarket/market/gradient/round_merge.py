@@ -5,9 +5,11 @@
 The whole run is a function of the accepted answers.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -21,11 +23,12 @@ from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.payload import read_shard, unflatten, weight_of
 from gradmarket.market.gradient.payload_layout import Layout, sections
 from gradmarket.market.gradient.shards import Shards, kept
-from gradmarket.market.rules import row_weights
 from graphdoc.encoding import Bytes
 
 ROUNDED: Final = 1.0 + 2.0**-20
 """More than rounding to float32 adds to a product."""
+MOST_MEDIANS: Final = 8.0
+"""One lie that is accepted, by a lone replica or a quorum that colludes, is at most so many honest answers."""
 
 
 @dataclass(frozen=True)
@@ -125,4 +128,19 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
 
 def _weighed(layout: Layout, answers: Sequence[MergedAnswer]) -> list[MergedAnswer]:
     weights = [weight_of(layout, answer.data) for answer in answers]
-    return [replace(answer, scale=scale) for answer, scale in zip(answers, row_weights.scales(weights), strict=True)]
+    return [replace(answer, scale=scale) for answer, scale in zip(answers, weight_scales(weights), strict=True)]
+
+
+def weight_scales(weights: Sequence[float]) -> tuple[float, ...]:
+    """Returns what answers of these weights are multiplied by, so that their plain mean is the weighted one.
+
+    A weight counts as at most MOST_MEDIANS times the round's median of those above 0. The same in any order of the
+    answers. Where no row of a round has a weight, all answers are zeros, and count alike.
+    """
+    some = [weight for weight in weights if weight > 0.0]
+    if not some:
+        return (1.0,) * len(weights)
+    most = MOST_MEDIANS * median(some)
+    counted = [min(weight, most) for weight in weights]
+    total = math.fsum(counted)
+    return tuple(len(counted) * weight / total for weight in counted)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.terms import Address, Hash, JobId, Units
 
 WINDOW_PER_WORKER_S: Final = 0.005
@@ -174,7 +174,7 @@ def window_s(live_workers: int) -> float:
 
 def draw_order(seed: Hash, workers: Iterable[Address]) -> list[Address]:
     """Returns a random order that the seed alone decides."""
-    return sorted(workers, key=lambda worker: tagged("draw", seed, worker.encode()))
+    return sorted(workers, key=lambda worker: domain_hash("draw", seed, worker.encode()))
 
 
 def draw(seed: Hash, candidates: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:

@@ -19,8 +19,8 @@ operator's next `window` accepted tasks, (1 - p)^window of the lies of a worker 
 import math
 from typing import Final
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import exposure
-from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash
 
 WHOLE: Final = 2**256
@@ -28,7 +28,7 @@ WHOLE: Final = 2**256
 
 def drawn(link: Hash, offer: Hash, root: Hash, rate: float) -> bool:
     """Returns whether the task `offer`, accepted with the payload `root`, is audited at this rate."""
-    return int.from_bytes(tagged("audit", link, offer, root), "big") < int(rate * WHOLE)
+    return int.from_bytes(domain_hash("audit", link, offer, root), "big") < int(rate * WHOLE)
 
 
 def passes(accepted: str, found: str, before: str | None) -> bool | None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Party
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 
 OPERATORS: Final = 3
 

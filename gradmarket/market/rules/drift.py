@@ -40,8 +40,9 @@ from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.payload_layout import Layout, sections
-from gradmarket.market.gradient.projection import WIDTH, sketch
+from gradmarket.market.gradient.projection import sketch
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.base import SKETCH_WIDTH
 
 FALSE_ALARM: Final = 1e-4
 """The probability that a job of honest operators ever raises an alarm."""
@@ -83,7 +84,7 @@ def line(layout: Layout, shards: Iterable[tuple[int, Vector]], seed: Hash) -> Li
 
     `shards` are as `payload.decode` yields them, so memory is one shard's.
     """
-    total: Line = np.zeros(WIDTH)
+    total: Line = np.zeros(SKETCH_WIDTH)
     for index, shard in shards:
         for section in sections(layout, index):
             if section.gradient:

@@ -29,12 +29,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.terms import DOUBT, Hash
+from gradmarket.market.wire.audits import LARGEST_FALL, OTHER_DRAWS
 
-OTHERS: Final = 3
-"""Draws of other rows that a score is compared with."""
-BLIND: Final = 1.0 / (1 + OTHERS)
+BLIND: Final = 1.0 / (1 + OTHER_DRAWS)
 """How often a gradient passes that does not depend on the task's rows."""
 RUNS: Final = 30
 """Trusted runs needed before scores have any weight."""
@@ -50,8 +49,6 @@ CONVICTS: Final = math.log((1.0 - BETA) / ALPHA)
 CLEARS: Final = math.log(BETA / (1.0 - ALPHA))
 UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
 """What passes the test, in words: it follows the task's rows."""
-LARGEST: Final = 1e30
-"""Replaces values that are not finite: JSON cannot carry those."""
 _HALVINGS: Final = 40
 
 
@@ -90,7 +87,7 @@ def seed(link: Hash, offer: Hash) -> Hash:
 
     It comes from the link that drew the audit, which nobody knew when the answer was committed.
     """
-    return tagged("others", link, offer)
+    return domain_hash("others", link, offer)
 
 
 def change(before: Sequence[float], after: Sequence[float]) -> Change:
@@ -136,7 +133,7 @@ def verdict(total: float) -> ChangeVerdict:
 
 def _fall(before: float, after: float) -> float:
     fall = before - after
-    return max(-LARGEST, min(LARGEST, fall)) if math.isfinite(fall) else -LARGEST
+    return max(-LARGEST_FALL, min(LARGEST_FALL, fall)) if math.isfinite(fall) else -LARGEST_FALL
 
 
 def _at_least(passed: int, runs: int, share: float) -> float:

@@ -4,27 +4,35 @@ Such a holder uses its rows most often, if it takes part in every round. One of 
 counts its own uses, and does not rely on this.
 """
 
-from gradmarket.market.job import JobSpec
+from dataclasses import dataclass
+
 from gradmarket.market.rules import row_privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 
 
-def slots(spec: JobSpec) -> int:
-    """Returns how many steps an epoch of the fewest rows has."""
-    least = spec.private.least_rows if spec.private else spec.step.rows
-    return max(1, least // spec.step.rows)
+@dataclass(frozen=True, slots=True)
+class RowSpending:
+    """`asked` for steps of `rows` rows, `moves` of which a round has, of holders of `least_rows` at least."""
 
+    asked: RowPrivacy
+    rows: int
+    moves: int
+    least_rows: int
 
-def uses_after(spec: JobSpec, rounds: int) -> int:
-    """Returns how often a row is used at most in so many rounds."""
-    return row_privacy.uses(rounds * spec.step.moves, slots(spec))
+    @property
+    def slots(self) -> int:
+        """How many steps an epoch of the fewest rows has."""
+        return max(1, self.least_rows // self.rows)
 
+    @property
+    def rounds(self) -> int:
+        """The most rounds that epsilon allows."""
+        return self.asked.uses * self.slots // self.moves
 
-def rounds(spec: JobSpec, asked: RowPrivacy) -> int:
-    """Returns the most rounds that epsilon allows."""
-    return asked.uses * slots(spec) // spec.step.moves
+    def uses_after(self, rounds: int) -> int:
+        """Returns how often a row is used at most in so many rounds."""
+        return row_privacy.uses(rounds * self.moves, self.slots)
 
-
-def spent(spec: JobSpec, asked: RowPrivacy, merged: int) -> float:
-    """Returns the epsilon that so many rounds spend at most."""
-    return asked.after(uses_after(spec, merged))
+    def spent(self, rounds: int) -> float:
+        """Returns the epsilon that so many rounds spend at most."""
+        return self.asked.after(self.uses_after(rounds))

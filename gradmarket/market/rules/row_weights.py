@@ -12,15 +12,7 @@ check what a holder says of its rows, so no answer brings a weight there: each i
 targets, and weighs as that job says (rules.private_jobs).
 """
 
-import math
-from collections.abc import Sequence
-from statistics import median
-from typing import Final
-
 from gradmarket.market.rules.private_jobs import MEAN
-
-MOST_MEDIANS: Final = 8.0
-"""One lie that is accepted, by a lone replica or a quorum that colludes, is at most so many honest answers."""
 
 
 def fault(aggregator: str, judged: str) -> str:
@@ -31,18 +23,3 @@ def fault(aggregator: str, judged: str) -> str:
     if judged != "exact":
         return f"verifier: {why}, and {judged} compares no weights: leave out verifier"
     return ""
-
-
-def scales(weights: Sequence[float]) -> tuple[float, ...]:
-    """Returns what answers of these weights are multiplied by, so that their plain mean is the weighted one.
-
-    A weight counts as at most MOST_MEDIANS times the round's median of those above 0. The same in any order of the
-    answers. Where no row of a round has a weight, all answers are zeros, and count alike.
-    """
-    some = [weight for weight in weights if weight > 0.0]
-    if not some:
-        return (1.0,) * len(weights)
-    most = MOST_MEDIANS * median(some)
-    counted = [min(weight, most) for weight in weights]
-    total = math.fsum(counted)
-    return tuple(len(counted) * weight / total for weight in counted)

@@ -12,8 +12,7 @@ link more than there can be waves draws whether the accepted task is audited (ru
 from collections.abc import Iterable
 from typing import Final
 
-from blake3 import blake3
-
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, Hash
 
@@ -22,25 +21,16 @@ MAX_LINKS: Final = 64
 """Longest chain that is followed for a stranger: bounds the hashes that a check costs."""
 
 
-def tagged(tag: str, *parts: bytes) -> Hash:
-    """Returns H(tag, parts). Every part is preceded by its length, so no two lists share a preimage."""
-    hasher = blake3(len(tag).to_bytes(8, "big") + tag.encode())
-    for part in parts:
-        hasher.update(len(part).to_bytes(8, "big"))
-        hasher.update(part)
-    return Hash(hasher.digest())
-
-
 def links(secret: Hash, waves: int) -> tuple[Hash, ...]:
     """Returns `waves` links, the first wave's first."""
-    chain = [tagged("link", secret)]
+    chain = [domain_hash("link", secret)]
     for _ in range(waves - 1):
-        chain.append(tagged("link", chain[-1]))
+        chain.append(domain_hash("link", chain[-1]))
     return tuple(reversed(chain))
 
 
 def anchor(secret: Hash, waves: int) -> Hash:
-    return tagged("link", links(secret, waves)[0])
+    return domain_hash("link", links(secret, waves)[0])
 
 
 def of_task(secret: Hash, max_replicas: int) -> tuple[Hash, ...]:
@@ -61,7 +51,7 @@ def leads_to(link: Hash, number: int, anchor: Hash) -> bool:
     if not 0 <= number < MAX_LINKS:
         return False
     for _ in range(number + 1):
-        link = tagged("link", link)
+        link = domain_hash("link", link)
     return link == anchor
 
 
@@ -72,18 +62,18 @@ def seal(offer: Hash, worker: Address, salt: Hash, payload_root: Hash) -> Hash:
     """
     if len(salt) != 32 or len(payload_root) != 32:
         raise SignatureRefused("a salt and a payload root have 32 bytes each")
-    return tagged("commit", offer, worker.encode(), salt, payload_root)
+    return domain_hash("commit", offer, worker.encode(), salt, payload_root)
 
 
 def digest_of(commitments: Iterable[Sealed]) -> Hash:
     """Returns the digest of a set of commitments, in whatever order they came."""
-    return tagged("commitments", *(worker.encode() + sealed for worker, sealed in sorted(commitments)))
+    return domain_hash("commitments", *(worker.encode() + sealed for worker, sealed in sorted(commitments)))
 
 
 def wave_seed(link: Hash, commitments: Hash) -> Hash:
-    return tagged("wave", link, commitments)
+    return domain_hash("wave", link, commitments)
 
 
 def task_seed(job_seed: int, round_number: int, task_index: int) -> Hash:
     """Returns the seed of a task's randomness, from the job's seed and indices, never from an id or the clock."""
-    return tagged("task", *(part.to_bytes(8, "big") for part in (job_seed, round_number, task_index)))
+    return domain_hash("task", *(part.to_bytes(8, "big") for part in (job_seed, round_number, task_index)))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.terms import Hash, Units
 
 MOST_VALUES: Final = 2000
@@ -59,7 +59,7 @@ def orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
     """Returns `draws` pairs of orders of `count` answers, each with its reverse: the same from the same seed."""
     drawn = []
     for draw in range(draws):
-        keys = [tagged("order", seed, draw.to_bytes(8, "big"), one.to_bytes(8, "big")) for one in range(count)]
+        keys = [domain_hash("order", seed, draw.to_bytes(8, "big"), one.to_bytes(8, "big")) for one in range(count)]
         order = tuple(sorted(range(count), key=keys.__getitem__))
         drawn += [order, order[::-1]]
     return drawn

@@ -1,4 +1,4 @@
-"""Builds, encodes and signs sketches of payloads. gradient.projection defines what a sketch is."""
+"""Builds and encodes sketches of payloads. gradient.projection defines what a sketch is."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -9,23 +9,19 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.gradient.projection import WIDTH, Numbers, Sketch, sketch
-from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.gradient.projection import Numbers, Sketch, sketch
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.base import SKETCH_TENSORS, SKETCH_WIDTH
 from graphdoc.encoding import Bytes
 
 STORED: Final = np.dtype("<f4")
-BYTES: Final = WIDTH * STORED.itemsize
-"""Bytes of one tensor's numbers."""
-TENSORS: Final = 1024
-"""Most tensors of an answer that is sketched, so that its reveal fits into one request."""
 
 
 def check(layout: Layout) -> None:
     """Raises JobRefused where answers have too many tensors for a reveal."""
     tensors = len(layout.entries)
-    if tensors > TENSORS:
-        most = f"{tensors} tensors, and a sketch has {TENSORS} at most: take the verifier exact"
+    if tensors > SKETCH_TENSORS:
+        most = f"{tensors} tensors, and a sketch has {SKETCH_TENSORS} at most: take the verifier exact"
         raise JobRefused("verifier", f"an answer has {most}")
 
 
@@ -45,7 +41,7 @@ def pack(made: Sketch, names: Iterable[str]) -> bytes:
 
 def unpack(data: bytes, names: Iterable[str]) -> dict[str, Numbers]:
     """Reverses `pack` for a sketch with these names. Raises ValueError on another length."""
-    rows = np.frombuffer(data, STORED).reshape(-1, WIDTH).astype(np.float32)
+    rows = np.frombuffer(data, STORED).reshape(-1, SKETCH_WIDTH).astype(np.float32)
     return dict(zip(names, rows, strict=True))
 
 
@@ -57,9 +53,3 @@ def tell(made: Sketch) -> dict[str, bytes]:
 def read(columns: Mapping[str, bytes]) -> dict[str, Numbers]:
     """Returns the sketch from its wire format, in which each tensor's numbers have the right length."""
     return unpack(b"".join(columns.values()), columns)
-
-
-def digest_of(made: Sketch, determinism_class: str) -> Hash:
-    """Returns the digest that a worker signs: of its sketch, and of the class whose thresholds apply to it."""
-    names = sorted(made)
-    return tagged("sketch", determinism_class.encode(), *(name.encode() for name in names), pack(made, names))

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from gradmarket.market.job import Publication
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import auditing, calibration, secrets, sketch_packing, voting
 from gradmarket.market.rules.proof import PROMISES, Fault, Finding, OfferScope, of_offer, of_verdict, of_wave, signed
+from gradmarket.market.rules.replication import lies_between
 from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
 from gradmarket.market.signing import Domain
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.market.wire.poll import SignedVerdict, SketchRequest, hash_of
@@ -25,13 +26,30 @@ OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
 DECIDED: Final = frozenset({TaskState.ACCEPTED, TaskState.DIVERGED, *OVER})
 
 
+@dataclass(frozen=True, slots=True)
+class JobChecks:
+    """What a publication says of how its tasks are checked."""
+
+    publication: Digest
+    verifier: str
+    max_replicas: int
+    strictest: Plan
+    """Of a task whose first worker is a stranger."""
+    lightest: Plan
+    """Of one whose first worker is the best."""
+
+    def allow(self, plan: Plan) -> bool:
+        """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
+        return lies_between(plan, self.strictest, self.lightest)
+
+
 @dataclass(frozen=True)
 class VerdictCase:
     """One task's evidence, the job that it belongs to, and who must have signed."""
 
     domain: Domain
     signer: Address
-    publication: Publication
+    checks: JobChecks
     evidence: PublishedEvidence
 
     @cached_property
@@ -45,15 +63,15 @@ class VerdictCase:
     @cached_property
     def groups(self) -> list[frozenset[ReplicaId]]:
         """The replicas that agree, the largest group first; one that did not open its commitment is in no group."""
-        chosen = verifier(self.publication.spec.verifier.name)
+        chosen = verifier(self.checks.verifier)
         cast = {one.id: chosen.ballot(_revealed(one)) if _opens(self.scope, one) else None for one in self.committed}
         return chosen.groups(cast, self.allowed)
 
     @cached_property
     def agreeing(self) -> frozenset[ReplicaId]:
         """The quorum that follows from the ballots; empty if there is none."""
-        spec, plan = self.publication.spec, self.evidence.plan
-        plan = plan if plan is not None and spec.may_check_so(plan) else spec.plan()
+        plan = self.evidence.plan
+        plan = plan if plan is not None and self.checks.allow(plan) else self.checks.strictest
         judged = voting.judge(self.groups, len(self.committed), plan)
         return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
 
@@ -99,7 +117,7 @@ def of_rejection(case: VerdictCase, verdict: SignedVerdict, offer: Hash, me: Add
 def _votes(case: VerdictCase) -> Iterator[Finding]:
     """Checks what the votes are made of: offer, ballots, waves, sketches."""
     evidence, scope = case.evidence, case.scope
-    yield from map(Finding, of_offer(scope, evidence.offer_signature, hash_of(case.publication.digest)))
+    yield from map(Finding, of_offer(scope, evidence.offer_signature, hash_of(case.checks.publication)))
     if evidence.offer_digest != scope.name:
         yield Finding(Fault.OTHER_OFFER)
     for names in ([one.worker for one in case.committed], [one.id for one in case.committed]):
@@ -130,7 +148,7 @@ def _of_ballot(case: VerdictCase, ballot: PublishedBallot, seed: Hash | None) ->
         yield Fault.REJECTED_UNPROVEN
     if opened and seed is None:
         yield Fault.OTHER_COMMITMENTS
-    sketched = case.publication.spec.verifier.sketched and opened
+    sketched = verifier(case.checks.verifier).SKETCHED and opened
     if sketched and not _sketch_is_signed(case.scope, ballot, seed):
         yield Fault.UNSIGNED_SKETCH
 
@@ -216,12 +234,12 @@ def _found(case: VerdictCase, ballot: PublishedBallot) -> bool:
 
 def _draw(case: VerdictCase) -> Iterator[Finding]:
     """Checks that the task was audited exactly if the offer's last link says so, once that link is published."""
-    evidence, spec = case.evidence, case.publication.spec
+    evidence, checks = case.evidence, case.checks
     link, plan, over = evidence.audit_link, evidence.plan, evidence.state in OVER
     yield from (Finding(fault) for fault, shown in ((Fault.NO_LINK, link), (Fault.NO_PLAN, plan)) if over and not shown)
-    if link is not None and not secrets.leads_to(link, spec.replication.max_replicas, evidence.offer.anchor):
+    if link is not None and not secrets.leads_to(link, checks.max_replicas, evidence.offer.anchor):
         yield Finding(Fault.WRONG_LINK)
-    if plan is not None and not spec.may_check_so(plan):
+    if plan is not None and not checks.allow(plan):
         yield Finding(Fault.OTHER_PLAN, detail=str(plan))
     if link is None or plan is None or evidence.root is None:
         return

@@ -16,15 +16,14 @@ single window as well as an audit of the whole task does; a smaller W does.
 
 from typing import Final
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import verifiers
 from gradmarket.market.rules.replication import ChosenPolicy
-from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.audits import MOST_WINDOWS
 
 FEWEST: Final = 3
 """Windows of a task: with two, an audit would repeat everything."""
-MOST: Final = 256
-"""Windows of a task: each adds 32 bytes to its answer."""
 
 
 def count(steps: int, window: int) -> int:
@@ -37,8 +36,8 @@ def fault(steps: int, window: int) -> str:
     number = count(steps, window)
     if number < FEWEST:
         return f"{number} of {window} steps each make a task of {steps}, and an audit repeats two: make it smaller"
-    if number > MOST:
-        return f"a task has at most {MOST}, not {number}: make it larger"
+    if number > MOST_WINDOWS:
+        return f"a task has at most {MOST_WINDOWS}, not {number}: make it larger"
     return ""
 
 
@@ -60,7 +59,7 @@ def cuts(steps: int, window: int) -> tuple[range, ...]:
 
 def drawn(link: Hash, offer: Hash, root: Hash, leaves: int) -> int:
     """Returns the window that an audit repeats beside the last one, counted from 0."""
-    return int.from_bytes(tagged("window", link, offer, root), "big") * leaves >> 256
+    return int.from_bytes(domain_hash("window", link, offer, root), "big") * leaves >> 256
 
 
 def needed(window: int, leaves: int) -> tuple[int, ...]:

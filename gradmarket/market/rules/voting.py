@@ -7,8 +7,8 @@ replicas do not reveal, the third does not win. The outcome depends on neither a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradmarket.market.rules.replication import Plan
-from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.digests import domain_hash
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaId
 
 
@@ -48,4 +48,4 @@ def judge(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan) ->
 
 def upload_order(seed: Hash, agreeing: Mapping[ReplicaId, str]) -> list[ReplicaId]:
     """Returns in which order replicas are requested to upload: drawn by the wave's seed and the workers' addresses."""
-    return sorted(agreeing, key=lambda replica: tagged("upload", seed, agreeing[replica].encode()))
+    return sorted(agreeing, key=lambda replica: domain_hash("upload", seed, agreeing[replica].encode()))

@@ -23,12 +23,12 @@ from math import comb
 from typing import Final
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.wire.sum_messages import MOST_HOLDERS
 
 SECRECY: Final = 40
 """Minus the binary logarithm of the probability that a graph does not protect (sigma of Bell et al.)."""
 SUCCESS: Final = 20
 """The same, that a round fails though no more dropped out than it allows (eta)."""
-MOST_HOLDERS: Final = 1000
 _FINE: Final = 2**12
 """A logarithm is in multiples of 1 / _FINE."""
 _SCALE: Final = 96

@@ -20,8 +20,6 @@ from gradmarket.market.secagg.secret_sharing import PRIME, SECRET, WIDTH
 from gradmarket.market.terms import Hash
 
 KEY: Final = 32
-SEALED: Final = 2 * WIDTH + 16
-"""Bytes of two sealed shares."""
 _WIDE: Final = 48
 """Bytes from which a coefficient is reduced: its distance from uniform is below 2^-128."""
 _NONCE: Final = bytes(12)

@@ -12,13 +12,12 @@ from pydantic import (
     field_validator,
 )
 
-from gradmarket.market.fields import AmountField
+from gradmarket.market.fields import AmountField, DigestField
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_parts import DigestField
-from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import JobId, JobState, RoundState
 from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.payment_views import SettlementView, ToSignView
+from gradmarket.market.wire.step_fault import StepFault
 
 
 class NewerPart(dict[str, Any]):

@@ -1,16 +1,21 @@
 """The JSON requests and responses of audits: the auditors', and what an audit asks of workers."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from gradmarket.market.fields import HashField
-from gradmarket.market.job_parts import DigestField
+from gradmarket.market.fields import DigestField, HashField
 from gradmarket.market.printable import Printable
-from gradmarket.market.rules import loss_change_test, task_windows
 from gradmarket.market.terms import JobId, ReplicaId, TaskId
 from gradmarket.market.wire.base import NumbersFields, Wire
 from gradmarket.market.wire.poll import OfferFields
+
+MOST_WINDOWS: Final = 256
+"""Windows of a task: each adds 32 bytes to its answer."""
+OTHER_DRAWS: Final = 3
+"""Draws of other rows that a score is compared with."""
+LARGEST_FALL: Final = 1e30
+"""Replaces values that are not finite: JSON cannot carry those."""
 
 
 class AuditRequest(Wire):
@@ -36,8 +41,8 @@ class WindowTask(Wire):
     `leaves` are those of the accepted answer, but for the one at the drawn window's end, which the auditor is to find.
     """
 
-    window: int = Field(ge=0, lt=task_windows.MOST)
-    leaves: tuple[DigestField | None, ...] = Field(max_length=task_windows.MOST)
+    window: int = Field(ge=0, lt=MOST_WINDOWS)
+    leaves: tuple[DigestField | None, ...] = Field(max_length=MOST_WINDOWS)
 
 
 class AuditWork(Wire):
@@ -63,9 +68,9 @@ class AuditAssignment(Wire):
     work: AuditWork | None
 
 
-Fall = Annotated[float, Field(ge=-loss_change_test.LARGEST, le=loss_change_test.LARGEST)]
+Fall = Annotated[float, Field(ge=-LARGEST_FALL, le=LARGEST_FALL)]
 """By how much a loss fell."""
-Falls = Annotated[tuple[Fall, ...], Field(min_length=loss_change_test.OTHERS, max_length=loss_change_test.OTHERS)]
+Falls = Annotated[tuple[Fall, ...], Field(min_length=OTHER_DRAWS, max_length=OTHER_DRAWS)]
 
 
 class LossFall(Wire):
@@ -73,10 +78,6 @@ class LossFall(Wire):
 
     own: Fall
     others: Falls
-
-    @classmethod
-    def of(cls, change: loss_change_test.Change) -> "LossFall":
-        return cls(own=change.own, others=change.others)
 
 
 class ScoreRequest(Wire):

@@ -5,9 +5,8 @@ Unknown fields are ignored. Ids and states are labels that nobody signs; rules.t
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gradmarket.market.fields import AddressField, HashField, SignatureField
-from gradmarket.market.job_parts import DigestField
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.base import NO_NUL, NumbersFields
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict

@@ -6,18 +6,18 @@ opened waves, requested uploads, verdicts and vouchers. Payloads follow it (`fra
 the rows: whatever the worker does not report as known is sent again, so neither side loses anything by crashing.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from gradmarket.market.fields import AddressField, HashField, SignatureField
-from gradmarket.market.job_parts import DigestField
+from gradmarket.market.digests import domain_hash
+from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.printable import Printable
-from gradmarket.market.rules import sketch_packing
-from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, UnitsField, Wire
+from gradmarket.market.wire.step_fault import StepFault
 
 MAX_WAIT_S: Final = 3600.0
 """Longest wait of a poll: a worker that has been idle for long has little to send."""
@@ -132,8 +132,14 @@ class SketchRequest(Wire):
     signature: SignatureField
 
     def struct(self, offer: Hash, worker: Address, seed: Hash) -> Sketch:
-        made = sketch_packing.digest_of(sketch_packing.read(self.numbers), self.determinism_class)
-        return Sketch(offer, worker, seed, made)
+        return Sketch(offer, worker, seed, sketch_digest(self.numbers, self.determinism_class))
+
+
+def sketch_digest(numbers: Mapping[str, bytes], determinism_class: str) -> Hash:
+    """Returns the digest that a worker signs: of its sketch, and of the class whose thresholds apply to it."""
+    names = sorted(numbers)
+    parts = (determinism_class.encode(), *(name.encode() for name in names), b"".join(numbers[name] for name in names))
+    return domain_hash("sketch", *parts)
 
 
 class Reveal(Wire):

@@ -6,10 +6,11 @@ from pydantic import Field, ValidationError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField, SignatureField, hex_bytes
-from gradmarket.market.secagg.degree import MOST_HOLDERS
-from gradmarket.market.secagg.key_agreement import SEALED
 from gradmarket.market.wire.base import Wire
 
+MOST_HOLDERS: Final = 1000
+SEALED: Final = 2 * 32 + 16
+"""Bytes of both of a holder's shares for another, sealed (secagg.key_agreement)."""
 HolderNumber = Annotated[int, Field(ge=0, lt=MOST_HOLDERS)]
 SealedField = Annotated[bytes, *hex_bytes(SEALED)]
 _SET: Final = MOST_HOLDERS // 8

@@ -1,12 +1,12 @@
 """Views of a job, its rounds and its counts."""
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import row_spending
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import (
     Costs,
+    DriftView,
     FaultView,
     JobView,
     PrivacyView,
@@ -14,12 +14,10 @@ from gradmarket.market.views.job_views import (
     RowPrivacyView,
 )
 from requester.api.views.formats import amount, time
-from requester.feature import features_of
 from requester.store import jobs
 from requester.store.coverage import Covered
 from requester.store.progress import Standing
 from requester.store.tables import Job, Round
-from requester.store.work import RowReader
 
 
 def counts_view(covered: Covered | None) -> CoverageCounts | None:
@@ -30,10 +28,10 @@ def counts_view(covered: Covered | None) -> CoverageCounts | None:
 
 def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
     """Returns what so many merged rounds may tell of one row, where the job bounds it."""
-    if (asked := spec.step.per_row) is None:
+    if (rows := spec.row_spending) is None:
         return None
-    counted = {"spent": row_spending.spent(spec, asked, rounds), "uses": row_spending.uses_after(spec, rounds)}
-    return RowPrivacyView(epsilon=asked.epsilon, delta=asked.delta, rounds=row_spending.rounds(spec, asked), **counted)
+    counted = {"spent": rows.spent(rounds), "uses": rows.uses_after(rounds)}
+    return RowPrivacyView(epsilon=rows.asked.epsilon, delta=rows.asked.delta, rounds=rows.rounds, **counted)
 
 
 def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
@@ -88,8 +86,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
     )
 
 
-def round_view(reader: RowReader, row: Round, unit: str) -> RoundView:
-    parts = {name: value for feature in features_of(reader) for name, value in feature.describe_round(row).items()}
+def round_view(row: Round, unit: str) -> RoundView:
     return RoundView(
         number=row.number,
         state=row.state,
@@ -98,7 +95,7 @@ def round_view(reader: RowReader, row: Round, unit: str) -> RoundView:
         updated=row.updated,
         loss=row.loss,
         metrics=row.metrics,
+        drift=DriftView(**row.drift) if row.drift else None,
         opened_at=time(row.opened_at),
         closed_at=time(row.closed_at),
-        **parts,
     )

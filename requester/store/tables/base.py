@@ -9,7 +9,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import (
     AccusationState,
     Address,

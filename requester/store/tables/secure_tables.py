@@ -20,7 +20,7 @@ class SecureSum(Base):
     step: Mapped[int] = mapped_column(default=1)
     """The step that is open, 1 to 5; 6 once the sum is there."""
     start: Mapped[Hash]
-    """Digest of what the round's vectors follow from (secagg.job_sum.start_of)."""
+    """Digest of what the round's vectors follow from (rules.job_sum.start_of)."""
     beacon: Mapped[Hash]
     """The hash of the block that draws who masks with whom."""
     expected: Mapped[int]

@@ -6,7 +6,7 @@ from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from requester.store.tables.base import Base
 

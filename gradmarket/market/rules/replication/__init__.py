@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, cast
 from pydantic import Field, model_validator
 
 from gradmarket.market.fields import Part
+from gradmarket.market.task_plan import Plan
 from graphdoc import plugins
 
 
@@ -30,29 +31,6 @@ STRANGER: Final = Lead(0.0, 0.0)
 """No worker drawn yet, or an unknown one."""
 BEST: Final = Lead(1.0, math.inf)
 """The worker that any policy checks least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How one task is checked."""
-
-    first_wave: int
-    """Number of workers in the first wave, the lead included."""
-    quorum: int
-    """Agreeing ballots that decide, if they are also more than half of all committed."""
-    maximum: int
-    """The most commitments: no worker is added beyond them."""
-    audit: float = 0.0
-    """The probability that the task is audited once it is accepted."""
-
-    def decides(self, committed: int, best: int) -> bool:
-        """Returns whether `best` agreeing ballots of `committed` replicas are a quorum."""
-        return best >= self.quorum and 2 * best > committed
-
-    def next_wave(self, committed: int, best: int) -> int:
-        """Returns the fewest further workers with whom the largest group could win, or 0 where it cannot."""
-        further = range(1, self.maximum - committed + 1)
-        return next((more for more in further if self.decides(committed + more, best + more)), 0)
 
 
 def lies_between(plan: Plan, strictest: Plan, lightest: Plan) -> bool:

@@ -15,7 +15,8 @@ from typing import Final
 from pydantic import Field
 
 from gradmarket.market.rules import auditing, replication
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan, fixed
+from gradmarket.market.rules.replication import STRANGER, Lead, fixed
+from gradmarket.market.task_plan import Plan
 
 ALONE: Final = False
 

@@ -9,7 +9,8 @@ from typing import Final
 from pydantic import Field
 
 from gradmarket.market.fields import Part
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+from gradmarket.market.rules.replication import STRANGER, Lead
+from gradmarket.market.task_plan import Plan
 
 ALONE: Final = True
 

@@ -6,7 +6,8 @@ Workers that act as one pass when they hold the quorum, and votes never show it 
 from typing import Final
 
 from gradmarket.market.rules import replication
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+from gradmarket.market.rules.replication import STRANGER, Lead
+from gradmarket.market.task_plan import Plan
 
 ALONE: Final = False
 

@@ -12,9 +12,9 @@ from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
 from graphdoc import tensors
 from requester.api.views.job_views import round_view
-from requester.features.drift import drift_watch, lean_rows
-from requester.features.drift.lean_rows import Lean
-from requester.store.tables import Job, Round, Task
+from requester.moves import drift
+from requester.store import drift_sums
+from requester.store.tables import Job, Lean, Round, Task
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import honest_answer
@@ -31,12 +31,11 @@ def _leaning(answer: Arrays, _address: Address) -> Arrays:
 
 def kept(market: MarketFixture, before: int) -> dict[str, rule.Drift]:
     with market.reading() as reader:
-        return lean_rows.before(lean_rows.of_job(reader, market.job), before)
+        return drift_sums.before(drift_sums.of_job(reader, market.job), before)
 
 
 def drift_of(market: MarketFixture, number: int) -> DriftView | None:
-    with market.reading() as reader:
-        return round_view(reader, market.rounds()[number], "1").drift
+    return round_view(market.rounds()[number], "1").drift
 
 
 def merge(market: MarketFixture, number: int, answers: Sequence[Contribution]) -> None:
@@ -47,15 +46,15 @@ def merge(market: MarketFixture, number: int, answers: Sequence[Contribution]) -
             row = Round(job_id=market.job, number=number, state=RoundState.CLOSED, parameters="", price=1)
             row.optimizer_state, row.opened_at = "", market.clock()
             work.add(row)
-        drift_watch.record_leans(work, work.get_one(Job, market.job), row, answers, market.clock())
+        drift.keep(work, work.get_one(Job, market.job), row, answers, market.clock())
 
 
 def rounds(push: float) -> Iterator[list[Contribution]]:
     """Honest answers that differ by their rows, and mallory's, whose are moved one way besides."""
     random = np.random.default_rng(3)
     while True:
-        lines: list[Line] = [random.standard_normal(rule.WIDTH) for _ in OPERATORS]
-        lines[-1] += push * np.eye(rule.WIDTH)[0]
+        lines: list[Line] = [random.standard_normal(rule.SKETCH_WIDTH) for _ in OPERATORS]
+        lines[-1] += push * np.eye(rule.SKETCH_WIDTH)[0]
         yield [Contribution(frozenset({name}), line) for name, line in zip(OPERATORS, lines, strict=True)]
 
 
@@ -128,7 +127,7 @@ def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(ne
 
 def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Contribution]:
     """What each of the round's tasks was answered, computed anew."""
-    seed = drift_watch.seed_of(market.the_job())
+    seed = drift.seed_of(market.the_job())
     parameters = tensors.unpack(market.context.blobs.read(Digest(row.parameters)))
     worked = {replica.task_id: replica.operator for replica in market.replicas()}
     for task in market.tasks(Task.round == row.number):

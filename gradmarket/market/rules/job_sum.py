@@ -1,17 +1,17 @@
 """The aggregation of a job's round, as requester and holders both know it, and what a holder is paid for."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from blake3 import blake3
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secure_sums
+from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.ring import FixedPoint
-from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sum_messages import MaskedMessage
 
@@ -22,18 +22,41 @@ EACH: Final = 512
 """Bytes of a message's JSON, at most, and of those in it that each of the job's holders adds."""
 
 
+@dataclass(frozen=True, slots=True)
+class SumTerms:
+    """What a publication says of the sums of its rounds.
+
+    noise_multiplier: 0 where no noise is added. corrected: holders correct their steps by control variates.
+    """
+
+    holders: tuple[Address, ...]
+    asked: SecureAggregation
+    norm_bound: float
+    noise_multiplier: float
+    corrected: bool
+
+    @property
+    def noise(self) -> float:
+        """Returns the deviation of the noise that each holder adds by itself."""
+        if not self.noise_multiplier:
+            return 0.0
+        return secure_sums.deviation(self.noise_multiplier, self.norm_bound, self.asked, len(self.holders))
+
+    @property
+    def units(self) -> FixedPoint:
+        """Returns the units of the sums of a job's rounds."""
+        return secure_sums.units(self.norm_bound, self.noise, len(self.holders))
+
+
 def aggregation(
-    spec: JobSpec, digest: Hash, start: Hash, chain_job: int, round_number: int, attempt: int, beacon: Hash, size: int
+    terms: SumTerms, digest: Hash, start: Hash, chain_job: int, round_number: int, attempt: int, beacon: Hash, size: int
 ) -> Aggregation:
     """Returns the aggregation of a round. `digest`: the publication's; `size`: the model's trainable parameters.
 
     start: see start_of. beacon: the hash of the block after the one in which the job was opened with this publication.
-    Raises Refused where the job's rounds are not summed so.
     """
-    if spec.private is None or spec.secure is None:
-        raise Refused("the job's rounds are not summed by secure aggregation")
-    names = tuple(sorted(spec.private.holders, key=str.lower))
-    limits = spec.secure.may_collude, spec.secure.may_drop, size, units_of(spec).most
+    names = tuple(sorted(terms.holders, key=str.lower))
+    limits = terms.asked.may_collude, terms.asked.may_drop, size, terms.units.most
     return _made(chain_job, round_number, attempt, digest, start, beacon, names, *limits)
 
 
@@ -54,25 +77,12 @@ def _made(
     return Aggregation(chain_job, round_number, attempt, digest, start, beacon, names, corrupt, dropped, size, most)
 
 
-def start_of(spec: JobSpec, parameters: Hash, before: Hash | None) -> Hash:
+def start_of(terms: SumTerms, parameters: Hash, before: Hash | None) -> Hash:
     """Returns the digest of what a round's vectors follow from: its parameters, and with control variates those of all
     rounds before, by `before`, the digest of the round before; None in the first round."""
-    if not (isinstance(spec.step, LocalStep) and spec.step.control_variates):
+    if not terms.corrected:
         return parameters
     return Hash(blake3((before or bytes(32)) + parameters, derive_key_context="gradmarket.secagg start").digest())
-
-
-def noise_of(spec: JobSpec) -> float:
-    """Returns the deviation of the noise that each holder adds by itself; 0 where the service adds it, or nobody."""
-    if spec.private is None or spec.secure is None or spec.privacy is None:
-        return 0.0
-    multiplier, holders = spec.privacy.noise_multiplier, len(spec.private.holders)
-    return secure_sums.deviation(multiplier, spec.norm_bound, spec.secure, holders)
-
-
-def units_of(spec: JobSpec) -> FixedPoint:
-    """Returns the units of the sums of a job's rounds."""
-    return secure_sums.units(spec.norm_bound, noise_of(spec), len(spec.private.holders) if spec.private else 1)
 
 
 def number_of(holders: Sequence[Address], worker: Address) -> int:

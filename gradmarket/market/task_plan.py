@@ -1,0 +1,26 @@
+"""How one task is checked: a policy of rules.replication makes the plan, and the market publishes it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one task is checked."""
+
+    first_wave: int
+    """Number of workers in the first wave, the lead included."""
+    quorum: int
+    """Agreeing ballots that decide, if they are also more than half of all committed."""
+    maximum: int
+    """The most commitments: no worker is added beyond them."""
+    audit: float = 0.0
+    """The probability that the task is audited once it is accepted."""
+
+    def decides(self, committed: int, best: int) -> bool:
+        """Returns whether `best` agreeing ballots of `committed` replicas are a quorum."""
+        return best >= self.quorum and 2 * best > committed
+
+    def next_wave(self, committed: int, best: int) -> int:
+        """Returns the fewest further workers with whom the largest group could win, or 0 where it cannot."""
+        further = range(1, self.maximum - committed + 1)
+        return next((more for more in further if self.decides(committed + more, best + more)), 0)
