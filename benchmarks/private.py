@@ -39,10 +39,10 @@ from gradmarket.market.model.sampling import rows
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.privacy import spent
 from gradmarket.market.step import LocalStep
-from gradmarket.sdk.model import published
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import load
 from graphdoc.encoding import Bytes
+from graphdoc.export import export_module
 from graphdoc.figures import Metrics
 from graphdoc.passes import evaluate
 
@@ -75,7 +75,7 @@ class Holders:
         self.own = {"x": x, "y": y}
         torch.manual_seed(seed)
         module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-        made = published(module, nn.functional.cross_entropy, self.own, "fp32")
+        made = export_module(module, nn.functional.cross_entropy, self.own, "fp32")
         self.first, self.seed = made.parameters, seed
         self._program, self._evaluation = Program(load(made.document)), Program(load(made.evaluation))
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from graphdoc.figures import Range, Ranges
+
+IGNORED: Final = -100
+"""The label that torch's losses do not count."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from requester import logs
 from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import EVERYWHERE, config, listener, own_url
-from requester.engine import STAGES, StageEngine
+from requester.engine import StageEngine, stages_with
+from requester.feature import features_of
 from requester.folder_lock import serving
 from requester.notifier import Notifier
 from requester.settings import RequesterSettings
@@ -79,7 +80,9 @@ class Server(uvicorn.Server):
 
 
 def _stages(context: Context) -> AbstractContextManager[object]:
-    return StageEngine(context, tuple(STAGES.values())) if context.settings.stages == "embedded" else nullcontext()
+    if context.settings.stages != "embedded":
+        return nullcontext()
+    return StageEngine(context, tuple(stages_with(features_of(context)).values()))
 
 
 def write_address(path: Path, url: str) -> None:

@@ -1,7 +1,7 @@
 """Runs the stages in threads of this process: each wakes by a notification, or by the look-out where none came."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Final
 
@@ -9,6 +9,7 @@ import structlog
 
 from requester import logs
 from requester.context import Context
+from requester.feature import Feature
 from requester.moves.probing import look_after
 from requester.stages import (
     aggregate,
@@ -39,6 +40,11 @@ STAGES: Final[dict[str, ModuleType]] = {
 }
 
 log = structlog.get_logger("gradmarket.engine")
+
+
+def stages_with(features: Iterable[Feature]) -> dict[str, ModuleType]:
+    """Returns all stages by topic: the kernel's and these features'."""
+    return STAGES | {stage.TOPIC: stage for feature in features for stage in feature.stages}
 
 
 class StageEngine:

@@ -25,12 +25,14 @@ from gradmarket.market.fields import settings_from
 from requester import logs
 from requester.broker import PromptAMQP
 from requester.context import Context
-from requester.engine import STAGES, ready_rows, run_once
+from requester.engine import ready_rows, run_once, stages_with
+from requester.features import FEATURES
 from requester.moves.probing import look_after
 from requester.settings import RequesterSettings
 from requester.stages import settle
 from requester.wiring import wired
 
+STAGES: Final = stages_with(FEATURES)
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"
 FRESH_S: Final = 10.0

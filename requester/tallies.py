@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from sqlalchemy import func, select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from gradmarket.market.terms import JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from requester.feature import features_of
 from requester.store import workers
 from requester.store.tables import (
     Account,
@@ -59,7 +60,8 @@ def tallies(reader: RowReader, now: float) -> Iterator[Metric]:
     yield _verdicts(replicas)
     yield from _workers(reader, now)
     yield from _money(reader)
-    yield _leaning(reader)
+    for feature in features_of(reader):
+        yield from feature.metrics(reader)
     yield _gauges("gradmarket_stage_lag_seconds", "How long the oldest row has waited", "stage", lags(reader, now))
 
 
@@ -108,16 +110,6 @@ def _money(reader: RowReader) -> Iterator[Metric]:
     for name, total in sums.items():
         yield _counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)
     yield left
-
-
-def _leaning(reader: RowReader) -> Metric:
-    """Counts leaning operators of each job that has not ended, by its newest merge."""
-    text = "Operators whose accepted answers push the model one way"
-    merged = select(Round.drift).where(Round.job_id == Job.id, Round.state == RoundState.CLOSED)
-    newest = merged.order_by(Round.number.desc()).limit(1).scalar_subquery()
-    rows = select(Job.id, newest).where(Job.state.not_in(ENDED))
-    counts = {job_id: len(drift["leaning"]) for job_id, drift in reader.session.execute(rows) if drift}
-    return _gauges("gradmarket_leaning_operators", text, "job", counts)
 
 
 def _books() -> Any:

@@ -28,6 +28,7 @@ from requester import blobs, keys
 from requester.chain.chain_context import ChainContext, ChainPolicy
 from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.context import Context, begun
+from requester.features import FEATURES
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier, Relay, notifier_of
 from requester.settings import RequesterSettings
@@ -88,7 +89,7 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
         stack.callback(engine.dispose)
         check_unfinished(engine)
         schema.upgrade(engine)
-        sessions = sessions_of(engine)
+        sessions = sessions_of(engine, FEATURES)
         with _first_there(settings.data):
             chain = open_chain(settings)
             lock = keys.lock(settings, _is_local(chain))

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from requester.features import FEATURES
 from tests import source_tree
 from tests.source_tree import Module, cycles, ours, parse, reachable, within
 
@@ -44,7 +45,6 @@ REQUESTER: Final = {
             "logs",
             "meters",
             "event_logging",
-            "tallies",
             "span_file",
             "tracing",
         ),
@@ -52,13 +52,13 @@ REQUESTER: Final = {
     ),
     "folder_lock": 0,
     "context": 1,
-    "moves": 2,
-    **dict.fromkeys(("stages", "exchange"), 3),
-    "wiring": 4,
+    **dict.fromkeys(("moves", "feature"), 2),
+    **dict.fromkeys(("stages", "exchange", "tallies"), 3),
     "api": 5,
     "page": 6,
-    **dict.fromkeys(("app", "edge"), 7),
-    **dict.fromkeys(("engine", "queue", "cli"), 8),
+    "features": 7,
+    **dict.fromkeys(("app", "edge", "wiring"), 8),
+    **dict.fromkeys(("engine", "queue", "cli"), 9),
 }
 
 WORKER: Final = {
@@ -102,9 +102,14 @@ QUERIES: Final = (
     f"{REQUESTER_PACKAGE}.tallies",
     f"{STAGES}.aggregate",
     f"{STAGES}.rollback",
+    f"{REQUESTER_PACKAGE}.features",
 )
 """Where queries are built. Only the store is meant to; the others have theirs still."""
 BUILDS_QUERIES: Final = {"select", "update", "insert", "delete", "exists"}
+
+FEATURE_ROOTS: Final = ("requester.features", "requester.wiring", "requester.queue")
+"""The tuple of the features, and the composition roots, which alone import it."""
+NEEDS: Final = {feature.name: feature.needs for feature in FEATURES}
 
 PLUGINS: Final = (
     "graphdoc.formats",
@@ -201,6 +206,9 @@ IMPURE_CALLS: Final = {
     "ChaCha20Poly1305.generate_key",
 }
 
+EDGES: Final = tuple(f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "__main__"))
+"""Of graphdoc, what starts processes, exports a module of this process, and reads files for a command."""
+
 FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
 FORBIDDEN_CALLS: Final = {
     "eval", "exec", "__import__", "torch.load", "torch.save", "torch.export.load", "torch.jit.load", "torch.hub.load",
@@ -270,8 +278,26 @@ def against_stages(module: Module) -> Iterator[str]:
                 yield f"{module.name} imports the stage {target}"
 
 
+def against_features(module: Module) -> Iterator[str]:
+    """The kernel imports no feature, and a feature no other that it does not declare to need."""
+    own = feature_of(module.name)
+    for target in ours(module):
+        other = feature_of(target)
+        if other is None or other == own or module.name in FEATURE_ROOTS or other in NEEDS.get(own or "", ()):
+            continue
+        yield f"{module.name} imports the feature {other}"
+
+
+def feature_of(name: str) -> str | None:
+    """The feature whose folder the module is in; empty for the registry itself."""
+    _, _, rest = name.partition(".features")
+    if not rest and not name.endswith(".features"):
+        return None
+    return rest.removeprefix(".").partition(".")[0]
+
+
 def against_purity(module: Module) -> Iterator[str]:
-    if package_of(module.name) in ("market", "graphdoc") and not within(module.name, "graphdoc.runner"):
+    if package_of(module.name) in ("market", "graphdoc") and not any(within(module.name, edge) for edge in EDGES):
         yield from (f"{module.name} uses {o}" for o in module.outside if o.partition(".")[0] not in PURE_OTHERS)
         yield from (f"{module.name} calls {name}" for name in calls(module) if name in IMPURE_CALLS)
 
@@ -323,8 +349,8 @@ def uses_torch(module: Module) -> bool:
 
 
 RULES: Final = (
-    against_packages, against_heights, against_market_layers, against_stages, against_purity, against_torch,
-    against_late_imports, against_safety, against_hidden_queries,
+    against_packages, against_heights, against_market_layers, against_stages, against_features, against_purity,
+    against_torch, against_late_imports, against_safety, against_hidden_queries,
 )  # fmt: skip
 
 
@@ -423,6 +449,13 @@ BROKEN: Final = {
     ),
     "stage to stage": ("requester.stages.x", "from requester.stages import plan", against_stages),
     "exchange to stage": ("requester.exchange.x", "import requester.stages.plan", against_stages),
+    "kernel to feature": ("requester.stages.x", "from requester.features.drift import lean_rows", against_features),
+    "kernel to features": ("requester.cli", "from requester.features import FEATURES", against_features),
+    "feature to feature": (
+        "requester.features.x",
+        "from requester.features.drift import lean_rows",
+        against_features,
+    ),
     "socket": ("gradmarket.market.x", "import socket", against_purity),
     "clock": ("gradmarket.market.x", "from time import time", against_purity),
     "file": ("gradmarket.market.x", "open('a')", against_purity),

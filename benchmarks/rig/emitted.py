@@ -16,8 +16,8 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.sdk.model import published
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 
 ROWS: Final = 8
 
@@ -93,9 +93,9 @@ def main() -> None:
     torch.manual_seed(0)
     build, loss = MODELS[name]
     module, arrays = build(), data(name, places)
-    published(nn.Linear(1, 4), functional.cross_entropy, data("scan", 1))  # torch's tracing loads itself at the first
+    export_module(nn.Linear(1, 4), functional.cross_entropy, data("scan", 1))  # torch loads its tracing at the first
     began, spent = time.perf_counter(), time.process_time()
-    answer = published(module, loss, arrays)
+    answer = export_module(module, loss, arrays)
     seconds, cpu = time.perf_counter() - began, time.process_time() - spent
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     document = load(answer.document)

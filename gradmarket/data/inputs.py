@@ -9,11 +9,9 @@ from gradmarket.market.data.inputs import Column
 from gradmarket.market.errors import Refused
 from graphdoc.figures import Range, Ranges
 from graphdoc.tensors import DTYPES
-from graphdoc.values import outside
+from graphdoc.values import IGNORED, outside
 
 Arrays = Mapping[str, np.ndarray]
-IGNORED: Final = -100
-"""The label that torch's losses do not count."""
 WHOLE_BELOW: Final = 2.0**70
 """Whole numbers beyond this are measured quantities, and no ids or times."""
 FEW_STEPS: Final = 1e-3

@@ -19,8 +19,8 @@ from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView, RoundView
 from gradmarket.sdk.bar import bar
 from gradmarket.sdk.curve import Curve, curve
-from gradmarket.sdk.model import load
 from gradmarket.terminal import ShownConsole
+from graphdoc.export import load_state
 from graphdoc.tensors import unpack
 
 
@@ -100,7 +100,7 @@ class TrainingJob:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "parameters.safetensors"
             self._client.download(self.id, path, after_round)
-            load(module, unpack(path.read_bytes()))
+            load_state(module, unpack(path.read_bytes()))
 
     def cancel(self) -> None:
         """Ends the job; what is not owed is refunded."""

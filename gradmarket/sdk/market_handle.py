@@ -13,10 +13,11 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model.layout import check_weighed, layout
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.job_handle import TrainingJob
-from gradmarket.sdk.model import Loss, check_rows_apart, check_taken, published, warn_of_coupled_rows
+from gradmarket.sdk.model import check_rows_apart, check_taken, warn_of_coupled_rows
 from gradmarket.sdk.rows import arrays_of
 from graphdoc import formats, tensors
 from graphdoc.document import schema
+from graphdoc.export import Loss, export_module
 from graphdoc.figures import Published
 
 PARTITION_ROWS: Final = 4096
@@ -79,7 +80,7 @@ class Market:
         arrays = arrays_of(dataset, target)
         most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
         packed = pack(arrays, Cut(most, partition_format, 0.0 if private else held_out, seed or 0))
-        made = published(module, loss, arrays, spec.precision)
+        made = export_module(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         check_rows_apart(made, spec.step)
         warn_of_coupled_rows(made, arrays, spec)

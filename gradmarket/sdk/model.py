@@ -1,67 +1,20 @@
-"""Turns a researcher's own module and loss into graph documents, and compares these with the module here."""
+"""Checks of an own model before it is posted: rows that it does not take, and rows that its loss couples."""
 
-import copy
-import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
-from gradmarket.data.inputs import IGNORED, check_labels
-from gradmarket.market.errors import DocumentRefused, Refused
+from gradmarket.data.inputs import check_labels
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import coupled_rows
 from gradmarket.market.step import Passes
-from gradmarket.sdk.alone import as_when_alone
 from graphdoc.document import schema
 from graphdoc.document.bound import bound
-from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import publish
 from graphdoc.document.ranges import ranges
-from graphdoc.document.unfit import refuse_unfit
 from graphdoc.figures import Published
-
-Loss = Callable[[Any, Tensor], Any]
-"""(the module's output, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
-
-_ONE_AT_A_TIME: Final = threading.Lock()
-"""Held while a module is published: torch.export, and what is exchanged for it, are the whole process'."""
-EXAMPLE_ROWS = 8
-"""Rows from all over the data that document and module are compared on."""
-
-
-def published(
-    module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray], precision: Precision = "fp32"
-) -> Published:
-    """Returns the documents of a copy of `module`, which is not changed.
-
-    Inputs other than a single `x` are passed by name. Threads that publish wait for each other.
-
-    If the target is labels and the output is a score per class, `accuracy` is measured too. Raises DocumentRefused and
-    names the operator that the market lacks, or what differs from the module.
-    """
-    if len(arrays["y"]) < 2:
-        raise Refused("a dataset needs at least two rows")
-    rows = _example_rows(arrays)
-    example = {name: torch.from_numpy(np.array(array[rows])) for name, array in arrays.items()}
-    y = example.pop("y")
-    inputs = example["x"] if set(example) == {"x"} else example
-    refuse_unfit(module)
-    with _ONE_AT_A_TIME:
-        return publish(_copied(module), _with_metrics(loss), (inputs, y), precision=precision, around=as_when_alone)
-
-
-def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
-    """Returns rows from all over, among them one with a label that losses ignore: there rows show unequal weights."""
-    whole = [array for array in arrays.values() if array.dtype.kind == "i"]
-    rows = [int(row) for row in np.unique(np.linspace(0, len(arrays["y"]) - 1, EXAMPLE_ROWS).astype(int))]
-    found = [np.flatnonzero((array == IGNORED).reshape(len(array), -1).any(1))[:1] for array in whole]
-    first = min((int(row) for at in found for row in at), default=0)
-    return rows if first in rows else [*rows[:-1], first]
 
 
 def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
@@ -94,69 +47,3 @@ def check_rows_apart(made: Published, step: Passes) -> None:
     """Raises DocumentRefused, naming the node, where a step needs each row's gradient and the model has none."""
     if step.by_row:
         bound(Program(schema.load(made.document)), step.pass_sizes, by_row=True)
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    """Returns a copy on the CPU that shares the module's parameter memory; publishing does not write to it."""
-    shared = {
-        id(parameter): nn.Parameter(parameter.detach(), parameter.requires_grad)
-        for parameter in module.parameters()
-        if type(parameter) is nn.Parameter
-    }
-    try:
-        return copy.deepcopy(module, shared).cpu()
-    except RuntimeError as error:
-        raise DocumentRefused(
-            "the module cannot be copied: it keeps a tensor that was computed: detach what it remembers, and "
-            "of weight_norm or spectral_norm use those of torch.nn.utils.parametrizations"
-        ) from error
-
-
-def _with_metrics(loss: Loss) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:
-    def measured(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        value = _loss(loss, answer, target)
-        if isinstance(value, tuple):
-            return value[0], dict(value[1])
-        scores = _scores(answer)
-        labelled = target.dtype == torch.int64 and target.ndim == 1 and scores is not None and scores.ndim == 2
-        return value, {"accuracy": scores.argmax(1).eq(target).sum()} if labelled and scores is not None else {}
-
-    return measured
-
-
-def _loss(loss: Loss, answer: Any, target: Tensor) -> Any:
-    """Calls the loss. Raises DocumentRefused if the loss expects a tensor and the module returns something else."""
-    try:
-        return loss(answer, target)
-    except (TypeError, AttributeError) as error:
-        if isinstance(answer, Tensor):
-            raise
-        part = next((f".{name}" for name in ("logits", "last_hidden_state") if hasattr(answer, name)), "[0]")
-        part = part if not isinstance(answer, dict) or hasattr(answer, part[1:]) else f"[{next(iter(answer))!r}]"
-        raise DocumentRefused(
-            f"the module answers with a {type(answer).__name__}, which the loss does not take ({error}): "
-            f"write loss=lambda answer, y: your_loss(answer{part}, y)"
-        ) from None
-
-
-def _scores(answer: Any) -> Tensor | None:
-    """Returns the output itself, its first element, or its `logits`."""
-    if isinstance(answer, Mapping):
-        answer = answer.get("logits")
-    elif isinstance(answer, tuple | list) and answer:
-        answer = answer[0]
-    return answer if isinstance(answer, Tensor) else None
-
-
-def load(module: nn.Module, state: Mapping[str, np.ndarray]) -> None:
-    """Writes parameters and buffers into `module`, tied ones once. Raises Refused if it is another model."""
-    own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-    written = {id(own[name]) for name in state if name in own}
-    missing = [name for name, parameter in module.named_parameters() if id(parameter) not in written]
-    shapes = [name for name in state if name in own and tuple(own[name].shape) != state[name].shape]
-    if missing or shapes:
-        raise Refused(f"this is not the model that was trained: {', '.join([*missing, *shapes])[:300]}")
-    with torch.no_grad():
-        for name, array in state.items():
-            if name in own:
-                own[name].copy_(torch.from_numpy(np.array(array)))

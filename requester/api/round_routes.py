@@ -1,6 +1,7 @@
 """What happened in a job: its rounds, its tasks with all that their verdicts rest on, and its workers."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -30,7 +31,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
     with context.reading() as reader:
         unit = unit_of(reader, job_id)
-        return page(reader, listings.rounds(job_id), [Round.number], lambda row: round_view(row, unit), cursor, limit)
+        view = partial(round_view, reader, unit=unit)
+        return page(reader, listings.rounds(job_id), [Round.number], view, cursor, limit)
 
 
 @router.get(

@@ -5,7 +5,7 @@ the rounds since are merged again from their payloads, and must give the paramet
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from gradmarket.market.admissible import move_of
 from gradmarket.market.digests import digest_text, domain_hash
 from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.arrays import Arrays, Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
@@ -61,6 +61,19 @@ class MergeInputs:
         """Maps the answers into memory until `stack` ends."""
         pairs = zip(self.answers, self.scales, strict=True)
         return [MergedAnswer(stack.enter_context(blobs.mapped(blob)), seed, scale) for (blob, seed), scale in pairs]
+
+
+@dataclass(frozen=True)
+class MergedRound:
+    """What a merge gave: the parameters to evaluate, and by digest how to store each blob again."""
+
+    updated: Digest
+    published: Digest | None
+    loss: float
+    again: Mapping[Digest, Callable[[], object]]
+    parameters: Callable[[], Arrays]
+    memory: Callable[[], Digest] | None = None
+    """Stores the optimizer's memory after the merge; None where the process that closes the round has that memory."""
 
 
 def recipe(spec: JobSpec, job: Job) -> Recipe:

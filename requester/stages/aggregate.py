@@ -11,13 +11,13 @@ from sqlalchemy.orm import defer
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
-from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
+from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from requester.context import Context
+from requester.feature import MergeWatch, features_of
 from requester.live_states import LiveState, Version
 from requester.moves import (
     blob_cleanup,
     drawing,
-    drift,
     evaluation,
     left_tasks,
     merge_trouble,
@@ -91,12 +91,11 @@ def _run(context: Context, job_id: str) -> float | None:
 
 @dataclass(frozen=True)
 class ClosingRound:
-    """A merge read in one transaction. `operators` has for each answer the operators that agreed on it."""
+    """A merge read in one transaction."""
 
     inputs: MergeInputs
     publication: Publication
-    operators: tuple[frozenset[str], ...]
-    drift_seed: Hash
+    watches: tuple[MergeWatch, ...]
 
 
 def _join(context: Context, job_id: str, closing: ClosingRound) -> None:
@@ -182,7 +181,8 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
     if inputs.spec.by_worth is not None:
         worths = worth_pay.measured(context, job_id, inputs, closing.publication)
         worth_pay.pay(context, job_id, inputs.number, worths, context.clock())
-    contributions = drift.contributions(context, inputs, closing.operators, closing.drift_seed)
+    for watch in closing.watches:
+        watch.measure(context, inputs)
     now, spec, number = context.clock(), closing.inputs.spec, closing.inputs.number
     with context.begin() as work:
         work.one_at_a_time(drawing.DRAW)
@@ -191,7 +191,8 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
         if row.state != RoundState.MERGING:
             return None
         job.reason = ""
-        drift.keep(work, job, row, contributions, now)
+        for watch in closing.watches:
+            watch.close(work, job, row, now)
         blob_cleanup.keep_still(context, work, merged.again)
         part_merge.closed(context, work, job_id, number, merged.in_parts)
         figures = {"loss": merged.loss if spec.tells_loss else None, "metrics": metrics}
@@ -241,6 +242,7 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
         return ClosingRound(
             inputs=replay.inputs_of(work, job, row, used),
             publication=jobs.published(job),
-            operators=drift.operators(work, used),
-            drift_seed=drift.seed_of(job),
+            watches=tuple(
+                watch for feature in features_of(work) if (watch := feature.watch_merge(work, job, used)) is not None
+            ),
         )

@@ -103,10 +103,17 @@ class MovingSession(Session):
 Sessions = sessionmaker[MovingSession]
 
 
-def sessions_of(engine: Engine) -> Sessions:
-    sessions = sessionmaker(engine, class_=MovingSession, expire_on_commit=False)
+def sessions_of(engine: Engine, features: Sequence[object] = ()) -> Sessions:
+    """Returns what opens sessions; each carries the features, by requester.feature.features_of."""
+    info = {"features": tuple(features)}
+    sessions = sessionmaker(engine, class_=MovingSession, expire_on_commit=False, info=info)
     event.listen(sessions, "loaded_as_persistent", _keep)
     return sessions
+
+
+def features_in(sessions: Sessions) -> tuple[object, ...]:
+    features: tuple[object, ...] = sessions.kw["info"]["features"]
+    return features
 
 
 def _keep(session: MovingSession, row: object) -> None:

@@ -16,9 +16,9 @@ from gradmarket.market.model.compute import compute
 from gradmarket.market.model.corrections import given
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import LocalStep
-from gradmarket.sdk.model import published
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 from worker.protocol.round_files import RoundFiles
 
 HOLDERS, STEPS, ROWS, LR, OUTER = 3, 4, 6, 0.2, 0.5
@@ -37,7 +37,7 @@ class Scene:
         self.y = [np.where(rng.random(STEPS * ROWS) < 0.9, n, 0) for n in range(HOLDERS)]
         self.module = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, HOLDERS))
         arrays = {"x": np.concatenate(self.x), "y": np.concatenate(self.y)}
-        made = published(self.module, nn.functional.cross_entropy, arrays)
+        made = export_module(self.module, nn.functional.cross_entropy, arrays)
         self.program, self.first = Program(load(made.document)), dict(made.parameters)
         self.names = tuple(entry.name for entry in layout(self.program.document).of("gradient"))
 

@@ -27,12 +27,12 @@ from gradmarket.market.rules import stopping
 from gradmarket.market.rules.privacy import spent
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import GradientStep, LocalStep, Step
-from gradmarket.sdk.model import published
 from graphdoc.document.bound import bound
 from graphdoc.document.calls import OPERATORS
 from graphdoc.document.interpret import STEP_ERRORS, Program, Results
 from graphdoc.document.row_calls import unfailing
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 from graphdoc.operators import ALLOWED
 
 Arrays = dict[str, np.ndarray]
@@ -52,7 +52,7 @@ class Scene:
     """A module as a document, with rows to compute on."""
 
     def __init__(self, module: nn.Module, x: np.ndarray, y: np.ndarray) -> None:
-        made = published(module, nn.functional.cross_entropy, {"x": x, "y": y})
+        made = export_module(module, nn.functional.cross_entropy, {"x": x, "y": y})
         self.program, self.state, self.batch = Program(load(made.document)), made.parameters, {"x": x, "y": y}
 
     def answer(self, step: GradientStep | LocalStep, seed: bytes = SEED, **changed: np.ndarray) -> Arrays:
@@ -375,7 +375,7 @@ def test_rows_are_told_apart_in_bf16_too(module: Callable[[], nn.Module], mixes:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     batch = {"x": rng.random((8, 6)).astype(np.float32), "y": rng.integers(0, 3, 8)}
-    program = Program(load(published(module(), nn.functional.cross_entropy, batch, "bf16").document))
+    program = Program(load(export_module(module(), nn.functional.cross_entropy, batch, "bf16").document))
     if mixes:
         with pytest.raises(DocumentRefused, match="depends on the rows beside it"):
             bound(program, 8, by_row=True)

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from gradmarket.sdk.model import check_taken, published
+from gradmarket.sdk.model import check_taken
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 from tests.models.held import HELD
 from tests.sdk.own_bits import by_document, by_module, differences
 
@@ -24,7 +25,7 @@ def test_a_held_model_has_its_own_bits(name: str) -> None:
         torch.manual_seed(0)
         module, data = build(), rows()
         arrays = {key: tensor.numpy() for key, tensor in data.items()}
-        made = published(module, loss, arrays)
+        made = export_module(module, loss, arrays)
         check_taken(made, arrays, len(arrays["y"]))
         if not load(made.document).draws:
             assert not differences(by_document(made, data), by_module(module, loss, data))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradmarket.sdk.alone import as_when_alone
+from graphdoc.document.alone import as_when_alone
 from graphdoc.document.publish import Loss, Objective, Size, classification, document_of
 from tests.models import hub, text, vision
 

@@ -33,6 +33,7 @@ from requester.blobs.disk import DiskBlobs
 from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, begun
+from requester.features import FEATURES
 from requester.model_runner import ModelRunner
 from requester.moves.ending import end
 from requester.moves.resume import resume_job
@@ -128,7 +129,7 @@ class MarketFixture:
             partial(self._rest.leave, engine),
             partial(self._database.take_back, engine),
         ]
-        sessions = sessions_of(engine)
+        sessions = sessions_of(engine, FEATURES)
         return Context(
             settings=self.settings,
             sessions=sessions,

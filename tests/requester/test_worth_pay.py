@@ -12,10 +12,10 @@ from torch import nn
 from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState
-from gradmarket.sdk.model import published
 from graphdoc import tensors
+from graphdoc.export import export_module
 from graphdoc.figures import Published
-from requester.moves import drift
+from requester.features.drift.drift_watch import DriftWatch
 from requester.store import earned_rows, holders, jobs, workers
 from requester.store.tables import Task
 from tests.kit.behaviour import HONEST, SIGN_FLIP, Behaviour, scaled
@@ -43,7 +43,7 @@ class Scaling(nn.Module):
 def evaluated() -> tuple[Published, Packed]:
     x = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
     rows = {"x": x, "y": np.zeros((16, 4), np.float32)}
-    return published(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
+    return export_module(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
 
 
 def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
@@ -148,17 +148,16 @@ def test_what_cannot_be_measured_is_paid_the_floor_and_told(new_floor) -> None: 
 def test_a_crash_between_pay_and_close_pays_once(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     market = floor_of(new_floor, 2, rounds=1)
     both = [holder(market) for _ in range(2)]
-    whole = drift.contributions
 
     def killed(*_args: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(drift, "contributions", killed)
-    with pytest.raises(KeyboardInterrupt):
-        market.play()
+    with monkeypatch.context() as broken:
+        broken.setattr(DriftWatch, "measure", killed)
+        with pytest.raises(KeyboardInterrupt):
+            market.play()
     first = market.earned()
     assert all(first[one.address] > FLOOR for one in both)
-    monkeypatch.setattr(drift, "contributions", whole)
     market.crash()
     market.play()
     assert market.state() == JobState.FINISHED

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.sdk.model import check_taken, published
+from gradmarket.sdk.model import check_taken
+from graphdoc.export import export_module
 from tests.sdk.own_bits import by_document, by_module, differences
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -67,8 +68,8 @@ def test_a_backward_of_its_own_is_found_behind_any_domain(
     first: Callable[[Tensor], Tensor], inner: Callable[[Tensor], Tensor]
 ) -> None:
     with pytest.raises(DocumentRefused, match="not what the module computes"):
-        published(Behind(first, inner), functional.cross_entropy, {"x": UNIT, "y": Y})
-    made = published(Behind(first, torch.relu), functional.cross_entropy, {"x": UNIT, "y": Y})
+        export_module(Behind(first, inner), functional.cross_entropy, {"x": UNIT, "y": Y})
+    made = export_module(Behind(first, torch.relu), functional.cross_entropy, {"x": UNIT, "y": Y})
     data = {"x": torch.from_numpy(UNIT), "y": torch.from_numpy(Y)}
     assert not differences(
         by_document(made, data), by_module(Behind(first, torch.relu), functional.cross_entropy, data)
@@ -77,17 +78,17 @@ def test_a_backward_of_its_own_is_found_behind_any_domain(
 
 def test_a_reversal_behind_counts_is_found() -> None:
     with pytest.raises(DocumentRefused, match="not what the module computes"):
-        published(Behind(torch.log1p, Reversed.apply), functional.cross_entropy, {"x": COUNTS, "y": Y})
+        export_module(Behind(torch.log1p, Reversed.apply), functional.cross_entropy, {"x": COUNTS, "y": Y})
 
 
 def test_a_loss_that_is_not_finite_is_refused_in_words() -> None:
     with pytest.raises(DocumentRefused, match="the loss of the data's own rows is nan"):
-        published(Behind(torch.log, torch.relu), functional.cross_entropy, {"x": UNIT - 2, "y": Y})
+        export_module(Behind(torch.log, torch.relu), functional.cross_entropy, {"x": UNIT - 2, "y": Y})
 
 
 def test_a_gradient_that_is_not_finite_is_refused_by_its_parameter() -> None:
     with pytest.raises(DocumentRefused, match=r"the gradient of a\.weight is not finite"):
-        published(Behind(torch.relu, lambda h: (h * 0).sqrt()), functional.cross_entropy, {"x": UNIT, "y": Y})
+        export_module(Behind(torch.relu, lambda h: (h * 0).sqrt()), functional.cross_entropy, {"x": UNIT, "y": Y})
 
 
 class Autoencoder(nn.Module):
@@ -132,7 +133,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Any, np.ndarray]] = {
 @pytest.mark.parametrize(("build", "loss", "x"), CASES.values(), ids=CASES.keys())
 def test_inputs_of_a_range_are_compared_within_it(build: Callable[[], nn.Module], loss: Any, x: np.ndarray) -> None:
     module = build()
-    made = published(module, loss, {"x": x, "y": Y})
+    made = export_module(module, loss, {"x": x, "y": Y})
     data = {"x": torch.from_numpy(x), "y": torch.from_numpy(Y)}
     assert not differences(by_document(made, data), by_module(module, loss, data))
 
@@ -155,7 +156,7 @@ def columns() -> np.ndarray:
 
 def test_each_column_of_one_input_has_its_own_range() -> None:
     arrays = {"x": columns(), "y": np.arange(64) % 4}
-    made = published(Columns(), functional.cross_entropy, arrays)
+    made = export_module(Columns(), functional.cross_entropy, arrays)
     check_taken(made, arrays, ROWS)
     arrays["x"][40, 2] = 3
     with pytest.raises(Refused, match="row 40 of x has 3; the model takes 0 to 2"):
@@ -170,4 +171,4 @@ def test_the_rows_compared_are_from_all_over_the_data() -> None:
     x = np.concatenate([np.zeros((100, 16), np.float32), UNIT])
     module = Behind(torch.sqrt, lambda h: torch.where(h.sum() < 1e9, Reversed.apply(h), h))
     with pytest.raises(DocumentRefused):
-        published(module, functional.cross_entropy, {"x": x, "y": np.arange(108) % 4})
+        export_module(module, functional.cross_entropy, {"x": x, "y": np.arange(108) % 4})

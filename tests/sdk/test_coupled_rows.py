@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.coupled_rows import said
-from gradmarket.sdk.model import published, warn_of_coupled_rows
+from gradmarket.sdk.model import warn_of_coupled_rows
+from graphdoc.export import export_module
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 ROWS = 16
@@ -102,7 +103,7 @@ class Net(nn.Sequential):
 
 def told(loss: Any, y: np.ndarray, job: JobSpec) -> list[str]:
     arrays = {"x": X, "y": y}
-    made = published(Net(), loss, arrays)
+    made = export_module(Net(), loss, arrays)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_of_coupled_rows(made, arrays, job)

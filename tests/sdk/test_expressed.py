@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, rnn
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.sdk.model import published
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 from tests.lanes import FULL
 from tests.models import hub
 
@@ -137,7 +137,7 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("build", EXPRESSED.values(), ids=EXPRESSED.keys())
 def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module]) -> None:
     """What publishes compares loss, gradients and buffers of both documents with the module's, bit by bit."""
-    answer = published(build(), functional.cross_entropy, {"x": X, "y": Y})
+    answer = export_module(build(), functional.cross_entropy, {"x": X, "y": Y})
     assert load(answer.document).trainable
     assert load(answer.evaluation).trainable
 
@@ -164,13 +164,13 @@ class Switched(nn.Linear):
 @pytest.mark.parametrize(("kind", "evaluates"), [(Clipped, "clamp.default"), (Switched, "tanh.default")])
 def test_training_and_evaluation_are_two_documents_where_the_module_says_so(kind: Any, evaluates: str) -> None:
     """Also where no answer shows it: of the clipped one none is as large."""
-    answer = published(kind(8, 4), functional.cross_entropy, {"x": X, "y": Y})
+    answer = export_module(kind(8, 4), functional.cross_entropy, {"x": X, "y": Y})
     assert evaluates in {node.op for node in load(answer.evaluation).nodes}
     assert evaluates not in {node.op for node in load(answer.document).nodes}
 
 
 def test_they_are_one_where_nothing_asks_for_the_mode() -> None:
-    answer = published(nn.Linear(8, 4), functional.cross_entropy, {"x": X, "y": Y})
+    answer = export_module(nn.Linear(8, 4), functional.cross_entropy, {"x": X, "y": Y})
     assert answer.document == answer.evaluation
 
 
@@ -186,7 +186,7 @@ def test_a_long_sequence_is_one_node() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.outer(self.inner(x)[0].mean(1))
 
-    answer = published(Long(), functional.cross_entropy, {"x": x, "y": Y})
+    answer = export_module(Long(), functional.cross_entropy, {"x": x, "y": Y})
     assert [node.op for node in load(answer.document).nodes].count("gru.input") == 1
     assert len(load(answer.document).nodes) < 20
 
@@ -235,7 +235,7 @@ def test_the_librarys_models_are_published_as_they_come(build: Callable[[], nn.M
     def loss(answer: Any, y: Tensor) -> Tensor:
         return functional.cross_entropy(answer.logits.flatten(0, 1), y.flatten())
 
-    answer = published(build(), loss, {"input_ids": WORDS, "y": WORDS})
+    answer = export_module(build(), loss, {"input_ids": WORDS, "y": WORDS})
     assert load(answer.document).trainable
 
 
@@ -273,4 +273,4 @@ def test_what_is_refused_says_what_to_write_instead(build: Callable[[], nn.Modul
     module = build()
     words = isinstance(module, nn.Sequential)
     with pytest.raises(DocumentRefused, match=instead):
-        published(module, functional.cross_entropy, {"x": WORDS[:, :8] if words else X, "y": Y})
+        export_module(module, functional.cross_entropy, {"x": WORDS[:, :8] if words else X, "y": Y})

@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.step import GradientStep
-from gradmarket.sdk.model import published
 from graphdoc.document.bound import bound
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 from tests.sdk.own_bits import by_document, by_module, differences
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -84,7 +84,7 @@ MODES: dict[str, tuple[Callable[[], nn.Module], bool]] = {
 def test_training_is_in_the_modules_own_modes(build: Callable[[], nn.Module], moves: bool) -> None:
     module = build()
     modes = [part.training for part in module.modules()]
-    made = published(module, functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
+    made = export_module(module, functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
     document = load(made.document)
     assert bool(document.updates) is moves
     assert not document.draws
@@ -100,12 +100,12 @@ def test_a_dropout_in_evaluation_draws_nothing_while_the_others_draw(silenced: t
     for part in module.modules():
         if isinstance(part, silenced):
             part.eval()
-    document = load(published(module, functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).document)
+    document = load(export_module(module, functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).document)
     assert [node.op for node in document.written].count("dropout.hash") == 1
 
 
 def test_evaluation_is_in_evaluation_whatever_the_modes() -> None:
-    document = load(published(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).evaluation)
+    document = load(export_module(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).evaluation)
     assert not document.updates
     assert not document.draws
 
@@ -114,7 +114,7 @@ def test_evaluation_is_in_evaluation_whatever_the_modes() -> None:
 def test_a_last_microbatch_of_one_row_under_a_batch_norm_is_refused_before_it_is_posted(
     rows: int, microbatch: int | None, fits: bool
 ) -> None:
-    made = published(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
+    made = export_module(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
     step = GradientStep(rows=rows, microbatch=microbatch)
     with nullcontext() if fits else pytest.raises(DocumentRefused, match="two rows or more"):
         bound(Program(load(made.document)), step.pass_sizes)

@@ -11,9 +11,10 @@ from torch.nn import functional
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.sdk.model import check_taken, published
+from gradmarket.sdk.model import check_taken
 from graphdoc.document.interpret import Program, gradients
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 from graphdoc.figures import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -34,7 +35,7 @@ def one_thread() -> Iterator[None]:
 
 
 def made(module: nn.Module, loss: Loss = functional.cross_entropy, x: np.ndarray = X, y: np.ndarray = Y) -> Published:
-    return published(module, loss, {"x": x, "y": y})
+    return export_module(module, loss, {"x": x, "y": y})
 
 
 def by_document(answer: Published, x: np.ndarray = X, y: np.ndarray = Y) -> dict[str, Tensor]:
@@ -265,11 +266,11 @@ def test_what_is_published_stays_as_it_was() -> None:
 def test_a_label_that_the_module_does_not_take_is_refused_by_its_row_wherever_it_is() -> None:
     arrays = {"x": np.tile(X, (3, 1)), "y": np.tile(Y, 3)}
     arrays["y"][20] = 7
-    answer = published(nn.Linear(8, 4), functional.cross_entropy, arrays)
+    answer = export_module(nn.Linear(8, 4), functional.cross_entropy, arrays)
     with pytest.raises(Refused, match="row 20 of y has 7; the model takes 0 to 3, and -100 for none"):
         check_taken(answer, arrays, ROWS)
     arrays["y"][2] = 7
     with pytest.raises(Refused, match="row 2 of y has 7"):
-        check_taken(published(nn.Linear(8, 4), functional.cross_entropy, arrays), arrays, ROWS)
+        check_taken(export_module(nn.Linear(8, 4), functional.cross_entropy, arrays), arrays, ROWS)
     arrays["y"][[2, 20]] = -100, 0
     check_taken(answer, arrays, ROWS)

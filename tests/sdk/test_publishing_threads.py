@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.sdk.model import published
+from graphdoc.export import export_module
 from graphdoc.figures import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -51,7 +51,7 @@ def modules() -> list[nn.Module]:
 
 
 def made(module: nn.Module) -> Published:
-    return published(module, functional.cross_entropy, ARRAYS)
+    return export_module(module, functional.cross_entropy, ARRAYS)
 
 
 def test_four_threads_publish_what_one_publishes_after_the_other() -> None:

@@ -31,11 +31,11 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
-from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
 from graphdoc import formats
 from graphdoc.document.schema import load as load_document
 from graphdoc.encoding import canonical
+from graphdoc.export import export_module, load_state
 from graphdoc.formats import format_of
 from requester.dataset import check_inputs
 from tests.lanes import FULL
@@ -366,7 +366,7 @@ def test_a_module_may_take_several_inputs_by_name() -> None:
 
     x, y = blobs(12)
     arrays = arrays_of({"left": x, "right": torch.cat([x, x], 1), "y": y})
-    document = load_document(published(Sum(), nn.functional.cross_entropy, arrays).document)
+    document = load_document(export_module(Sum(), nn.functional.cross_entropy, arrays).document)
     assert document.batch(5) == {
         "left": ((5, 2), "float32"),
         "right": ((5, 4), "float32"),
@@ -382,10 +382,10 @@ def test_tied_weights_are_loaded_once() -> None:
             self.second.weight = self.first.weight
 
     tied = Tied()
-    load(tied, {"first.weight": np.eye(2, dtype=np.float32)})
+    load_state(tied, {"first.weight": np.eye(2, dtype=np.float32)})
     assert torch.equal(tied.second.weight, torch.eye(2))
     with pytest.raises(Refused, match=r"first\.weight"):
-        load(tied, {"first.weight": np.zeros((3, 3), np.float32)})
+        load_state(tied, {"first.weight": np.zeros((3, 3), np.float32)})
 
 
 def test_the_package_is_light_until_its_door_is_used() -> None:

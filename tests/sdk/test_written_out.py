@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.sdk.model import published
 from graphdoc.document.schema import load
+from graphdoc.export import export_module
 from tests.lanes import leave_to_full
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -72,7 +72,7 @@ WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("function", WRITTEN.values(), ids=WRITTEN.keys())
 def test_it_has_the_modules_own_bits(function: Callable[[Tensor], Tensor]) -> None:
     """Publishing compares loss, gradients and buffers with the module's, bit by bit."""
-    assert load(published(Function(function), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
+    assert load(export_module(Function(function), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
 
 
 class Twice(nn.Module):
@@ -89,7 +89,7 @@ class Twice(nn.Module):
 
 @pytest.mark.parametrize("times", [2, 3])
 def test_a_norm_may_be_called_more_than_once(times: int) -> None:
-    document = load(published(Twice(times), functional.cross_entropy, {"x": X, "y": Y}).document)
+    document = load(export_module(Twice(times), functional.cross_entropy, {"x": X, "y": Y}).document)
     assert set(document.updates) == {"inner.1.running_mean", "inner.1.running_var"}
     assert document.counters == ("inner.1.num_batches_tracked",)
 
@@ -111,7 +111,7 @@ class Masked(nn.Module):
 
 @pytest.mark.parametrize("causal", leave_to_full([True, False]))
 def test_torchs_transformer_takes_a_mask(causal: bool) -> None:
-    assert load(published(Masked(causal), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
+    assert load(export_module(Masked(causal), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
 
 
 class Physics(nn.Module):
@@ -129,7 +129,7 @@ class Physics(nn.Module):
 
 def test_a_gradient_in_forward_is_refused_in_words() -> None:
     with pytest.raises(DocumentRefused, match=r"takes a gradient itself.*write that derivative out"):
-        published(Physics(), functional.cross_entropy, {"x": X, "y": Y})
+        export_module(Physics(), functional.cross_entropy, {"x": X, "y": Y})
 
 
 def test_a_name_may_have_a_dash() -> None:
@@ -141,5 +141,5 @@ def test_a_name_may_have_a_dash() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.heads["by-class"](x)
 
-    document = load(published(Heads(), functional.cross_entropy, {"x": X, "y": Y}).document)
+    document = load(export_module(Heads(), functional.cross_entropy, {"x": X, "y": Y}).document)
     assert {entry.name for entry in document.trainable} == {"heads.by-class.weight", "heads.by-class.bias"}

@@ -8,7 +8,7 @@ from gradmarket.market.fields import hex_bytes
 from gradmarket.market.terms import JobId, ReplicaId, Units
 
 SKETCH_WIDTH: Final = 64
-"""Numbers of a sketch (rules.projection) for each tensor."""
+"""Numbers of a sketch (gradient.projection) for each tensor."""
 SKETCH_BYTES: Final = 4 * SKETCH_WIDTH
 """Bytes of one tensor's numbers."""
 SKETCH_TENSORS: Final = 1024

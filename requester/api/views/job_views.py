@@ -6,7 +6,6 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import (
     Costs,
-    DriftView,
     FaultView,
     JobView,
     PrivacyView,
@@ -14,10 +13,12 @@ from gradmarket.market.views.job_views import (
     RowPrivacyView,
 )
 from requester.api.views.formats import amount, time
+from requester.feature import features_of
 from requester.store import jobs
 from requester.store.coverage import Covered
 from requester.store.progress import Standing
 from requester.store.tables import Job, Round
+from requester.store.work import RowReader
 
 
 def counts_view(covered: Covered | None) -> CoverageCounts | None:
@@ -86,7 +87,8 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
     )
 
 
-def round_view(row: Round, unit: str) -> RoundView:
+def round_view(reader: RowReader, row: Round, unit: str) -> RoundView:
+    parts = {name: value for feature in features_of(reader) for name, value in feature.describe_round(row).items()}
     return RoundView(
         number=row.number,
         state=row.state,
@@ -95,7 +97,7 @@ def round_view(row: Round, unit: str) -> RoundView:
         updated=row.updated,
         loss=row.loss,
         metrics=row.metrics,
-        drift=DriftView(**row.drift) if row.drift else None,
         opened_at=time(row.opened_at),
         closed_at=time(row.closed_at),
+        **parts,
     )

@@ -190,18 +190,3 @@ class Reputation(Base):
     failed: Mapped[int] = mapped_column(default=0)
     failed_at: Mapped[float | None]
     """When an audit of its work last failed, in any class, or of the work of an operator that it has left since."""
-
-
-class Lean(Base):
-    """The sum of an operator's accepted answers in a job after a merge, by market.rules.drift."""
-
-    __tablename__ = "leans"
-
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    operator: Mapped[str] = mapped_column(primary_key=True)
-    round: Mapped[int] = mapped_column(primary_key=True)
-    """The round whose merge stored it; the newest few are kept, since a round may be rewound."""
-    total: Mapped[bytes]
-    """float64[64], little-endian."""
-    squares: Mapped[float]
-    rounds: Mapped[int]

@@ -12,9 +12,9 @@ from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
 from graphdoc import tensors
 from requester.api.views.job_views import round_view
-from requester.moves import drift
-from requester.store import drift_sums
-from requester.store.tables import Job, Lean, Round, Task
+from requester.features.drift import drift_watch, lean_rows
+from requester.features.drift.lean_rows import Lean
+from requester.store.tables import Job, Round, Task
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import honest_answer
@@ -31,11 +31,12 @@ def _leaning(answer: Arrays, _address: Address) -> Arrays:
 
 def kept(market: MarketFixture, before: int) -> dict[str, rule.Drift]:
     with market.reading() as reader:
-        return drift_sums.before(drift_sums.of_job(reader, market.job), before)
+        return lean_rows.before(lean_rows.of_job(reader, market.job), before)
 
 
 def drift_of(market: MarketFixture, number: int) -> DriftView | None:
-    return round_view(market.rounds()[number], "1").drift
+    with market.reading() as reader:
+        return round_view(reader, market.rounds()[number], "1").drift
 
 
 def merge(market: MarketFixture, number: int, answers: Sequence[Contribution]) -> None:
@@ -46,7 +47,7 @@ def merge(market: MarketFixture, number: int, answers: Sequence[Contribution]) -
             row = Round(job_id=market.job, number=number, state=RoundState.CLOSED, parameters="", price=1)
             row.optimizer_state, row.opened_at = "", market.clock()
             work.add(row)
-        drift.keep(work, work.get_one(Job, market.job), row, answers, market.clock())
+        drift_watch.record_leans(work, work.get_one(Job, market.job), row, answers, market.clock())
 
 
 def rounds(push: float) -> Iterator[list[Contribution]]:
@@ -127,7 +128,7 @@ def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(ne
 
 def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Contribution]:
     """What each of the round's tasks was answered, computed anew."""
-    seed = drift.seed_of(market.the_job())
+    seed = drift_watch.seed_of(market.the_job())
     parameters = tensors.unpack(market.context.blobs.read(Digest(row.parameters)))
     worked = {replica.task_id: replica.operator for replica in market.replicas()}
     for task in market.tasks(Task.round == row.number):

@@ -1,16 +1,34 @@
-"""Stores the sums of operators' accepted answers in a job. The rule is market.rules.drift."""
+"""The sums of operators' accepted answers in a job. The rule is market.rules.drift."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from sqlalchemy import bindparam, select
+from sqlalchemy import ForeignKey, bindparam, select
+from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.rules import drift
-from requester.store.tables import Lean
+from gradmarket.market.terms import JobState, RoundState
+from requester.store.tables import Base, Job, Round
 from requester.store.work import RowReader, Work
 
 NUMBERS: Final = np.dtype("<f8")
+ENDED: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
+
+
+class Lean(Base):
+    """The sum of an operator's accepted answers in a job after a merge, by market.rules.drift."""
+
+    __tablename__ = "leans"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    operator: Mapped[str] = mapped_column(primary_key=True)
+    round: Mapped[int] = mapped_column(primary_key=True)
+    """The round whose merge stored it; the newest few are kept, since a round may be rewound."""
+    total: Mapped[bytes]
+    """float64[64], little-endian."""
+    squares: Mapped[float]
+    rounds: Mapped[int]
 
 
 def of_job(reader: RowReader, job_id: str) -> Sequence[Lean]:
@@ -23,10 +41,10 @@ _OF_JOB: Final = select(Lean).where(Lean.job_id == bindparam("job")).order_by(Le
 
 def before(rows: Iterable[Lean], number: int) -> dict[str, drift.Drift]:
     """Returns the sums by operator, as the merges of the rounds before `number` left them."""
-    return {row.operator: _read(row) for row in rows if row.round < number}
+    return {row.operator: _drift_of(row) for row in rows if row.round < number}
 
 
-def keep(
+def store_leans(
     work: Work, job_id: str, number: int, rows: Sequence[Lean], leans: Mapping[str, drift.Drift], first: int
 ) -> None:
     """Stores the operators' sums after this round's merge. Of `rows`, all that is stored of the job, deletes those of
@@ -52,5 +70,13 @@ def _needless(rows: Sequence[Lean], first: int) -> Iterable[Lean]:
     return (row for row in rows if row.round < first and row is not settled[row.operator])
 
 
-def _read(row: Lean) -> drift.Drift:
+def _drift_of(row: Lean) -> drift.Drift:
     return drift.Drift(np.frombuffer(row.total, NUMBERS), row.squares, row.rounds)
+
+
+def newest_drifts(reader: RowReader) -> Sequence[tuple[str, dict[str, Any]]]:
+    """Returns the jobs that have not ended, with what their newest merge showed (Round.drift)."""
+    merged = select(Round.drift).where(Round.job_id == Job.id, Round.state == RoundState.CLOSED)
+    newest = merged.order_by(Round.number.desc()).limit(1).scalar_subquery()
+    rows = reader.session.execute(select(Job.id, newest).where(Job.state.not_in(ENDED)))
+    return [(job_id, drift) for job_id, drift in rows if drift]

@@ -1,0 +1,99 @@
+"""What a feature may do beside the kernel. The kernel asks every feature by these names and knows none of them.
+
+`requester.features.FEATURES` has them in the order in which they are asked. It is imported by the wiring alone and
+travels with the sessions, so a transaction and a context both lead to it (`features_of`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import ClassVar, cast
+
+from fastapi import APIRouter
+from prometheus_client import Metric
+
+from requester.context import Context
+from requester.moves.replay import MergedRound, MergeInputs
+from requester.store.session import features_in
+from requester.store.tables import Job, Round, Task
+from requester.store.work import RowReader, Work
+
+
+class MergeWatch:
+    """What a feature does about one merge, beside it."""
+
+    def measure(self, context: Context, inputs: MergeInputs) -> None:
+        """Called once the round is merged, within no transaction; may read the answers, and be called again."""
+
+    def close(self, work: Work, job: Job, row: Round, now: float) -> None:
+        """Called in the closing transaction, which holds the draw and the job; before any blob is locked.
+
+        May write the feature's rows, the job's reason and events.
+        """
+
+
+class Merger:
+    """Merges the rounds of some jobs otherwise than in the process that closes them."""
+
+    def takes(self, context: Context, inputs: MergeInputs) -> bool:
+        """Called within no transaction; returns whether the job's rounds are this merger's."""
+        raise NotImplementedError
+
+    def merge(self, context: Context, job_id: str, inputs: MergeInputs) -> MergedRound | float | None:
+        """Called within no transaction, by a process that is alone with the job's merges, until the round is merged.
+
+        Returns the merged round; or the seconds until it is to be called again; or None where the calling process is
+        to merge this round itself.
+        """
+        raise NotImplementedError
+
+
+class Feature:
+    """By default it does nothing. A hook that says "in a transaction" gets that transaction and opens no other."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Names of the features that this one imports."""
+    stages: ClassVar[tuple[ModuleType, ...]] = ()
+    """Stages that run beside the kernel's (requester.stages)."""
+    routers: ClassVar[tuple[APIRouter, ...]] = ()
+    """Routes that are served after the kernel's."""
+    merger: ClassVar[Merger | None] = None
+    blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
+    """By the kind under which a job releases a blob: whether a row still needs the digest. Called in the transaction
+    that deletes the blob, which has locked it."""
+
+    def watch_merge(self, reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
+        """Called in the transaction that begins a merge, or resumes one; `used` are the tasks that are merged."""
+        return None
+
+    def round_closing(self, work: Work, job: Job, row: Round, merged: MergedRound, now: float) -> None:
+        """Called in the closing transaction once its blobs are locked, just before the round becomes closed.
+
+        May delete the feature's rows and release blobs.
+        """
+
+    def rounds_undone(self, work: Work, job: Job, first: int, now: float) -> None:
+        """Called in the transaction that takes back the merges of round `first` and all later ones."""
+
+    def job_collected(self, work: Work, job: Job, now: float) -> None:
+        """Called in the transaction that releases the blobs of an ended job; may come more than once."""
+
+    def describe_round(self, row: Round) -> Mapping[str, object]:
+        """Called while a round is read by the API; returns optional fields of its RoundView."""
+        return {}
+
+    def metrics(self, reader: RowReader) -> Iterable[Metric]:
+        """Called at each scrape, in a reading transaction."""
+        return ()
+
+    def open_caches(self, context: Context) -> Mapping[str, object]:
+        """Called when the API starts; returns what the feature's routes find on `request.app.state`, by name."""
+        return {}
+
+
+def features_of(holder: Context | RowReader) -> tuple[Feature, ...]:
+    """Returns the features of the service, in the order in which they are asked."""
+    return cast(
+        tuple[Feature, ...],
+        features_in(holder.sessions) if isinstance(holder, Context) else holder.session.info["features"],
+    )

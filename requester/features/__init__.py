@@ -1,0 +1,9 @@
+"""Features: each folder is one, with its tables, stages and routes. Delete it and its line here, and it is gone."""
+
+from typing import Final
+
+from requester.feature import Feature
+from requester.features.drift import DriftFeature
+
+FEATURES: Final[tuple[Feature, ...]] = (DriftFeature(),)
+"""In the order in which they are asked (requester.feature). Imported by the wiring and the queue alone."""

@@ -1,0 +1,79 @@
+"""Checks at every merge whether an operator's accepted answers, each of which passed, together push the model one way.
+
+The rule is market.rules.drift. An alarm is logged and convicts nobody: the requester decides what to do.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gradmarket.market.digests import domain_hash
+from gradmarket.market.gradient.payload import decode
+from gradmarket.market.rules import drift, overlap
+from gradmarket.market.rules.drift import Contribution
+from gradmarket.market.terms import Hash
+from requester.context import Context
+from requester.feature import MergeWatch
+from requester.features.drift import lean_rows
+from requester.moves.replay import MergeInputs
+from requester.store import jobs
+from requester.store.event_log import tell
+from requester.store.tables import Job, Round, Task
+from requester.store.tasks import paid_operators
+from requester.store.work import RowReader, Work
+
+TOLD: Final = "accepted answers of {} push the model one way, by more than honest errors do"
+
+
+def seed_of(job: Job) -> Hash:
+    """Returns the seed of the sketches, which stays secret: an operator that knew it could lean unseen."""
+    return domain_hash("drift", job.secret)
+
+
+class DriftWatch(MergeWatch):
+    """Of one merge; `groups` has for each answer the operators that agreed on it."""
+
+    def __init__(self, groups: Sequence[frozenset[str]], seed: Hash) -> None:
+        self._groups = groups
+        self._seed = seed
+        self._contributions: list[Contribution] = []
+
+    @classmethod
+    def of_merge(cls, reader: RowReader, job: Job, used: Sequence[Task]) -> "DriftWatch":
+        """Operators whose answer is only near the payload are left out, since theirs is not merged."""
+        by_task = paid_operators(reader, used)
+        return cls([frozenset(by_task[task.id]) for task in used], seed_of(job))
+
+    def measure(self, context: Context, inputs: MergeInputs) -> None:
+        """Sketches the answers, each read shard by shard; none if nothing could be compared.
+
+        So it is in a private job, where each holder's honest answers lean as its rows do.
+        """
+        self._contributions = []
+        if inputs.spec.private or not drift.comparable(self._groups):
+            return
+        recipe = inputs.recipe
+        for (blob, task_seed), group in zip(inputs.answers, self._groups, strict=True):
+            with context.blobs.mapped(blob) as data:
+                shards = decode(recipe.layout, data, recipe.codec, task_seed)
+                self._contributions.append(Contribution(group, drift.line(recipe.layout, shards, self._seed)))
+
+    def close(self, work: Work, job: Job, row: Round, now: float) -> None:
+        record_leans(work, job, row, self._contributions, now)
+
+
+def record_leans(work: Work, job: Job, row: Round, answers: Sequence[Contribution], now: float) -> None:
+    """Stores the leans after the round and records an event for those over the limit."""
+    rows = lean_rows.of_job(work, job.id)
+    before = lean_rows.before(rows, row.number)
+    after = drift.after_round(before, answers)
+    changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
+    needed_from = row.number - overlap.ROUNDS_BEHIND - jobs.spec(job).overlap
+    lean_rows.store_leans(work, job.id, row.number, rows, changed, needed_from)
+    over = drift.leaning(after)
+    row.drift = {"operators": len(after), "leaning": over} if after else None
+    if over:
+        job.reason = TOLD.format(", ".join(over))
+    for operator in set(over) - set(drift.leaning(before)):
+        lean = after[operator]
+        measured = {"lean": lean.ratio, "limit": drift.limit(lean.rounds, len(after)), "rounds": lean.rounds}
+        tell(work, job.id, "leaning", now, round=row.number, operator=operator, **measured)
