@@ -19,7 +19,6 @@ from requester.stages import (
     collect,
     expire,
     judge,
-    parts,
     plan,
     publish,
     rollback,
@@ -34,7 +33,7 @@ from requester.tracing import span
 STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
     for stage in (
-        *(publish, plan, assign, close, judge, expire, aggregate, parts),
+        *(publish, plan, assign, close, judge, expire, aggregate),
         *(audit, rollback, unmask, collect, settle, sweep),
     )
 }

@@ -4,6 +4,7 @@ from typing import Final
 
 from requester.feature import Feature
 from requester.features.drift import DriftFeature
+from requester.features.part_merges import PartMergesFeature
 
-FEATURES: Final[tuple[Feature, ...]] = (DriftFeature(),)
+FEATURES: Final[tuple[Feature, ...]] = (DriftFeature(), PartMergesFeature())
 """In the order in which they are asked (requester.feature). Imported by the wiring and the queue alone."""

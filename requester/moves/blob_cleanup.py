@@ -9,7 +9,8 @@ from gradmarket.market.gradient.published_update import worth
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from requester.context import Context
-from requester.store import blob_needs, jobs, merge_part_rows, published_updates, unneeded, window_states
+from requester.feature import features_of
+from requester.store import blob_needs, jobs, published_updates, unneeded, window_states
 from requester.store.facts import layout_of
 from requester.store.tables import Job, Round, UnneededBlob
 from requester.store.work import RowReader, Work
@@ -19,7 +20,6 @@ SNAPSHOT: Final = "snapshot"
 PARAMETERS: Final = "parameters"
 UPDATE: Final = "update"
 STATE: Final = "state"
-PART: Final = "part"
 """What a blob was to the job that let it go, and by which rule it is dropped: see `_needed`."""
 AT_ONCE: Final = 16
 """Blobs dropped in one transaction: a commit takes longer than to drop a file."""
@@ -137,8 +137,9 @@ def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
         return blob_needs.names_blob(reader, row.digest)
     if row.kind == STATE:
         return _needs_state(row.digest, reader)
-    if row.kind == PART:
-        return merge_part_rows.names(reader, row.digest)
+    for feature in features_of(reader):
+        if row.kind in feature.blob_kinds:
+            return feature.blob_kinds[row.kind](reader, row.digest)
     if row.kind == UPDATE:
         return blob_needs.needs_update(reader, row.digest, row.job_id, row.after)
     every = context.settings.keep_parameters_every

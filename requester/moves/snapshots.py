@@ -8,8 +8,9 @@ from typing import Final
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState
 from requester.context import Context
+from requester.feature import features_of
 from requester.live_states import LiveState
-from requester.moves import blob_cleanup, part_merge, replay
+from requester.moves import blob_cleanup, replay
 from requester.store import audits, jobs, merges, unneeded
 from requester.store.locks import locked
 from requester.store.tables import Job, Round
@@ -29,8 +30,8 @@ def _old(context: Context, rounds: int, seconds: float) -> bool:
     return rounds >= context.settings.snapshot_rounds or seconds >= context.settings.snapshot_s
 
 
-def due_of_parts(context: Context, job_id: str, number: int) -> bool:
-    """Returns whether the memory should be stored now that several processes have merged round `number`."""
+def is_memory_due(context: Context, job_id: str, number: int) -> bool:
+    """Returns whether the memory should be stored now that round `number` is merged, which left no state here."""
     with context.reading() as reader:
         newest, job = merges.newest_snapshot(reader, job_id, number), reader.get_one(Job, job_id)
         last, at = (newest.number, newest.closed_at) if newest else (-1, None)
@@ -73,7 +74,8 @@ def collect(context: Context, job_id: str) -> None:
         oldest = newest.number - blob_cleanup.kept_newest(jobs.spec(job)) if newest else -1
         if job.ended_at is not None:
             blob_cleanup.updates_over(work, job, now)
-            part_merge.let_go(context, work, job_id, 0)
+            for feature in features_of(work):
+                feature.job_collected(work, job, now)
         unneeded.add(work, job_id, blob_cleanup.PAYLOAD, payloads, now)
         unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [row.optimizer_state for row in old], now)
         unneeded.add(work, job_id, blob_cleanup.PARAMETERS, [row.updated for row in old], now, oldest)

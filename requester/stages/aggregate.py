@@ -1,6 +1,6 @@
 """Merges the accepted gradients of a round, applies the update, evaluates the new parameters, and closes the round."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -8,7 +8,6 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import defer
 
-from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
@@ -22,14 +21,12 @@ from requester.moves import (
     left_tasks,
     merge_trouble,
     next_round,
-    part_merge,
     replay,
     secure_steps,
     snapshots,
     worth_pay,
 )
-from requester.moves.part_merge import Progress
-from requester.moves.replay import MergeInputs
+from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import grace, jobs, merges, secure_sums, trusted_runs
 from requester.store.event_log import tell
 from requester.store.locks import alone, locked
@@ -72,20 +69,22 @@ def run(context: Context, job_id: str) -> float | None:
         if not mine:
             return context.settings.sweep_s
         with merge_trouble.said(context, job_id):
-            return _run(context, job_id)
+            return _merge_next_round(context, job_id)
 
 
-def _run(context: Context, job_id: str) -> float | None:
+def _merge_next_round(context: Context, job_id: str) -> float | None:
     closing = _close_for_merging(context, job_id)
     if not isinstance(closing, ClosingRound):
         return closing
-    progress = part_merge.progress(context, job_id, closing.inputs)
-    if progress is Progress.WAITING:
-        return context.settings.sweep_s
-    if progress is Progress.DONE:
-        _join(context, job_id, closing)
+    mergers = (feature.merger for feature in features_of(context) if feature.merger is not None)
+    merger = next((one for one in mergers if one.takes(context, closing.inputs)), None)
+    merged = None if merger is None else merger.merge(context, job_id, closing.inputs)
+    if isinstance(merged, float):
+        return merged
+    if merged is None:
+        _merge_here(context, job_id, closing, shared=merger is not None)
     else:
-        _merge(context, job_id, closing)
+        _close_merged(context, job_id, closing, merged)
     return None
 
 
@@ -98,25 +97,20 @@ class ClosingRound:
     watches: tuple[MergeWatch, ...]
 
 
-def _join(context: Context, job_id: str, closing: ClosingRound) -> None:
-    """Closes a round whose merge several processes have done."""
-    inputs = closing.inputs
-    with span("join"):
-        updated, loss = part_merge.joined_parameters(context, job_id, inputs)
-    again = {updated: partial(part_merge.joined_parameters, context, job_id, inputs)}
-    merged = _Merged(updated, None, loss, again, partial(evaluation.loaded, context, updated), in_parts=True)
-    closed = _closed(context, job_id, closing, merged)
+def _close_merged(context: Context, job_id: str, closing: ClosingRound, merged: MergedRound) -> None:
+    """Closes a round that a feature's merger has merged."""
+    number = closing.inputs.number
+    closed = _close_round(context, job_id, closing, merged)
     if closed is None:
         return
     blob_cleanup.drop_unneeded(context, job_id)
-    if snapshots.due_of_parts(context, job_id, inputs.number):
+    if merged.memory is not None and snapshots.is_memory_due(context, job_id, number):
         with span("snapshot"):
-            memory = partial(part_merge.joined_memory, context, job_id, inputs.number)
-            snapshots.keep(context, job_id, inputs.number, closed.at, memory)
+            snapshots.keep(context, job_id, number, closed.at, merged.memory)
 
 
-def _merge(context: Context, job_id: str, closing: ClosingRound) -> None:
-    """Merges a round in this process, and closes it."""
+def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bool) -> None:
+    """Merges a round in this process, and closes it. `shared`: the rounds before and after are a merger's."""
     inputs = closing.inputs
     with span("state before"):
         state = replay.state_before(context, job_id, inputs.before)
@@ -127,12 +121,12 @@ def _merge(context: Context, job_id: str, closing: ClosingRound) -> None:
     again = {updated: partial(replay.store, context.blobs, state.parameters)}
     if published is not None:
         again[published] = partial(replay.store, context.blobs, state.update)
-    merged = _Merged(updated, published, loss, again, lambda: state.parameters.arrays)
-    closed = _closed(context, job_id, closing, merged)
+    merged = MergedRound(updated, published, loss, again, lambda: state.parameters.arrays)
+    closed = _close_round(context, job_id, closing, merged)
     if closed is None:
         return
     state.version = Version(inputs.number + 1, updated, closed.at)
-    due = snapshots.due(context, state) or part_merge.spread(context, inputs)
+    due = snapshots.due(context, state) or shared
     if due:
         with span("snapshot"):
             snapshots.take(context, job_id, state)
@@ -155,18 +149,6 @@ def _published(context: Context, state: LiveState) -> Digest | None:
 
 
 @dataclass(frozen=True)
-class _Merged:
-    """What a merge gave, how to store it again, and the parameters to evaluate."""
-
-    updated: Digest
-    published: Digest | None
-    loss: float
-    again: Mapping[Digest, Callable[[], object]]
-    parameters: Callable[[], Arrays]
-    in_parts: bool = False
-
-
-@dataclass(frozen=True)
 class _Closed:
     """When a round was closed, and whether its job has ended."""
 
@@ -174,7 +156,7 @@ class _Closed:
     over: bool
 
 
-def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merged) -> _Closed | None:
+def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: MergedRound) -> _Closed | None:
     """Publishes the update and closes the round; returns None where it is not being merged any more."""
     inputs = closing.inputs
     metrics, unfit = evaluation.evaluated(context, inputs.spec, inputs.number, closing.publication, merged.parameters)
@@ -194,7 +176,8 @@ def _closed(context: Context, job_id: str, closing: ClosingRound, merged: _Merge
         for watch in closing.watches:
             watch.close(work, job, row, now)
         blob_cleanup.keep_still(context, work, merged.again)
-        part_merge.closed(context, work, job_id, number, merged.in_parts)
+        for feature in features_of(work):
+            feature.round_closing(work, job, row, merged, now)
         figures = {"loss": merged.loss if spec.tells_loss else None, "metrics": metrics}
         kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
         work.move_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)

@@ -13,7 +13,8 @@ from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from requester.context import Context
-from requester.moves import blob_cleanup, part_merge, snapshots, task_attempts
+from requester.feature import features_of
+from requester.moves import blob_cleanup, snapshots, task_attempts
 from requester.store import audits, in_hand, jobs, merges, trusted_runs, unneeded
 from requester.store.event_log import tell
 from requester.store.locks import locked, locked_tasks
@@ -75,7 +76,8 @@ def _rewind(context: Context, work: Work, job: Job) -> dict[str, list[str | None
     for row in again:
         work.move_now(row, RoundState.OPEN, **NOT_MERGED)
     job.rewind_to = None
-    part_merge.let_go(context, work, job.id, number)
+    for feature in features_of(work):
+        feature.rounds_undone(work, job, number, now)
     if jobs.spec(job).verifier.sketched:
         trusted_runs.let_go(work, job.id, TrustedRun.round > _unharmed(job, number))
     _undo(work, job, number)

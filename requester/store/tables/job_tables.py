@@ -11,7 +11,6 @@ from requester.store.tables.base import Base, BigKey
 
 _REPLAYED: Final = text("replay_from IS NOT NULL")
 _PUBLISHED: Final = text("published_update IS NOT NULL")
-_TO_DO: Final = text("result IS NULL")
 NAMED_IN: Final = {
     "spec": ("document", "parameters"),
     "publication": ("document", "evaluation", "manifest", "parameters"),
@@ -172,38 +171,6 @@ class Round(Base):
         Index("rounds_by_published_update", "published_update", sqlite_where=_PUBLISHED, postgresql_where=_PUBLISHED),
         Index("rounds_by_parameters", "parameters"),
         Index("rounds_by_optimizer_state", "optimizer_state"),
-    )
-
-
-class MergePart(Base):
-    """A part of a merge that several processes do: a range of the flat payload (market.gradient.merge_parts).
-
-    A row without a result is the request; who takes it and ends leaves it as it is.
-    """
-
-    __tablename__ = "merge_parts"
-
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
-    """PostgreSQL never uses one again: what was computed for a merge that was taken back finds no row."""
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    round: Mapped[int]
-    step: Mapped[bool]
-    """Whether it takes the optimizer's step; else it sums squares, for the clip."""
-    start: Mapped[int]
-    stop: Mapped[int]
-    factor: Mapped[float | None]
-    """What a step multiplies gradients by, where the clip does."""
-    result: Mapped[Digest | None]
-    """Its squares, or its parameters and buffers; empty once they are joined."""
-    memory: Mapped[Digest | None]
-    """Its part of the optimizer's memory after the step."""
-    loss: Mapped[float | None]
-
-    __table_args__ = (
-        Index("merge_parts_of_round", "job_id", "round"),
-        Index("merge_parts_to_do", "id", sqlite_where=_TO_DO, postgresql_where=_TO_DO),
-        Index("merge_parts_by_result", "result"),
-        Index("merge_parts_by_memory", "memory"),
     )
 
 

@@ -12,12 +12,13 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.engine import run_once
-from requester.moves import part_merge, replay, snapshots
+from requester.features.part_merges import merge_part_rows, part_merge, parts
+from requester.features.part_merges.merge_part_rows import MergePart
+from requester.moves import replay, snapshots
 from requester.moves.ending import end
-from requester.stages import aggregate, collect, parts
-from requester.store import merge_part_rows
+from requester.stages import aggregate, collect
 from requester.store.locks import alone
-from requester.store.tables import Job, JobBlob, MergePart, Round, UnneededBlob
+from requester.store.tables import Job, JobBlob, Round, UnneededBlob
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor
@@ -36,7 +37,7 @@ SELDOM = {"snapshot_rounds": 3, "snapshot_s": 1e9}
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload_layout, "SHARD_ELEMENTS", 2)
-    monkeypatch.setattr(part_merge, "_most", lambda _context: 2)
+    monkeypatch.setattr(part_merge, "_largest_part", lambda _context: 2)
     monkeypatch.setattr(snapshots, "SMALL", 0)
 
 
@@ -186,7 +187,7 @@ def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_
     row, before = market.all(MergePart)[0], blobs_of(market)
     with market.context.begin() as work:
         end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
-    part_merge._keep(market.context, row, [b"its result"], [b"its memory"], None)
+    part_merge._store_part(market.context, row, [b"its result"], [b"its memory"], None)
     assert len(blobs_of(market) - before) == 2
     market.lapse(collect.LEFT_S + 1)
     market.drive()
@@ -219,7 +220,7 @@ def test_one_process_merges_where_a_part_goes_during_the_merge(new_floor: NewFlo
     with market.context.reading() as reader:
         first, *_ = parts.ready(reader, 0.0)
     with pytest.raises(NotFound):
-        part_merge.do(market.context, int(first))
+        part_merge.compute_part(market.context, int(first))
     assert market.all(MergePart) == []
     market.stages = (*STAGES, parts)
     assert played(market) == alone
@@ -314,7 +315,7 @@ def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor
         job, row = reader.get_one(Job, market.job), reader.get_one(Round, (market.job, 0))
         inputs = replay.inputs_of(reader, job, row)
     for step in (False, True, True):
-        part_merge._request(market.context, market.job, inputs, step, None)
+        part_merge._request_parts(market.context, market.job, inputs, step, None)
     asked = [(row.step, row.start, row.stop) for row in market.all(MergePart)]
     assert len(asked) == len(set(asked))
     with market.context.begin() as work:
@@ -354,6 +355,6 @@ def test_a_memory_whose_parts_are_gone_is_not_that_of_the_first_round(new_floor:
     market.worker()
     market.until(lambda: len(market.rounds()) == 3)
     assert market.rounds()[1].state == RoundState.CLOSED
-    part_merge.joined_memory(market.context, market.job, 1)
+    part_merge.join_memory(market.context, market.job, 1)
     with pytest.raises(Conflict, match="another process"):
-        part_merge.joined_memory(market.context, market.job, 0)
+        part_merge.join_memory(market.context, market.job, 0)

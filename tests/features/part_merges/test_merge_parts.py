@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.gradient import merge_parts, payload_layout
+from gradmarket.market.features.part_merges import merge_parts
+from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.noise import Noise

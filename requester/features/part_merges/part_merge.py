@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import Enum
 from functools import partial
+from typing import Final
 
 import numpy as np
 import structlog
 
 from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import NotFound
-from gradmarket.market.gradient import merge_parts
+from gradmarket.market.features.part_merges import merge_parts
 from gradmarket.market.gradient.round_merge import merged_shards
 from gradmarket.market.gradient.round_update import counted
 from gradmarket.market.gradient.shards import Shards
@@ -26,15 +27,21 @@ from gradmarket.market.terms import Digest, JobState, RoundState
 from graphdoc import tensors
 from graphdoc.encoding import Bytes
 from requester.context import Context
-from requester.moves import blob_cleanup, replay
-from requester.moves.replay import MergeInputs
-from requester.store import jobs, merge_part_rows, unneeded
+from requester.feature import Merger
+from requester.features.part_merges import merge_part_rows
+from requester.features.part_merges.merge_part_rows import MergePart
+from requester.moves import blob_cleanup, evaluation, replay
+from requester.moves.replay import MergedRound, MergeInputs
+from requester.store import jobs, unneeded
 from requester.store.facts import facts_of
 from requester.store.locks import locked
-from requester.store.tables import Job, MergePart, Round
+from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
+from requester.tracing import span
 
 TOPIC = "parts"
+PART: Final = "part"
+"""What a blob was to the job that released it: a part's result or memory."""
 log = structlog.get_logger("gradmarket.merges")
 
 
@@ -46,7 +53,7 @@ class Progress(Enum):
     DONE = 3
 
 
-def spread(context: Context, inputs: MergeInputs) -> bool:
+def is_shared(context: Context, inputs: MergeInputs) -> bool:
     """Returns whether several processes merge this job's rounds.
 
     The aggregator must work shard by shard. An update in few bytes is written by one process.
@@ -57,13 +64,11 @@ def spread(context: Context, inputs: MergeInputs) -> bool:
     return several and recipe.aggregator.SHARDWISE and move_of(inputs.spec).downlink is None
 
 
-def progress(context: Context, job_id: str, inputs: MergeInputs) -> Progress:
+def request_next_parts(context: Context, job_id: str, inputs: MergeInputs) -> Progress:
     """Requests the next parts of a merge once those before are done. The caller is alone with the job's merges."""
-    if not spread(context, inputs):
-        return Progress.HERE
     with context.reading() as reader:
         rows = merge_part_rows.of_round(reader, job_id, inputs.number)
-        known = rows or _all_there(context, reader, job_id, inputs)
+        known = rows or _has_all_blobs(context, reader, job_id, inputs)
     if not known:
         return Progress.HERE
     if any(row.result is None for row in rows):
@@ -73,35 +78,59 @@ def progress(context: Context, job_id: str, inputs: MergeInputs) -> Progress:
     clip = move_of(inputs.spec).clip
     sums = [each for row in rows for each in np.frombuffer(context.blobs.read(row.result or Digest("")))]
     clipped = merge_parts.clip_factor(sums, clip) if rows and clip is not None else None
-    _request(context, job_id, inputs, bool(rows) or clip is None, None if clipped is None else float(clipped))
+    _request_parts(context, job_id, inputs, bool(rows) or clip is None, None if clipped is None else float(clipped))
     return Progress.WAITING
 
 
-def _request(context: Context, job_id: str, inputs: MergeInputs, step: bool, factor: float | None) -> None:
-    ranges = _steps(context, inputs) if step else merge_parts.square_ranges(inputs.recipe.layout, _most(context))
+class PartMerger(Merger):
+    def takes(self, context: Context, inputs: MergeInputs) -> bool:
+        return is_shared(context, inputs)
+
+    def merge(self, context: Context, job_id: str, inputs: MergeInputs) -> MergedRound | float | None:
+        progress = request_next_parts(context, job_id, inputs)
+        if progress is not Progress.DONE:
+            return context.settings.sweep_s if progress is Progress.WAITING else None
+        with span("join"):
+            updated, loss = join_parameters(context, job_id, inputs)
+        return MergedRound(
+            updated=updated,
+            published=None,
+            loss=loss,
+            again={updated: partial(join_parameters, context, job_id, inputs)},
+            parameters=partial(evaluation.loaded, context, updated),
+            memory=partial(join_memory, context, job_id, inputs.number),
+        )
+
+
+def _request_parts(context: Context, job_id: str, inputs: MergeInputs, step: bool, factor: float | None) -> None:
+    ranges = (
+        _step_ranges(context, inputs)
+        if step
+        else merge_parts.square_ranges(inputs.recipe.layout, _largest_part(context))
+    )
     with context.begin() as work:
         job, row = locked(work, Job, job_id), work.get_one(Round, (job_id, inputs.number))
         if job.state == JobState.RUNNING and row.state == RoundState.MERGING:
-            merge_part_rows.begin(work, job_id, inputs.number, step, ranges, factor)
+            merge_part_rows.request_parts(work, job_id, inputs.number, step, ranges, factor)
             work.notify(TOPIC)
 
 
-def _most(context: Context) -> int:
+def _largest_part(context: Context) -> int:
     return context.settings.merge_part // 4
 
 
-def _steps(context: Context, inputs: MergeInputs) -> list[slice]:
-    return merge_parts.step_ranges(inputs.recipe.layout, move_of(inputs.spec).optimizer, _most(context))
+def _step_ranges(context: Context, inputs: MergeInputs) -> list[slice]:
+    return merge_parts.step_ranges(inputs.recipe.layout, move_of(inputs.spec).optimizer, _largest_part(context))
 
 
-def _all_there(context: Context, reader: RowReader, job_id: str, inputs: MergeInputs) -> bool:
+def _has_all_blobs(context: Context, reader: RowReader, job_id: str, inputs: MergeInputs) -> bool:
     """Returns whether everything that the parts read is stored; else one process replays, or says what is missing."""
-    memory = (_memory(reader, job_id, inputs.number, part) for part in _steps(context, inputs))
+    memory = (_find_memory(reader, job_id, inputs.number, part) for part in _step_ranges(context, inputs))
     blobs = (inputs.before.parameters, *(blob for blob, _ in inputs.answers), *memory)
     return all(digest is not None and context.blobs.has(digest) for digest in dict.fromkeys(blobs))
 
 
-def _memory(reader: RowReader, job_id: str, number: int, part: slice) -> Digest | None:
+def _find_memory(reader: RowReader, job_id: str, number: int, part: slice) -> Digest | None:
     """Returns a blob with the optimizer's memory before a round: of this part, or whole; None where none is stored."""
     rows = merge_part_rows.of_round(reader, job_id, number - 1)
     own = (row.memory for row in rows if row.step and (row.start, row.stop) == (part.start, part.stop))
@@ -110,30 +139,34 @@ def _memory(reader: RowReader, job_id: str, number: int, part: slice) -> Digest 
     return next(own, None) or whole or None
 
 
-def do(context: Context, number: int) -> None:
+def compute_part(context: Context, number: int) -> None:
     """Does a part, unless it is done or not wanted any more.
 
     A message may come after its job's end, which lets the blobs go that the part reads.
     """
     with context.reading() as reader:
         row = reader.get(MergePart, number)
-        if row is None or row.result is not None or _of_ended(reader, row):
+        if row is None or row.result is not None or _is_of_ended_job(reader, row):
             return
         job, merging = reader.get_one(Job, row.job_id), reader.get_one(Round, (row.job_id, row.round))
         inputs, part = replay.inputs_of(reader, job, merging), slice(row.start, row.stop)
-        memory = _memory(reader, row.job_id, row.round, part) if row.step else None
+        memory = _find_memory(reader, row.job_id, row.round, part) if row.step else None
     try:
-        done = _stepped(context, inputs, row, memory or Digest("")) if row.step else _squared(context, inputs, part)
+        done = (
+            _compute_step(context, inputs, row, memory or Digest(""))
+            if row.step
+            else _compute_squares(context, inputs, part)
+        )
     except NotFound:
-        _give_up(context, row.job_id)
+        _release_all_parts(context, row.job_id)
         with context.reading() as reader:
-            if _of_ended(reader, row):
+            if _is_of_ended_job(reader, row):
                 return
         raise
-    _keep(context, row, *done)
+    _store_part(context, row, *done)
 
 
-def _of_ended(reader: RowReader, row: MergePart) -> bool:
+def _is_of_ended_job(reader: RowReader, row: MergePart) -> bool:
     """Returns whether the part's job has ended, and says so."""
     if not jobs.ended(reader, [row.job_id]):
         return False
@@ -141,11 +174,11 @@ def _of_ended(reader: RowReader, row: MergePart) -> bool:
     return True
 
 
-def _give_up(context: Context, job_id: str) -> None:
+def _release_all_parts(context: Context, job_id: str) -> None:
     """Lets all parts go, since a blob is missing: one process merges the round, and says so where it cannot."""
     with context.begin() as work:
         locked(work, Job, job_id)
-        let_go(context, work, job_id, 0)
+        release_parts(work, job_id, context.clock())
         work.notify("aggregate")
 
 
@@ -154,24 +187,24 @@ Done = tuple[Chunks, Chunks, float | None]
 """A part's result, memory (none of squares) and loss."""
 
 
-def _opened(context: Context, inputs: MergeInputs, stack: ExitStack) -> Shards:
+def _open_answers(context: Context, inputs: MergeInputs, stack: ExitStack) -> Shards:
     return merged_shards(inputs.recipe, inputs.opened(context.blobs, stack))
 
 
-def _squared(context: Context, inputs: MergeInputs, part: slice) -> Done:
+def _compute_squares(context: Context, inputs: MergeInputs, part: slice) -> Done:
     with ExitStack() as stack:
-        sums = merge_parts.part_squares(inputs.recipe.layout, _opened(context, inputs, stack), part)
+        sums = merge_parts.part_squares(inputs.recipe.layout, _open_answers(context, inputs, stack), part)
     return [sums.tobytes()], [], None
 
 
-def _stepped(context: Context, inputs: MergeInputs, row: MergePart, memory: Digest) -> Done:
+def _compute_step(context: Context, inputs: MergeInputs, row: MergePart, memory: Digest) -> Done:
     with ExitStack() as stack:
-        shards = _opened(context, inputs, stack)
+        shards = _open_answers(context, inputs, stack)
         model, held = (stack.enter_context(context.blobs.mapped(one)) for one in (inputs.before.parameters, memory))
-        return _step(inputs, row, shards, model, held)
+        return _step_mapped(inputs, row, shards, model, held)
 
 
-def _step(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, held: Bytes) -> Done:
+def _step_mapped(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, held: Bytes) -> Done:
     """Returns what the step gives; no view of a mapped file outlives the call, or it could not be closed."""
     layout, part, move = inputs.recipe.layout, slice(row.start, row.stop), move_of(inputs.spec)
     before = merge_parts.cut_out(layout, part, tensors.views(memoryview(model)))
@@ -183,51 +216,53 @@ def _step(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, hel
     return tensors.chunks(after), tensors.chunks(kept), None if np.isnan(loss) else loss
 
 
-def _keep(context: Context, row: MergePart, result: Chunks, memory: Chunks, loss: float | None) -> None:
+def _store_part(context: Context, row: MergePart, result: Chunks, memory: Chunks, loss: float | None) -> None:
     """Stores what a part gave, for the next step."""
-    stored = {_put(context, chunks, row.job_id): chunks for chunks in (result, memory) if chunks}
+    stored = {_store_blob(context, chunks, row.job_id): chunks for chunks in (result, memory) if chunks}
     names = list(stored)
     with context.begin() as work:
         locked(work, Job, row.job_id)
-        blob_cleanup.keep_still(context, work, {one: partial(_put, context, data) for one, data in stored.items()})
-        merge_part_rows.finish(work, row.id, names[0], names[-1] if memory else None, loss)
+        blob_cleanup.keep_still(
+            context, work, {one: partial(_store_blob, context, data) for one, data in stored.items()}
+        )
+        merge_part_rows.store_result(work, row.id, names[0], names[-1] if memory else None, loss)
         rows = merge_part_rows.of_round(work, row.job_id, row.round)
         work.notify("aggregate" if all(each.result is not None for each in rows) else TOPIC)
 
 
-def _put(context: Context, chunks: Chunks, of_job: str = "") -> Digest:
+def _store_blob(context: Context, chunks: Chunks, of_job: str = "") -> Digest:
     """Stores a blob that a job lets go before it is there: what a process leaves that is killed is dropped."""
     with context.blobs.receive() as incoming:
         for chunk in chunks:
             incoming.write(chunk)
         if of_job:
             with context.begin() as work:
-                unneeded.add(work, of_job, blob_cleanup.PART, [incoming.digest], context.clock())
+                unneeded.add(work, of_job, PART, [incoming.digest], context.clock())
         return context.blobs.keep(incoming)
 
 
-def joined_parameters(context: Context, job_id: str, inputs: MergeInputs) -> tuple[Digest, float]:
+def join_parameters(context: Context, job_id: str, inputs: MergeInputs) -> tuple[Digest, float]:
     """Stores the parameters after a merge whose parts are done; returns their digest, and the merged loss."""
     with context.reading() as reader:
         rows = merge_part_rows.steps_of(reader, job_id, inputs.number)
     loss = math.nan if rows[0].loss is None else rows[0].loss
     parts = [row.result or Digest("") for row in rows]
-    return _joined(context, inputs.before.parameters, parts, inputs.counters, memory=False), loss
+    return _join_files(context, inputs.before.parameters, parts, inputs.counters, memory=False), loss
 
 
-def joined_memory(context: Context, job_id: str, number: int) -> Digest:
+def join_memory(context: Context, job_id: str, number: int) -> Digest:
     """Stores the optimizer's memory after a merge, as one process does."""
     with context.reading() as reader:
         like = facts_of(reader.get_one(Job, job_id)).memory
         rows = merge_part_rows.steps_of(reader, job_id, number)
-    return _joined(context, like, [row.memory or Digest("") for row in rows], (), memory=True)
+    return _join_files(context, like, [row.memory or Digest("") for row in rows], (), memory=True)
 
 
-def _joined(context: Context, like: Digest, parts: list[Digest], counters: tuple[str, ...], memory: bool) -> Digest:
+def _join_files(context: Context, like: Digest, parts: list[Digest], counters: tuple[str, ...], memory: bool) -> Digest:
     """Stores a file whose arrays lie as in `like`: from the parts, else as they are there; counters count one more."""
     with ExitStack() as stack:
         model, *files = (stack.enter_context(context.blobs.mapped(digest)) for digest in (like, *parts))
-        pieces, more = _pieces(files, memory), _counted(model, counters)
+        pieces, more = _find_pieces(files, memory), _advance_counters(model, counters)
         places = tensors.places(model)
         incoming = stack.enter_context(context.blobs.receive())
         incoming.write(model[: min((place.start for place in places.values()), default=len(model))])
@@ -238,7 +273,7 @@ def _joined(context: Context, like: Digest, parts: list[Digest], counters: tuple
         return context.blobs.keep(incoming)
 
 
-def _pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[Bytes, slice]]]:
+def _find_pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[Bytes, slice]]]:
     """Returns where the parts of each array are; of what all parameters have in common, the first file's alone."""
     found: dict[str, list[tuple[Bytes, slice]]] = {}
     for file in files:
@@ -248,20 +283,18 @@ def _pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[Bytes,
     return found
 
 
-def _counted(model: Bytes, counters: Sequence[str]) -> dict[str, bytes]:
+def _advance_counters(model: Bytes, counters: Sequence[str]) -> dict[str, bytes]:
     arrays = tensors.views(memoryview(model))
     return {name: counted(name, arrays).tobytes() for name in counters}
 
 
-def let_go(context: Context, work: Work, job_id: str, since: int, until: int | None = None) -> None:
-    """Lets the parts of these rounds go, in the transaction that closes a round or takes rounds back."""
-    blobs = merge_part_rows.let_go(work, job_id, since, until)
-    unneeded.add(work, job_id, blob_cleanup.PART, blobs, context.clock())
+def release_parts(work: Work, job_id: str, now: float, since: int = 0, until: int | None = None) -> None:
+    """Deletes the parts of these rounds and releases their blobs."""
+    unneeded.add(work, job_id, PART, merge_part_rows.delete_parts(work, job_id, since, until), now)
 
 
-def closed(context: Context, work: Work, job_id: str, number: int, in_parts: bool) -> None:
-    """Lets go of what the next merge does not need, in the transaction that closes a round: all but its memory."""
-    let_go(context, work, job_id, 0, number if in_parts else number + 1)
+def release_merged_parts(work: Work, job_id: str, number: int, in_parts: bool, now: float) -> None:
+    """Releases what the next merge does not need, in the transaction that closes a round: all but its memory."""
+    release_parts(work, job_id, now, until=number if in_parts else number + 1)
     if in_parts:
-        results = merge_part_rows.joined(work, job_id, number)
-        unneeded.add(work, job_id, blob_cleanup.PART, results, context.clock())
+        unneeded.add(work, job_id, PART, merge_part_rows.mark_joined(work, job_id, number), now)

@@ -1,23 +1,57 @@
-"""The parts of merges that several processes do."""
+"""The rows of parts of merges that several processes do."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import String, bindparam, cast, delete, exists, or_, select, update
+from sqlalchemy import ForeignKey, Index, String, bindparam, cast, delete, exists, or_, select, text, update
+from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.store.locks import unattended
-from requester.store.tables import Job, JobBlob, MergePart, Round, Task
+from requester.store.tables import Base, BigKey, Job, JobBlob, Round, Task
 from requester.store.work import RowReader, Work
 
 EVER: Final = 2**62
 """After the last round."""
 AT_ONCE: Final = 4
 """Parts that are asked for at a time, at every sweep and whenever one is done: other messages do not wait for all."""
+_TO_DO: Final = text("result IS NULL")
 
 
-def to_do(reader: RowReader, called: str) -> Sequence[str]:
+class MergePart(Base):
+    """A part of a merge that several processes do: a range of the flat payload (market.features.part_merges).
+
+    A row without a result is the request; who takes it and ends leaves it as it is.
+    """
+
+    __tablename__ = "merge_parts"
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    """PostgreSQL never uses one again: what was computed for a merge that was taken back finds no row."""
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    step: Mapped[bool]
+    """Whether it takes the optimizer's step; else it sums squares, for the clip."""
+    start: Mapped[int]
+    stop: Mapped[int]
+    factor: Mapped[float | None]
+    """What a step multiplies gradients by, where the clip does."""
+    result: Mapped[Digest | None]
+    """Its squares, or its parameters and buffers; empty once they are joined."""
+    memory: Mapped[Digest | None]
+    """Its part of the optimizer's memory after the step."""
+    loss: Mapped[float | None]
+
+    __table_args__ = (
+        Index("merge_parts_of_round", "job_id", "round"),
+        Index("merge_parts_to_do", "id", sqlite_where=_TO_DO, postgresql_where=_TO_DO),
+        Index("merge_parts_by_result", "result"),
+        Index("merge_parts_by_memory", "memory"),
+    )
+
+
+def find_requested(reader: RowReader, called: str) -> Sequence[str]:
     """Returns parts that nobody does yet, of rounds that are being merged and jobs that run; the oldest first.
 
     called: what comes before a part's number in what a process is `locks.alone` with.
@@ -50,7 +84,7 @@ def steps_of(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]
     return rows
 
 
-def begin(
+def request_parts(
     work: Work, job_id: str, number: int, step: bool, ranges: Iterable[slice], factor: float | None = None
 ) -> None:
     """Asks for parts, unless they are asked for already. The caller has locked the job.
@@ -64,21 +98,21 @@ def begin(
         work.add(MergePart(start=part.start, stop=part.stop, **about))
 
 
-def finish(work: Work, part: int, result: Digest, memory: Digest | None, loss: float | None) -> bool:
+def store_result(work: Work, part: int, result: Digest, memory: Digest | None, loss: float | None) -> bool:
     """Returns False where the part has a result, or is gone."""
     waits = update(MergePart).where(MergePart.id == part, MergePart.result.is_(None))
     found = work.session.execute(waits.values(result=result, memory=memory, loss=loss).returning(MergePart.id))
     return found.first() is not None
 
 
-def let_go(work: Work, job_id: str, since: int, until: int | None = None) -> list[str | None]:
+def delete_parts(work: Work, job_id: str, since: int, until: int | None = None) -> list[str | None]:
     """Deletes the parts of rounds from `since` up to before `until`; returns their blobs."""
     work.flush()
     between = {"job": job_id, "since": since, "until": EVER if until is None else until}
-    return [digest for row in work.connection().execute(_LET_GO, between) for digest in row]
+    return [digest for row in work.connection().execute(_DELETED, between) for digest in row]
 
 
-_LET_GO: Final = (
+_DELETED: Final = (
     delete(MergePart)
     .where(
         MergePart.job_id == bindparam("job"),
@@ -89,7 +123,7 @@ _LET_GO: Final = (
 )
 
 
-def joined(work: Work, job_id: str, number: int) -> list[str | None]:
+def mark_joined(work: Work, job_id: str, number: int) -> list[str | None]:
     """Notes that a merge is joined, after which only its memory is needed; returns the other blobs."""
     rows = of_round(work, job_id, number)
     results: list[str | None] = [row.result for row in rows]
@@ -98,7 +132,7 @@ def joined(work: Work, job_id: str, number: int) -> list[str | None]:
     return results
 
 
-def names(reader: RowReader, digest: str) -> bool:
+def names_blob(reader: RowReader, digest: str) -> bool:
     """Whether a part, or anything else that is kept, names the blob."""
     part = exists().where(or_(MergePart.result == digest, MergePart.memory == digest))
     others = (exists().where(JobBlob.digest == digest), exists().where(Task.payload == digest))

@@ -1,12 +1,12 @@
-"""Does parts of merges that several processes share: a row without a result is the request (moves.part_merge)."""
+"""Does parts of merges that several processes share: a row without a result is the request (part_merge)."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.errors import NotFound
 from requester.context import Context
-from requester.moves import merge_trouble, part_merge
-from requester.store import merge_part_rows
+from requester.features.part_merges import merge_part_rows, part_merge
+from requester.moves import merge_trouble
 from requester.store.locks import alone
 from requester.store.work import RowReader
 
@@ -15,22 +15,22 @@ CALLED: Final = f"{TOPIC} "
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
-    return merge_part_rows.to_do(reader, CALLED)
+    return merge_part_rows.find_requested(reader, CALLED)
 
 
 def run(context: Context, row_id: str) -> float | None:
     with alone(context.sessions, CALLED + row_id) as mine:
         if not mine:
             return context.settings.sweep_s
-        _do(context, int(row_id))
+        _compute_part(context, int(row_id))
     return None
 
 
-def _do(context: Context, number: int) -> None:
+def _compute_part(context: Context, number: int) -> None:
     """Does a part. A blob that is gone is no trouble yet: one process merges the round then, and says what it lacks."""
     with context.reading() as reader:
         job_id = merge_part_rows.job_of(reader, number)
     if job_id is None:
         return
     with merge_trouble.said(context, job_id, but=NotFound):
-        part_merge.do(context, number)
+        part_merge.compute_part(context, number)

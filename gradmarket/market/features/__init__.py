@@ -1,0 +1,1 @@
+"""The features' rules: one folder for each feature that has some."""

@@ -1,0 +1,1 @@
+"""Parts of a merge, as arithmetic on arrays."""
