@@ -179,6 +179,7 @@ BY_NAME: Final = {
     "gradmarket",
     "gradmarket.cli",
     "gradmarket.market.gradient.compiled",
+    "graphdoc.command",
     "graphdoc.plugins",
     "requester.cli",
     "requester.notifier",
@@ -206,7 +207,9 @@ IMPURE_CALLS: Final = {
     "ChaCha20Poly1305.generate_key",
 }
 
-EDGES: Final = tuple(f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "__main__"))
+EDGES: Final = tuple(
+    f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "export_command", "__main__")
+)
 """Of graphdoc, what starts processes, exports a module of this process, and reads files for a command."""
 
 FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
