@@ -46,11 +46,16 @@ def page(figures: dict[str, Figure]) -> str:
 def _list(module: str, title: str, shown: list[Figure]) -> str:
     meaning = ast.get_docstring(ast.parse((ROOT / "benchmarks" / f"{module}.py").read_text())) or ""
     sentence = " ".join(meaning.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
-    lines = [f"\n## {title}\n\n{sentence} ({max(figure['measured'] for figure in shown)}).\n\n"]
+    peers = sorted({figure["peer"] for figure in shown if figure["ratio"] not in (None, figure["value"])})
+    beside = f", × over {peers[0]}" if len(peers) == 1 else ""
+    day = max(figure["measured"] for figure in shown)
+    lines = [f"\n## {title}\n\n{sentence} ({day}{beside}).\n\n"]
     for figure in shown:
-        peer = "" if figure["ratio"] in (None, figure["value"]) else f", {figure['ratio']:.3g} of {figure['peer']}"
+        ratio, peer = figure["ratio"], "" if beside else f" over {figure['peer']}"
+        over = "" if ratio in (None, figure["value"]) else f", ×{ratio:.3g}{peer}"
         value = f"{figure['value']:.3g} {figure['unit']}".strip()
-        lines.append(f"- `{figure['name']}` {value}{peer} ({written(figure, 'target')})\n")
+        target = written(figure, "target").replace("<= ", "≤").replace(">= ", "≥")
+        lines.append(f"- `{figure['name']}` {value}{over} ({target})\n")
     return "".join(lines)
 
 
