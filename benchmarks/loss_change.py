@@ -44,8 +44,8 @@ a round, by gradient steps from its first parameters. A score holds the loss on 
 {OTHER_DRAWS} other draws of rows. *Passed* is the share of scores that do; an answer without knowledge of the rows
 passes once in {1 + OTHER_DRAWS}. A sequence is {AUDITS} audits of one worker, begun at every task from the {RUNS}th
 on, so that sequences overlap; the honest share comes from the trusted runs before, at most {WINDOW}. *Convicted* is the
-share of sequences that end so, *audits* the median until then. One whole test is made to convict an honest worker with
-probability {ALPHA:g}, and to clear one that knows nothing of the rows with {BETA:g}.
+share of sequences that end so, after the median number of audits. One whole test is made to convict an honest worker
+with probability {ALPHA:g}, and to clear one that knows nothing of the rows with {BETA:g}.
 
 It sees an answer that does not depend on the task's rows. It does **not** see one that does: older parameters,
 fewer rows, another length, a backdoor in a few rows. Who computes a quarter of the rows saves three quarters of the
@@ -144,12 +144,14 @@ def page() -> str:
     parts = [HEAD]
     for model, passed in tables():
         trusted = passed[TRUSTED]
-        parts.append(f"\n## {model}\n\nTrusted runs: {np.mean(trusted):.0%} of {len(trusted)} scores passed.\n")
-        parts.append("\n| answer | scores | passed | sequences | convicted | audits |\n|---|---|---|---|---|---|\n")
-        for line in lines(passed):
-            audits = "" if line.audits is None else f"{line.audits:g}"
-            figures = f"{line.passed:.0%} | {line.sequences} | {line.convicted:.0%} | {audits}"
-            parts.append(f"| {line.name} | {line.scores} | {figures} |\n")
+        found = list(lines(passed))
+        counts = f"Each answer: {found[0].scores} scores, {found[0].sequences} sequences."
+        parts.append(
+            f"\n## {model}\n\nTrusted runs: {np.mean(trusted):.0%} of {len(trusted)} scores passed. {counts}\n\n"
+        )
+        for line in found:
+            audits = "" if line.audits is None else f" after {line.audits:g} audits"
+            parts.append(f"- {line.name}: {line.passed:.0%} passed, {line.convicted:.0%} convicted{audits}\n")
     return "".join(parts)
 
 

@@ -123,8 +123,8 @@ def page() -> str:
             parts.append(f"\nRefused: {found}.\n")
             continue
         parts.append(f"\nHonest answers: at most {found.largest:.1e} apart; largest threshold {found.threshold:.1e}.\n")
-        parts.append("\n| answer | draws | parted or believed | over the threshold |\n|---|---|---|---|\n")
-        parts += [f"| {line.name} | {line.draws} | {line.mistakes} | {line.nearest:.2g} |\n" for line in found.lines]
+        parts.append("\nParted or believed, and over the threshold:\n\n")
+        parts += [f"- {line.name}: {line.mistakes} of {line.draws}, {line.nearest:.2g}\n" for line in found.lines]
     return "".join(parts)
 
 

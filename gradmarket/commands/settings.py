@@ -17,6 +17,7 @@ from requester.settings import RequesterSettings as ServiceSettings
 from worker.settings import WorkerSettings
 
 KINDS: Final[dict[str, type[BaseSettings]]] = {"The service": ServiceSettings, "A worker": WorkerSettings}
+SIGNS: Final = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 HEAD: Final = """# Settings
 
 Each is read once, at the start, from the environment, or from an option of the same name where the command has one.
@@ -70,12 +71,13 @@ def _kind(annotation: Any) -> str:
 
 
 def _bounds(field: FieldInfo) -> Iterator[str]:
-    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    for bound in field.metadata:
-        for name, sign in signs.items():
-            value = getattr(bound, name, None)
-            if value is not None:
-                yield f"{sign} {value}"
+    """Yields the field's interval, or its one bound."""
+    found = {name: getattr(bound, name) for bound in field.metadata for name in SIGNS if hasattr(bound, name)}
+    lower, upper = (next((name for name in names if name in found), "") for names in (("ge", "gt"), ("le", "lt")))
+    if lower and upper:
+        yield f"{'[' if lower == 'ge' else '('}{found[lower]}, {found[upper]}{']' if upper == 'le' else ')'}"
+    else:
+        yield from (f"{SIGNS[name]} {value}" for name, value in found.items())
 
 
 def _default(value: Any) -> str:
