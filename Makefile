@@ -10,6 +10,7 @@ ONLY ?=
 CASES ?= 100000
 KIND ?=
 SEED ?=
+START ?=
 SMALLEST ?=
 MUTANTS ?= 200
 LANE ?=
@@ -37,7 +38,7 @@ help:
 	echo "make test-all           what make test leaves out: either database, every attack, containers, all pages: DURATIONS=path"
 	echo "make test-unit          the part of make test that starts no server"
 	echo "make test-deep          the contract, kills and all random tests, for much longer; the stages on either database"
-	echo "make fuzz              hostile input in every format, and calls of every operator: CASES=number, KIND=one, SEED=a failing case's to play it again"
+	echo "make fuzz              hostile input in every format, and calls of every operator: CASES=number, KIND=one, START=the first case's number, SEED=a failing case's to play it again"
 	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make mutants-sample     50 faults put into requester, worker and market, and how many make test notices: LANE=test or all, ONLY=folder, JSON=path"
@@ -129,7 +130,7 @@ test-deep: develop
 	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers --ignore tests/requester
 
 fuzz: develop
-	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES) $(if $(KIND),--kind $(KIND)))
+	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES) $(if $(START),--start $(START)) $(if $(KIND),--kind $(KIND)))
 
 attacks: develop
 	@$(BIN)/python -m tests.attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))

@@ -1,6 +1,6 @@
-"""`make fuzz [CASES=n] [KIND=kind] [SEED=kind/n]`: cases over all cores, and a table by kind.
+"""`make fuzz [CASES=n] [START=n] [KIND=kind] [SEED=kind/n]`: cases over all cores, and a table by kind.
 
-1 where any failed, with its seed. Cases are always the same ones; `--start` goes on where another run ended.
+1 where any failed, with its seed. Cases are always the same ones; START goes on where another run ended.
 """
 
 import argparse

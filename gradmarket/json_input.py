@@ -18,12 +18,12 @@ def read(file: str) -> dict[str, Any]:
     """Returns the object in the file, or from standard input for "-". Raises NotFound, or Refused for anything else."""
     try:
         value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no file {file}") from error
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {file}") from None
     except OSError as error:
-        raise Refused(f"{file} cannot be read: {error.strerror}", "name a file that you may read") from error
+        raise Refused(f"{file} cannot be read: {error.strerror}", "name a file that you may read") from None
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{file} is not JSON: {error}", "mend it there, or name another file") from error
+        raise Refused(f"{file} is not JSON: {error}", "mend it there, or name another file") from None
     if not isinstance(value, dict):
         raise Refused(f"{file} is not a JSON object")
     return value
@@ -35,4 +35,4 @@ def checked(kind: type[Model], given: Mapping[str, Any], name: str) -> Model:
         return kind.model_validate(given)
     except ValidationError as error:
         faults = (in_words(fault, fault["loc"], given) for fault in faults_of(error))
-        raise Refused("; ".join(f"{field or name}: {message}" for field, message in faults)) from error
+        raise Refused("; ".join(f"{field or name}: {message}" for field, message in faults)) from None

@@ -1,8 +1,12 @@
 """Turns a torch module and a loss into graph documents, proven to equal them, and brings trained state back."""
 
 import copy
+import logging
 import threading
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +29,10 @@ _ONE_AT_A_TIME: Final = threading.Lock()
 EXAMPLE_ROWS: Final = 8
 """Rows from all over the data that document and module are compared on."""
 
+_NOT_THEIRS: Final = ("torch", "graphdoc", "gradmarket", "contextlib")
+"""Packages whose lines say nothing of a researcher's fault."""
+_LOUD: Final = ("torch._subclasses.fake_tensor", "torch.fx.experimental")
+
 
 def export_module(
     module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray], precision: Precision = "fp32"
@@ -43,8 +51,14 @@ def export_module(
     y = example.pop("y")
     inputs = example["x"] if set(example) == {"x"} else example
     refuse_unfit(module)
-    with _ONE_AT_A_TIME:
-        return publish(_copied(module), _with_metrics(loss), (inputs, y), precision=precision, around=as_when_alone)
+    failed: list[Exception] = []
+    measured = _with_metrics(loss, failed)
+    try:
+        with _ONE_AT_A_TIME, _without_logs():
+            return publish(_copied(module), measured, (inputs, y), precision=precision, around=as_when_alone)
+    except DocumentRefused as refused:
+        place = _where(refused.__cause__) if refused.__cause__ else ""
+        raise DocumentRefused(f"{refused.detail}{place}{_hint(arrays) if failed else ''}", refused.remedy) from None
 
 
 def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
@@ -65,16 +79,31 @@ def _copied(module: nn.Module) -> nn.Module:
     }
     try:
         return copy.deepcopy(module, shared).cpu()
-    except RuntimeError as error:
+    except NotImplementedError as error:
+        raise _uncopied(module, error) from None
+    except RuntimeError:
         raise DocumentRefused(
             "the module cannot be copied: it keeps a tensor that was computed: detach what it remembers, and "
             "of weight_norm or spectral_norm use those of torch.nn.utils.parametrizations"
-        ) from error
+        ) from None
+    except (TypeError, AttributeError) as error:
+        raise _uncopied(module, error) from None
 
 
-def _with_metrics(loss: Loss) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:
+def _uncopied(module: nn.Module, error: Exception) -> DocumentRefused:
+    what = f"{type(module).__name__} cannot be copied: {str(error)[:200]}"
+    return DocumentRefused(f"{what}: keep it outside of the module")
+
+
+def _with_metrics(loss: Loss, failed: list[Exception]) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:
+    """`failed` gets what the loss raises."""
+
     def measured(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        value = _loss(loss, answer, target)
+        try:
+            value = _loss(loss, answer, target)
+        except Exception as error:
+            failed.append(error)
+            raise
         if isinstance(value, tuple):
             return value[0], dict(value[1])
         scores = _scores(answer)
@@ -106,6 +135,40 @@ def _scores(answer: Any) -> Tensor | None:
     elif isinstance(answer, tuple | list) and answer:
         answer = answer[0]
     return answer if isinstance(answer, Tensor) else None
+
+
+def _where(error: BaseException) -> str:
+    """Returns the last line of a researcher's own, or a library's, on the way to the error; nothing without one."""
+    frames = traceback.walk_tb(error.__traceback__)
+    theirs = [at for at in frames if at[0].f_globals.get("__name__", "").split(".")[0] not in _NOT_THEIRS]
+    if not theirs:
+        return ""
+    code = theirs[-1][0].f_code
+    return f" ({Path(code.co_filename).name}, line {theirs[-1][1]}, in {code.co_name})"
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Inside, torch logs no traceback of a call that fails on shapes: the refusal says which it is."""
+    loggers = [logging.getLogger(name) for name in _LOUD]
+    before = [one.disabled for one in loggers]
+    for one in loggers:
+        one.disabled = True
+    try:
+        yield
+    finally:
+        for one, disabled in zip(loggers, before, strict=True):
+            one.disabled = disabled
+
+
+def _hint(arrays: Mapping[str, np.ndarray]) -> str:
+    """Returns what may be the fault of the target where a loss fails on it, or nothing."""
+    y = arrays["y"]
+    if y.ndim == 2 and y.shape[1] == 1:
+        return f"; y has the shape {y.shape}: if those are labels, or the answer has no such dimension, give y[:, 0]"
+    if y.ndim == 1 and y.dtype.kind == "f" and bool((y == np.rint(y)).all()):
+        return f"; y is {y.dtype} and has whole numbers: if those are labels, give y.astype('int64')"
+    return ""
 
 
 def load_state(module: nn.Module, state: Mapping[str, np.ndarray]) -> None:

@@ -15,6 +15,11 @@ LOSS = "loss"
 HELD_OUT = "held_out"
 
 
+def not_installed(name: str, package: str) -> ImportError:
+    """Returns the error of a callback whose package is missing: what to install."""
+    return ImportError(f"{name} needs {package}, which is not installed: pip install {package}", name=package)
+
+
 class Callback(Protocol):
     def started(self, job: JobView) -> None:
         """Called once, before any round."""

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from mlflow.entities import Param
-from mlflow.tracking import MlflowClient
-
-from gradmarket.callbacks import fields_of
+from gradmarket.callbacks import fields_of, not_installed
 from gradmarket.market.views.job_views import JobView
+
+try:
+    from mlflow.entities import Param
+    from mlflow.tracking import MlflowClient
+except ModuleNotFoundError:
+    raise not_installed("MLflow", "mlflow") from None
 
 LONGEST: Final = 500
 """Characters of a parameter's value that every store of MLflow takes."""

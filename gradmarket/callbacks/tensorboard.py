@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from torch.utils.tensorboard import SummaryWriter
-
-from gradmarket.callbacks import fields_of
+from gradmarket.callbacks import fields_of, not_installed
 from gradmarket.market.views.job_views import JobView
+
+try:
+    from torch.utils.tensorboard import SummaryWriter
+except ModuleNotFoundError:
+    raise not_installed("TensorBoard", "tensorboard") from None
 
 
 class TensorBoard:

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-import wandb
-
-from gradmarket.callbacks import fields_of
+from gradmarket.callbacks import fields_of, not_installed
 from gradmarket.market.views.job_views import JobView
+
+try:
+    import wandb
+except ModuleNotFoundError:
+    raise not_installed("WeightsAndBiases", "wandb") from None
 
 
 class WeightsAndBiases:

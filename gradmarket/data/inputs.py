@@ -110,8 +110,12 @@ def check_values(arrays: Arrays, classes: int | None = None) -> None:
 def check_labels(arrays: Arrays, taken: Ranges) -> None:
     """Raises Refused, naming the first row with a label or index that the model does not take."""
     problem = outside(arrays, taken)
-    if problem is not None:
-        raise Refused(f"{problem.said()}: mend that row, or give the model more classes")
+    if problem is None:
+        return
+    allowed, array = problem.allowed, arrays[problem.input]
+    if allowed.least == 0 and not allowed.columns and int(array.min()) == 1 and int(array.max()) == allowed.end:
+        raise Refused(f"{problem.said()}: labels count from 0: give {problem.input} - 1")
+    raise Refused(f"{problem.said()}: mend that row, or give the model more classes")
 
 
 def columns_of(arrays: Arrays, classes: int | None = None) -> dict[str, Column]:

@@ -36,10 +36,10 @@ def read(path: Path) -> Arrays:
         raise Refused(f"{path} is none of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
     try:
         return reader(path)
-    except BadZipFile as error:
-        raise Refused(f"{path} cannot be read: the archive is cut short or is none: write it again") from error
+    except BadZipFile:
+        raise Refused(f"{path} cannot be read: the archive is cut short or is none: write it again") from None
     except (pa.ArrowException, SafetensorError, OSError, EOFError, ValueError, KeyError) as error:
-        raise Refused(f"{path} cannot be read: {str(error)[:300]}") from error
+        raise Refused(f"{path} cannot be read: {str(error)[:300]}") from None
 
 
 def _npy(path: Path) -> Arrays:

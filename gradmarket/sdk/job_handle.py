@@ -17,6 +17,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import printable
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView, RoundView
+from gradmarket.sdk.arguments import check_callbacks
 from gradmarket.sdk.bar import bar
 from gradmarket.sdk.curve import Curve, curve
 from gradmarket.terminal import ShownConsole
@@ -79,6 +80,7 @@ class TrainingJob:
         watching goes on. Where the service is away for a while, it is tried again; an interrupt (Ctrl-C) ends the
         watching, not the job.
         """
+        check_callbacks(callbacks)
         console = console or ShownConsole()
         token = TokenUnit.of(self._client.chain())
 

@@ -12,6 +12,7 @@ from gradmarket.json_input import checked
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.layout import check_weighed, layout
 from gradmarket.market.money import TokenUnit, in_smallest
+from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.model import check_rows_apart, check_taken, warn_of_coupled_rows
 from gradmarket.sdk.rows import arrays_of
@@ -71,9 +72,13 @@ class Market:
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
         """
+        check_module(module)
+        check_loss(loss)
+        check_private(private)
+        check_fraction(held_out)
         fields = {"name": type(module).__name__, "step": {"rows": rows}, **fields}
         fields |= {} if seed is None else {"seed": seed}
-        fields |= {"optimizer": dict(optimizer), "rounds": rounds}
+        fields |= {"optimizer": settings_of(optimizer), "rounds": rounds}
         fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}
         fields = in_smallest(fields, lambda: TokenUnit.of(self._client.chain()))
         spec = _check(fields, private)

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, TensorDataset
 from gradmarket.data import sources
 from gradmarket.data.inputs import chosen
 from gradmarket.market.errors import Refused
+from gradmarket.sdk.arguments import array_of
 
 INPUTS = ("x", "y")
 
@@ -27,7 +28,7 @@ def arrays_of(dataset: Any, target: str | None = None) -> dict[str, np.ndarray]:
     if isinstance(dataset, str | Path):
         arrays = chosen(sources.read(Path(dataset)), target=target)
     elif isinstance(dataset, Mapping):
-        arrays = chosen({name: _array(name, value) for name, value in dataset.items()}, target=target)
+        arrays = chosen({name: array_of(name, value) for name, value in dataset.items()}, target=target)
     else:
         arrays = chosen(dict(zip(INPUTS, _pair(dataset), strict=True)))
     if "y" not in arrays or len(arrays) < 2:
@@ -44,7 +45,7 @@ def _pair(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
         pair = tuple(dataset) if isinstance(dataset, tuple | list) else ()
     if len(pair) != 2:
         raise Refused("a dataset is a pair (x, y), a mapping, a torch dataset of pairs, or a path to one on disk")
-    return _array("x", pair[0]), _array("y", pair[1])
+    return array_of("x", pair[0]), array_of("y", pair[1])
 
 
 def _stacked(dataset: Any) -> tuple[Tensor, ...]:
@@ -57,13 +58,4 @@ def _stacked(dataset: Any) -> tuple[Tensor, ...]:
             torch.stack([torch.as_tensor(value) for value in values]) for values in zip(*examples, strict=True)
         )
     except (RuntimeError, TypeError, ValueError) as error:
-        raise Refused(f"the examples do not stack: {str(error)[:200]}") from error
-
-
-def _array(name: str, value: Any) -> np.ndarray:
-    if isinstance(value, Tensor):
-        return value.detach().cpu().numpy()
-    array = np.asarray(value)
-    if array.dtype.hasobject:
-        raise Refused(f"{name} is not an array of numbers")
-    return array
+        raise Refused(f"the examples do not stack: {str(error)[:200]}: pad them to one shape") from None

@@ -43,7 +43,7 @@ def check_equal(
     """
     program = Program(load(document))
     travelling = {name: _as_it_travels(tensor) for name, tensor in state.items()}
-    taken = _rows_taken(program, example)
+    taken = rows_taken(program, example)
     count = len(next(iter(taken.values())))
     for seed, rows, another in BATCHES if training else ((*BATCHES[-1][:2], False),):
         tries = [(rows, True)] * another + [(rows, False), (count, False)]
@@ -54,7 +54,7 @@ def check_equal(
                 expected = _module_answers(objective, program, data, prefix, training)
             except (*STEP_ERRORS, _NotFinite) as error:
                 if not tries:
-                    raise _refused(error) from None
+                    raise failed_on_rows(error) from None
                 continue
             for name, digest in _document_answers(training, program, travelling, data).items():
                 if digest != expected[name]:
@@ -62,7 +62,7 @@ def check_equal(
             break
 
 
-def _refused(error: Exception) -> DocumentRefused:
+def failed_on_rows(error: Exception) -> DocumentRefused:
     """Returns what to raise where the module itself fails on rows of the data."""
     if isinstance(error, _NotFinite):
         return DocumentRefused(error.detail)
@@ -74,7 +74,7 @@ class _NotFinite(DocumentRefused):
     """The module's own loss, or a gradient of it, is not a number."""
 
 
-def _rows_taken(program: Program, example: Data) -> Data:
+def rows_taken(program: Program, example: Data) -> Data:
     """Returns the example without rows that the model does not take; whoever has all rows names the first of those."""
     rows = len(next(iter(example.values())))
     taken = ranges(program, min(2, rows))

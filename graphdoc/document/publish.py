@@ -16,10 +16,12 @@ from torch.utils._pytree import tree_map_only
 
 from graphdoc.document.decisions import decisions
 from graphdoc.document.emit import emit
-from graphdoc.document.equality import check_equal
+from graphdoc.document.equality import check_equal, failed_on_rows, rows_taken
 from graphdoc.document.exchanged import exchanged
 from graphdoc.document.graph import Precision
+from graphdoc.document.interpret import STEP_ERRORS, Program
 from graphdoc.document.modes import asking, knows_its_mode
+from graphdoc.document.schema import load
 from graphdoc.document.sequences import OneCall
 from graphdoc.document.unfit import refuse_sum, refuse_unfit
 from graphdoc.errors import DocumentRefused
@@ -35,7 +37,9 @@ TARGET: Final = "y"
 _PREFIX: Final = "model."
 _UNCACHED: Final = partial(torch._dynamo.config.patch, fake_tensor_cache_enabled=False)
 """torch keeps what a call gives for shapes; where the rows are a symbol, keeping costs more than it saves."""
-_EXPORT_ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
+_EXPORT_ERRORS: Final = (
+    RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError, ArithmeticError
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def publish(
     with _own_modes(module):
         document, trained = document_of(objective, data, sizes or {}, training=True)
         objective.eval()
-        refuse_sum(objective, data, TARGET)
+        _refuse_sum(objective, document, data)
         if objective.has_modes:
             evaluation, evaluated = document_of(objective, data, sizes or {}, training=False)
         else:
@@ -176,6 +180,18 @@ def document_of(
     document, state = emit(exported(objective, data, sizes), named, objective.metrics, _PREFIX, maxima, data)
     check_equal(objective, document, state, data, _PREFIX, training)
     return document, state
+
+
+def _refuse_sum(objective: Objective, document: bytes, data: dict[str, Tensor]) -> None:
+    """Raises DocumentRefused for a sum over the rows; where they have a label or index that is not taken, of others."""
+    try:
+        refuse_sum(objective, data, TARGET)
+    except STEP_ERRORS:
+        taken = rows_taken(Program(load(document)), data)
+        try:
+            refuse_sum(objective, {name: torch.cat([rows, rows]) for name, rows in taken.items()}, TARGET)
+        except STEP_ERRORS as error:
+            raise failed_on_rows(error) from None
 
 
 @contextmanager

@@ -70,11 +70,20 @@ class Cursor:
         return self._bytes(self._varint() if kind == _BINARY else 8 if kind == _DOUBLE else 1)
 
     def _list(self, depth: int) -> list[Any]:
+        """Returns a list of structs; of anything else, which nothing here asks for, None once where it has elements.
+
+        What grows by a stranger's word costs more than reading it: in a heap that is in pieces, seconds for a footer.
+        """
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._varint()
         if count > self._end - self.place:
             raise TensorsRefused(f"a list of {count} elements does not end")
-        return [self._value(head & 15, depth) for _ in range(count)]
+        kind = head & 15
+        if kind == STRUCT:
+            return [self.struct(depth + 1) for _ in range(count)]
+        for _ in range(count):
+            self._value(kind, depth)
+        return [None] if count else []
 
     def _integer(self, kind: int) -> int:
         number = self._varint()

@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import pkgutil
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.runner import Reader, Runner, RunnerSettings
 from graphdoc import formats, plugins, tensors
 from graphdoc.document import schema
-from graphdoc.formats import format_of
+from graphdoc.formats import _thrift, format_of
 from graphdoc.tensors import Expected
 from tests import source_tree
 from tests.handmade import encoded, linear, node, value, with_nodes
@@ -235,6 +236,22 @@ def test_row_groups_and_rows_that_are_only_claimed_are_refused() -> None:
         inside(footer, 3).value = rows
         with pytest.raises(TensorsRefused):
             format_of("parquet").read(with_footer(pages, footer), {"x": ((min(rows, 3),), "int64")})
+
+
+def test_a_long_list_that_a_footer_does_not_need_is_read_past_and_not_kept() -> None:
+    """Lists that grow by a stranger's word took seconds in a heap that many had used before (parquet/5566)."""
+    count = 2**18
+    body = bytes([0x19, 0xF5, 0x80, 0x80, 0x10]) + bytes(count) + bytes([0x15, 0x06, 0])
+    tracemalloc.start()
+    try:
+        read = _thrift.Cursor(body, 0, len(body)).struct()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert _thrift.field(read, 2, _thrift.I32) == 3, "what comes after the list is read"
+    assert most < count
+    with pytest.raises(TensorsRefused, match="field 1 of a header is no list of structs"):
+        _thrift.structs(read, 1)
 
 
 def test_statistics_that_contradict_each_other_do_not_end_the_process() -> None:
