@@ -34,7 +34,7 @@ def who(nobody: int, requester: int, worker: int, other: int) -> str:
         return "anybody"
     if requester == 403:
         return "the worker" if other in (403, 404) and worker != other else "workers"
-    return "the requester" if worker == 403 else "who has a token"
+    return "the requester" if worker == 403 else "any token"
 
 
 def read(method: str, path: str) -> str:

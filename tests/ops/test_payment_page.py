@@ -21,7 +21,7 @@ def test_a_named_test_is_there(path: str, name: str) -> None:
 def test_every_line_names_a_test() -> None:
     tables = [block for block in re.findall(r"(?:^\|.*\n)+", PAGE, re.M) if "| tests |" in block]
     rows = [row for table in tables for row in table.splitlines()[2:]]
-    losses = [line for line in PAGE.partition("# What each side can lose")[2].splitlines() if line.startswith("- ")]
+    losses = [line for line in PAGE.partition("# Losses of each side")[2].splitlines() if line.startswith("- ")]
     assert len(rows + losses) > 30
     assert [row for row in rows + losses if "::" not in row] == []
 
