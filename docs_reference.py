@@ -16,7 +16,8 @@ from gradmarket.callbacks import Callback
 from gradmarket.cli import COMMANDS, app
 from graphdoc import plugins
 from requester.api import openapi, problems
-from requester.app import DOORS
+from requester.app import routers_with
+from requester.features import FEATURES
 
 CALLBACKS: Final = "gradmarket.callbacks"
 
@@ -80,8 +81,8 @@ def rest() -> str:
     """Returns every operation of the API, by its tag."""
     described = FastAPI(title="gradmarket", responses=problems.EVERYWHERE)
     openapi.install(described)
-    for routes in DOORS:
-        described.include_router(routes.router)
+    for router in routers_with(FEATURES):
+        described.include_router(router)
     by_tag: dict[str, list[str]] = defaultdict(list)
     for path, operations in described.openapi()["paths"].items():
         for method, operation in operations.items():

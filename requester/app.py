@@ -1,11 +1,11 @@
 """Builds the FastAPI application over a context; it does not decide what runs the stages."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.views.job_views import Stats
@@ -18,7 +18,6 @@ from requester.api import (
     calibration_routes,
     chain_routes,
     consent_routes,
-    coverage_routes,
     event_routes,
     event_tail,
     fund_routes,
@@ -45,28 +44,31 @@ from requester.api import (
 )
 from requester.api.auth_routes import Callers
 from requester.api.token_buckets import Buckets, Rate
+from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.edge.body import BodyLimit
 from requester.edge.own_path import OwnPath
 from requester.edge.rate_limit import RateLimit
 from requester.edge.request_log import RequestLog
 from requester.edge.token_first import TokenFirst
-from requester.page import live_parts
-from requester.page import routes as page_routes
-from requester.store.progress import Standing
+from requester.feature import Feature, features_of
 from requester.store.worker_figures import History
 
-DOORS: Final = (
-    *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
-    *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
-    *(token_routes, consent_routes, calibration_routes, coverage_routes, chain_routes, metric_routes),
-    *(state_routes, holder_routes, secure_routes, page_routes),
+ROUTERS: Final = tuple(
+    routes.router
+    for routes in (
+        *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
+        *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
+        *(token_routes, consent_routes, calibration_routes, chain_routes, metric_routes),
+        *(state_routes, holder_routes, secure_routes),
+    )
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""
 
 
-PAGES: Final = 8.0
-"""Of so many seconds one may go into rendering pages."""
+def routers_with(features: Iterable[Feature]) -> tuple[APIRouter, ...]:
+    """Returns all routers: the kernel's and these features'."""
+    return (*ROUTERS, *(router for feature in features for router in feature.routers))
 
 
 def create_app(context: Context, drive: Callable[[], AbstractContextManager[object]]) -> FastAPI:
@@ -95,10 +97,11 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     _keep_state(app, context)
     problems.install(app)
     openapi.install(app)
-    for routes in DOORS:
-        app.include_router(routes.router)
+    routers = routers_with(features_of(context))
+    for router in routers:
+        app.include_router(router)
     app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
-    app.add_middleware(hot_route.HotDoors, routers=[routes.router for routes in DOORS], handlers=problems.HANDLERS)
+    app.add_middleware(hot_route.FastRouters, routers=routers, handlers=problems.HANDLERS)
     # the middleware added last is the first that a request reaches
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
@@ -120,13 +123,11 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.parked = long_poll.LongPolls(context)
     app.state.following = event_tail.EventTails(context)
     app.state.statements = ledger_cache.Statements(context)
-    share = response_cache.Share()
+    app.state.strangers_share = share = response_cache.Share()
     app.state.metrics = response_cache.CachedAnswers[bytes](response_cache.Share())
     app.state.stats = response_cache.CachedAnswers[Stats](share)
     app.state.histories = response_cache.Recent[History](share)
     app.state.standings = response_cache.Recent[Standing](share)
-    app.state.coverage = response_cache.Recent[coverage_routes.Books](share)
-    app.state.rendered = response_cache.Recent[str](response_cache.Share(pause=PAGES))
-    app.state.pays = response_cache.Recent[str](response_cache.Share())
-    app.state.live = live_parts.LiveParts(context)
     app.state.probe = health_routes.Probe(context)
+    for feature in features_of(context):
+        feature.open_caches(app.state, context)

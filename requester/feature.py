@@ -10,6 +10,7 @@ from typing import ClassVar, cast
 
 from fastapi import APIRouter
 from prometheus_client import Metric
+from starlette.datastructures import State
 
 from requester.context import Context
 from requester.moves.replay import MergedRound, MergeInputs
@@ -82,13 +83,19 @@ class Feature:
         """Called while a round is read by the API; returns optional fields of its RoundView."""
         return {}
 
+    def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:
+        """Called while a job is read by the API, and cached; returns optional fields of its JobView."""
+        return {}
+
     def metrics(self, reader: RowReader) -> Iterable[Metric]:
         """Called at each scrape, in a reading transaction."""
         return ()
 
-    def open_caches(self, context: Context) -> Mapping[str, object]:
-        """Called when the API starts; returns what the feature's routes find on `request.app.state`, by name."""
-        return {}
+    def open_caches(self, state: State, context: Context) -> None:
+        """Called when the API starts; sets what the feature's routes find on `request.app.state`.
+
+        `state.strangers_share` is the time that all strangers together have for computations (api.response_cache).
+        """
 
 
 def features_of(holder: Context | RowReader) -> tuple[Feature, ...]:

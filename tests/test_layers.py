@@ -55,8 +55,7 @@ REQUESTER: Final = {
     **dict.fromkeys(("moves", "feature"), 2),
     **dict.fromkeys(("stages", "exchange", "tallies"), 3),
     "api": 5,
-    "page": 6,
-    "features": 7,
+    "features": 6,
     **dict.fromkeys(("app", "edge", "wiring"), 8),
     **dict.fromkeys(("engine", "queue", "cli"), 9),
 }
@@ -80,7 +79,7 @@ MARKET_LAYERS: Final = (
     "gradient secagg",
     "rules",
     "job job_parts job_fields job_links step stakes private_steps",
-    "model data views admissible",
+    "model data views admissible features",
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.
 

@@ -48,7 +48,7 @@ class OpenHotRoute(HotRoute):
         return handle
 
 
-class HotDoors:
+class FastRouters:
     """Calls the hot routes of these routers, whose paths have no parameters; FastAPI gets all other requests."""
 
     def __init__(

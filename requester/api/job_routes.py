@@ -20,12 +20,12 @@ from requester.api.posted_job import SCHEMA, PostedJob
 from requester.api.problems import answers
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
-from requester.api.views.job_views import job_view
+from requester.api.views.job_views import Standing, job_view, read_standing
 from requester.context import Context
 from requester.moves.admission import admit, completed
 from requester.moves.ending import end
 from requester.moves.resume import resume_job
-from requester.store import jobs, listings, progress
+from requester.store import jobs, listings
 from requester.store.event_log import tell
 from requester.store.locks import locked
 from requester.store.tables import Job, Round
@@ -62,11 +62,11 @@ def held(work: Work, job_id: str, who: Identity) -> Job:
 
 
 def view(context: Context, reader: RowReader, job: Job) -> JobView:
-    standing = progress.standing(reader, job, context.clock())
+    standing = read_standing(reader, job, context.clock())
     return _view(job, jobs.latest_closed(reader, job.id), standing)
 
 
-def _view(job: Job, newest: Round | None, standing: progress.Standing) -> JobView:
+def _view(job: Job, newest: Round | None, standing: Standing) -> JobView:
     return job_view(job, jobs.spec(job), newest, standing)
 
 
@@ -81,11 +81,11 @@ def views(
 
 def standing_of(
     context: Context, reader: RowReader, request: Request, source: str | None, job: Job, newest: Round | None
-) -> progress.Standing:
+) -> Standing:
     """Returns what is counted over all rows of the job, cached while it is in one state and round; see `Recent.get`."""
-    standings: Recent[progress.Standing] = request.app.state.standings
+    standings: Recent[Standing] = request.app.state.standings
     mark = f"{job.state} {newest.number if newest else -1}"
-    return standings.get(job.id, mark, source, partial(progress.standing, reader, job, context.clock()))
+    return standings.get(job.id, mark, source, partial(read_standing, reader, job, context.clock()))
 
 
 @router.post(

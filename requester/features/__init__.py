@@ -3,8 +3,10 @@
 from typing import Final
 
 from requester.feature import Feature
+from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
+from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
 
-FEATURES: Final[tuple[Feature, ...]] = (DriftFeature(), PartMergesFeature())
+FEATURES: Final[tuple[Feature, ...]] = (DriftFeature(), PartMergesFeature(), CoverageFeature(), PagesFeature())
 """In the order in which they are asked (requester.feature). Imported by the wiring and the queue alone."""

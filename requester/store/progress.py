@@ -1,8 +1,7 @@
 """Why a job makes no progress, and why a worker gets no lease: texts that name the remedy."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
@@ -13,10 +12,8 @@ from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, in_words, lacking
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
-from requester.store import audits, ballots, coverage, holders, jobs, strikes, tasks, workers
+from requester.store import audits, ballots, holders, jobs, strikes, tasks, workers
 from requester.store.among import among
-from requester.store.coverage import Covered
-from requester.store.noised_rounds import count_noised_rounds
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
 
@@ -184,27 +181,6 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
 
 def _nobody_to_blame(opening: Opening) -> str:
     return "others were drawn" if opening.parties else "fewer free workers just now than a task begins with"
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Of a job, what is counted over all its rows; `reason` as `why_waiting`.
-
-    noised_rounds: the merged rounds that its privacy counts (store.noised_rounds).
-    """
-
-    earned: int
-    replicas: Mapping[str, int]
-    reason: str
-    covered: Covered | None
-    noised_rounds: float
-
-
-def standing(reader: RowReader, job: Job, now: float) -> Standing:
-    reason, covered = why_waiting(reader, job, now), coverage.of_job(reader, job)
-    newest = jobs.latest_closed(reader, job.id) if jobs.spec(job).privacy else None
-    noised = count_noised_rounds(reader, job.id, jobs.spec(job), newest.number + 1) if newest else 0.0
-    return Standing(jobs.earned(reader, job.id), counts(reader, job.id), reason, covered, noised)
 
 
 def counts(reader: RowReader, job_id: str) -> dict[str, int]:

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from requester.api.hot_route import HotDoors
-from requester.app import DOORS
+from requester.api.hot_route import FastRouters
+from requester.app import ROUTERS
 from tests.api.api_service import Service
 
 HOT = {("GET", "/v1/health"), ("POST", "/v1/work/poll"), ("POST", "/v1/work/answers")}
@@ -22,7 +22,7 @@ def refused(answer: httpx.Response, status: int) -> None:
 
 
 def test_what_is_hot_is_described_like_the_rest(service: Service) -> None:
-    doors = HotDoors(nowhere, [routes.router for routes in DOORS], {})
+    doors = FastRouters(nowhere, ROUTERS, {})
     assert set(doors._doors) == HOT
     paths = service.anyone.get("/openapi.json").json()["paths"]
     assert all(method.lower() in paths[path] for method, path in HOT)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from contracts import deployment as deployments
-from requester.page.live_parts import PagePart, _Watched
+from requester.features.pages.live_parts import PagePart, _Watched
 from requester.settings import RequesterSettings
 from requester.store.event_log import tell
 from requester.store.tables import Job
@@ -56,7 +56,7 @@ async def parts(response: httpx.Response) -> AsyncIterator[str]:
 
 
 def test_many_viewers_take_one_rendering(service: Service, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("requester.page.live_parts.LOOK_S", 600.0)  # no time alone renders it anew
+    monkeypatch.setattr("requester.features.pages.live_parts.LOOK_S", 600.0)  # no time alone renders it anew
     job = posted()["id"]
     heard: list[list[str]] = [[] for _ in range(VIEWERS)]
     first = asyncio.Semaphore(0)

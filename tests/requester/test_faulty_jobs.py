@@ -8,9 +8,8 @@ from gradmarket.market.rules.faults import LEAST, MANY
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
-from requester.api.views.job_views import job_view
+from requester.api.views.job_views import Standing, job_view
 from requester.store import identities, jobs
-from requester.store.progress import Standing
 from requester.store.tables import Job
 from tests.kit.behaviour import HONEST, IDLE
 from tests.lanes import leave_to_full
@@ -57,7 +56,7 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
     assert told["fault"] == BAD_LABEL.model_dump(mode="json")
     with market.reading() as reader:
         job = reader.get_one(Job, market.job)
-        view = job_view(job, jobs.spec(job), None, Standing(0, {}, job.reason, None, 0.0))
+        view = job_view(job, jobs.spec(job), None, Standing(0, {}, job.reason, {}, 0.0))
     assert view.fault is not None
     assert (view.fault.fault, view.fault.parties) == (BAD_LABEL, 3)
     check_books(market)

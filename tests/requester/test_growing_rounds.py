@@ -5,7 +5,8 @@ from fractions import Fraction
 import pytest
 
 from gradmarket.market.terms import JobState, RoundState
-from requester.store import coverage, jobs
+from requester.features.coverage import coverage_rows
+from requester.store import jobs
 from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE
@@ -22,7 +23,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampl
     market.play()
     ends_as_the_formula_says(market)
     with market.context.reading() as reader:
-        taken = coverage.by_partition(reader, market.the_job(), 3)
+        taken = coverage_rows.count_by_partition(reader, market.the_job(), 3)
     spec, tasks = jobs.spec(market.the_job()), market.tasks()
     assert [sum(task.round == number for task in tasks) for number in range(4)] == SIZES
     assert sorted(spec.place(task.round, task.index) for task in tasks) == list(range(13))

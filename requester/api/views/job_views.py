@@ -1,9 +1,12 @@
 """Views of a job, its rounds and its counts."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.terms import ReplicaState
-from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import (
     Costs,
     FaultView,
@@ -14,17 +17,10 @@ from gradmarket.market.views.job_views import (
 )
 from requester.api.views.formats import amount, time
 from requester.feature import features_of
-from requester.store import jobs
-from requester.store.coverage import Covered
-from requester.store.progress import Standing
+from requester.store import jobs, progress
+from requester.store.noised_rounds import count_noised_rounds
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
-
-
-def counts_view(covered: Covered | None) -> CoverageCounts | None:
-    if covered is None:
-        return None
-    return CoverageCounts(used=covered.used, late=covered.late, waiting=covered.waiting)
 
 
 def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
@@ -39,6 +35,29 @@ def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
     """Returns what so many rounds of the least noise may tell of one holder."""
     spent, most = privacy.after(rounds), privacy.rounds
     return PrivacyView(epsilon=privacy.epsilon, delta=privacy.delta, spent=spent, rounds=most)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is counted over all rows of a job; `reason` as progress.why_waiting.
+
+    parts: fields of its JobView that features give. noised_rounds: the merged rounds that its privacy counts
+    (store.noised_rounds).
+    """
+
+    earned: int
+    replicas: Mapping[str, int]
+    reason: str
+    parts: Mapping[str, Any]
+    noised_rounds: float
+
+
+def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
+    reason = progress.why_waiting(reader, job, now)
+    parts = {name: told for feature in features_of(reader) for name, told in feature.describe_job(reader, job).items()}
+    newest = jobs.latest_closed(reader, job.id) if jobs.spec(job).privacy else None
+    noised = count_noised_rounds(reader, job.id, jobs.spec(job), newest.number + 1) if newest else 0.0
+    return Standing(jobs.earned(reader, job.id), progress.counts(reader, job.id), reason, parts, noised)
 
 
 def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) -> JobView:
@@ -75,7 +94,6 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         parameters=newest.updated if newest else publication and publication.parameters,
         determinism_class=job.determinism_class,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
-        coverage=counts_view(standing.covered),
         privacy=spec.privacy and privacy_view(spec.privacy, standing.noised_rounds),
         row_privacy=row_privacy_view(spec, newest.number + 1 if newest else 0),
         task_flops=flops,
@@ -84,6 +102,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         claim_until=time(job.claim_until),
         created_at=time(job.created_at),
         ended_at=time(job.ended_at),
+        **standing.parts,
     )
 
 

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from gradmarket.market.errors import NotFound
 from gradmarket.pages.rendering import answer
 from requester.context import Context
-from requester.page.rendering import render
+from requester.features.pages.rendering import render
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

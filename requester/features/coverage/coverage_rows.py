@@ -24,7 +24,7 @@ class Covered:
     whole: int
 
 
-def of_job(reader: RowReader, job: Job) -> Covered | None:
+def count_covered(reader: RowReader, job: Job) -> Covered | None:
     """Returns the books of a job that takes its rows by epochs; None for another."""
     newest = jobs.latest_round(reader, job.id) if jobs.spec(job).by_epochs else None
     if newest is None:
@@ -39,7 +39,7 @@ _USED: Final = select(func.count(), func.sum(case((Task.merge_round > Task.round
 )
 
 
-def by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int, int]:
+def count_by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int, int]:
     """Returns how many tasks in updates had their rows of each training partition, by its number."""
     if not partitions:  # a private job's rows are its holders'
         return {}

@@ -7,7 +7,7 @@ from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
 from requester.context import Context
-from requester.page.measured import PageMeasures, measured
+from requester.features.pages.measured import PageMeasures, measured
 from requester.store import jobs, overview, progress
 from requester.store.tables import Job
 from requester.store.work import RowReader

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.rules.coverage import worst_share
-from requester.api.coverage_routes import Books
+from requester.features.coverage.coverage_routes import Books
 
 SHOWN: Final = 50
 

@@ -19,14 +19,14 @@ from gradmarket.network.environment import path_of
 from gradmarket.pages.rendering import answer
 from requester.api import problem_kinds
 from requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
-from requester.api.coverage_routes import books_of
 from requester.api.event_routes import FollowedJob
 from requester.api.health_routes import Probe
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.context import Context
-from requester.page import (
+from requester.features.coverage.coverage_routes import read_books
+from requester.features.pages import (
     coverage_page,
     job_form,
     job_page,
@@ -35,10 +35,10 @@ from requester.page import (
     story_page,
     worker_page,
 )
-from requester.page.live_parts import LiveParts, PagePart
-from requester.page.measured import VIEWERS, measured
-from requester.page.page_route import PageRoute
-from requester.page.rendering import render
+from requester.features.pages.live_parts import LiveParts, PagePart
+from requester.features.pages.measured import VIEWERS, measured
+from requester.features.pages.page_route import PageRoute
+from requester.features.pages.rendering import render
 from requester.store import event_log, jobs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -125,7 +125,7 @@ def _job(context: Context, request: Request, job_id: str) -> PagePart:
 def coverage_now(context: Here, request: Request, who: AnyoneOrNobody, source: Source, job_id: JobPath) -> Response:
     """Who may read what the job trains from sees how it is used, and before there is anything, why not."""
     try:
-        books = books_of(context, request, who, source, job_id)
+        books = read_books(context, request, who, source, job_id)
     except NotFound as error:
         return answer(render(context.public_url, "coverage_now.html", page=None, why=str(error)))
     return answer(render(context.public_url, "coverage_now.html", page=coverage_page.page(books)))

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import JobState
-from requester.api import coverage_routes
 from requester.app import create_app
+from requester.features.coverage import coverage_routes
 from requester.store import jobs
 from requester.store.tables import Job
 from tests.requester.market_fixture import MarketFixture

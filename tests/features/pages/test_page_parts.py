@@ -16,12 +16,12 @@ from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.views.job_views import RowPrivacyView
 from gradmarket.pages.rendering import ASSETS, moment, short, size, span
-from requester.api.views.job_views import row_privacy_view
-from requester.page import job_form, job_page
-from requester.page.measured import PageMeasures
-from requester.page.rendering import render
-from requester.page.sentences import KINDS, sentence
-from requester.store import jobs, progress
+from requester.api.views.job_views import read_standing, row_privacy_view
+from requester.features.pages import job_form, job_page
+from requester.features.pages.measured import PageMeasures
+from requester.features.pages.rendering import render
+from requester.features.pages.sentences import KINDS, sentence
+from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader
 from tests.requester.market_fixture import MarketFixture
@@ -149,7 +149,7 @@ def test_an_open_jobs_page_tells_no_epsilon_and_one_paid_by_worth_its_ceiling(ne
 def _shown(market: MarketFixture) -> str:
     with market.reading() as reader:
         job = reader.get_one(Job, market.job)
-        known = PageMeasures(progress.standing(reader, job, market.clock()), "", jobs.latest_closed(reader, job.id))
+        known = PageMeasures(read_standing(reader, job, market.clock()), "", jobs.latest_closed(reader, job.id))
         page = job_page.page(market.context, reader, job, known)
         return render("", "job_now.html", page=page)
 
@@ -165,7 +165,7 @@ def test_a_private_job_without_workers_shows_its_holders_command(new_floor) -> N
     for market, rows in ((private, f" --dataset FOLDER --for {private.job}"), (open_to_all, "")):
         with market.reading() as reader:
             job = reader.get_one(Job, market.job)
-            standing = progress.standing(reader, job, market.clock())
+            standing = read_standing(reader, job, market.clock())
             assert standing.reason
             shown = job_page.page(market.context, reader, job, PageMeasures(standing, "", None))
         assert shown.mend == f"gradmarket worker run --market {market.context.public_url}{rows}"

@@ -8,14 +8,14 @@ from typing import Any, Final
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
+from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
 from requester.api.traffic import Traffic, traffic_of
 from requester.api.views.job_views import privacy_view, row_privacy_view
 from requester.context import Context
-from requester.page.measured import PageMeasures
-from requester.page.sentences import Sentence, sentence
+from requester.features.pages.measured import PageMeasures
+from requester.features.pages.sentences import Sentence, sentence
 from requester.store import jobs, overview
-from requester.store.coverage import Covered
 from requester.store.tables import Job
 from requester.store.work import RowReader
 
@@ -91,7 +91,7 @@ class JobPage:
     left_s: float | None
     replicas: dict[str, int]
     traffic: Traffic
-    covered: Covered | None
+    covered: CoverageCounts | None
     privacy: PrivacyView | None
     row_privacy: RowPrivacyView | None
     curve: dict[str, list[float | int | None]]
@@ -126,7 +126,7 @@ def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> 
         left_s=_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
-        covered=standing.covered,
+        covered=standing.parts.get("coverage"),
         privacy=privacy_view(spec.privacy, standing.noised_rounds) if spec.privacy else None,
         row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
         curve=_curve(closed),

@@ -17,9 +17,10 @@ from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
 from requester.api.pages import NOT_OURS, Cursor, Limit, decoded, encoded
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
-from requester.api.views.job_views import counts_view
 from requester.context import Context
-from requester.store import coverage, jobs
+from requester.features.coverage import coverage_rows
+from requester.features.coverage.coverage_rows import Covered
+from requester.store import jobs
 from requester.store.remembered import Remembered
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -49,7 +50,7 @@ _PARTITIONS: Final = Remembered[Partitions](most=16)
     responses={**ROLE, **NO_JOB},
     summary="How often each partition's rows were used",
 )
-def coverage_of(
+def get_coverage(
     context: Here,
     request: Request,
     who: AnyoneOrNobody,
@@ -58,8 +59,8 @@ def coverage_of(
     limit: Limit,
     cursor: Cursor = None,
 ) -> CoverageView:
-    books = books_of(context, request, who, source, job_id)
-    shown = range(len(books.names))[_first(cursor) :][:limit]
+    books = read_books(context, request, who, source, job_id)
+    shown = range(len(books.names))[_first_place(cursor) :][:limit]
     items = [
         PartitionCoverage(name=books.names[n], rows=books.rows[n], tasks=books.tasks.get(n, 0), uses=books.uses[n])
         for n in shown
@@ -69,7 +70,7 @@ def coverage_of(
     return CoverageView(items=items, next=more, counts=books.counts, epochs=books.epochs, worst_share=worst)
 
 
-def books_of(context: Context, request: Request, who: Identity | None, source: str | None, job_id: str) -> Books:
+def read_books(context: Context, request: Request, who: Identity | None, source: str | None, job_id: str) -> Books:
     """Returns the job's books, cached while it is in one state and round.
 
     Raises NotFound before the job is published, 401 or 403 for a caller who may not read what it trains from.
@@ -80,10 +81,16 @@ def books_of(context: Context, request: Request, who: Identity | None, source: s
         check_visible(job, who)
         newest = jobs.latest_closed(reader, job_id)
         mark = f"{job.state} {newest.number if newest else -1}"
-        return kept.get(job_id, mark, source, partial(_books, context, reader, job))
+        return kept.get(job_id, mark, source, partial(_count_books, context, reader, job))
 
 
-def _first(cursor: str | None) -> int:
+def counts_view(covered: Covered | None) -> CoverageCounts | None:
+    if covered is None:
+        return None
+    return CoverageCounts(used=covered.used, late=covered.late, waiting=covered.waiting)
+
+
+def _first_place(cursor: str | None) -> int:
     if cursor is None:
         return 0
     (last,) = decoded(cursor, 1)
@@ -92,19 +99,19 @@ def _first(cursor: str | None) -> int:
     return last + 1
 
 
-def _books(context: Context, reader: RowReader, job: Job) -> Books:
+def _count_books(context: Context, reader: RowReader, job: Job) -> Books:
     """Raises NotFound where the job is not published yet."""
     publication = jobs.publication(job)
     if publication is None:
         raise NotFound(f"job {job.id} is not published yet: ask again once it runs")
     spec, manifest = publication.spec, publication.manifest
-    names, rows = _PARTITIONS.get(manifest, partial(_partitions, context, manifest, spec))
-    taken, covered = coverage.by_partition(reader, job, len(names)), coverage.of_job(reader, job)
+    names, rows = _PARTITIONS.get(manifest, partial(_read_partitions, context, manifest, spec))
+    taken, covered = coverage_rows.count_by_partition(reader, job, len(names)), coverage_rows.count_covered(reader, job)
     per_task = spec.step.rows * spec.step.moves
     epochs = None if covered is None else rules.epochs(rows, covered.whole, per_task)
     return Books(names, rows, taken, rules.uses(rows, taken, per_task), counts_view(covered), epochs)
 
 
-def _partitions(context: Context, manifest: str, spec: JobSpec) -> Partitions:
+def _read_partitions(context: Context, manifest: str, spec: JobSpec) -> Partitions:
     partitions = training(parsed(context.blobs.read(Digest(manifest))), spec)
     return tuple(one.name for one in partitions), tuple(one.rows for one in partitions)

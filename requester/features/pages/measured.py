@@ -9,9 +9,9 @@ from fastapi import Request
 from gradmarket.market.money import TokenUnit
 from requester.api.job_routes import standing_of
 from requester.api.response_cache import Recent
+from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.store import jobs, worker_figures
-from requester.store.progress import Standing
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 

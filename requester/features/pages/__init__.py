@@ -1,0 +1,23 @@
+"""The web page: what the API tells anybody, for people to read, and a form for those who may submit."""
+
+from starlette.datastructures import State
+
+from requester.api.response_cache import Recent, Share
+from requester.context import Context
+from requester.feature import Feature
+from requester.features.pages import page_routes
+from requester.features.pages.live_parts import LiveParts
+
+PAGES_SHARE: float = 8.0
+"""Of this many seconds one may go into rendering pages."""
+
+
+class PagesFeature(Feature):
+    name = "pages"
+    needs = ("coverage",)
+    routers = (page_routes.router,)
+
+    def open_caches(self, state: State, context: Context) -> None:
+        state.rendered = Recent[str](Share(pause=PAGES_SHARE))
+        state.pays = Recent[str](Share())
+        state.live = LiveParts(context)
