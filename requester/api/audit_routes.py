@@ -19,7 +19,7 @@ from gradmarket.market.wire.audits import (
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.auth_routes import ROLE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from requester.api.pages import CostlyLimit, Cursor, page
+from requester.api.paging import CostlyLimit, Cursor, page
 from requester.api.problems import answers
 from requester.api.state import Here
 from requester.api.views.trust_views import audit_view

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from requester.api.event_tail import AT_ONCE, EventTails
 from requester.api.job_routes import NO_JOB, JobPath, unit_of
-from requester.api.pages import MOST
+from requester.api.paging import MOST
 from requester.api.state import Here
 from requester.context import Context
 from requester.notifier import job_topic, rung_within

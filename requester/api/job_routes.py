@@ -15,7 +15,7 @@ from gradmarket.market.views.page_view import Page
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
 from requester.api.idempotency import Key, once
-from requester.api.pages import MOST, CostliestLimit, Cursor, turned
+from requester.api.paging import MOST, CostliestLimit, Cursor, turned
 from requester.api.posted_job import SCHEMA, PostedJob
 from requester.api.problems import answers
 from requester.api.response_cache import Recent, Source

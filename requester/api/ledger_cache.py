@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.rules.bookkeeping import LedgerEntry, balances
 from gradmarket.market.terms import JobId
 from requester.api.job_routes import job_or_404
-from requester.api.pages import NOT_OURS
+from requester.api.paging import NOT_OURS
 from requester.api.token_buckets import retry_after
 from requester.chain import statement
 from requester.context import Context

@@ -9,7 +9,7 @@ from gradmarket.market.terms import JobId
 from gradmarket.market.views.ledger_views import BooksView, LedgerView
 from requester.api.job_routes import NO_JOB, JobPath
 from requester.api.ledger_cache import QueuePlace, Statement, Statements
-from requester.api.pages import NOT_OURS, Cursor, decoded, encoded
+from requester.api.paging import NOT_OURS, Cursor, decoded, encoded
 from requester.api.views.formats import amount
 from requester.api.views.ledger_views import entry_view
 

@@ -13,7 +13,7 @@ from gradmarket.market.views.payment_views import EarningsView, PaymentView, Sta
 from gradmarket.market.wire.poll import SignedVoucher
 from requester.api import auth_routes
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from requester.api.pages import Cursor, Limit, page, turned
+from requester.api.paging import Cursor, Limit, page, turned
 from requester.api.problems import answers
 from requester.api.response_cache import CachedAnswers, Source
 from requester.api.state import Here

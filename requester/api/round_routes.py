@@ -13,7 +13,7 @@ from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
-from requester.api.pages import MOST, CostlyLimit, Cursor, Limit, page, turned
+from requester.api.paging import MOST, CostlyLimit, Cursor, Limit, page, turned
 from requester.api.state import Here
 from requester.api.views.job_views import round_view
 from requester.api.views.payment_views import job_worker_view

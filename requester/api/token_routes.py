@@ -8,7 +8,7 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.token_views import TOKEN_NAME, CreatedToken, NewToken, TokenView
 from requester.api.auth_routes import ROLE, Admin
-from requester.api.pages import Cursor, Limit, page
+from requester.api.paging import Cursor, Limit, page
 from requester.api.problems import answers
 from requester.api.state import Here
 from requester.api.views.formats import time

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contracts import deployment as deployments
-from requester.api.pages import encoded
+from requester.api.paging import encoded
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, EXPECTED, JOB

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from blake3 import blake3
 
-from requester.api.pages import encoded
+from requester.api.paging import encoded
 from requester.api.streams import BLOCK
 from requester.store.tables import Job
 from tests.api.api_service import Service

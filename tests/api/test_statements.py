@@ -8,7 +8,7 @@ from typing import Any
 from contracts import deployment as deployments
 from contracts.rpc import BATCH
 from gradmarket.market.terms import Address
-from requester.api.pages import encoded
+from requester.api.paging import encoded
 from requester.chain import statement
 from requester.settings import RequesterSettings
 from requester.store import earned_rows, identities

@@ -14,7 +14,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.views.coverage_views import CoverageCounts, CoverageView, PartitionCoverage
 from requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
 from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
-from requester.api.pages import NOT_OURS, Cursor, Limit, decoded, encoded
+from requester.api.paging import NOT_OURS, Cursor, Limit, decoded, encoded
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.context import Context
