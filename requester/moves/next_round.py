@@ -26,6 +26,12 @@ def due(reader: RowReader, job: Job) -> bool:
     return _due(reader, job, jobs.rounds_now(reader, job.id))
 
 
+def ready(reader: RowReader, job: Job) -> bool:
+    """Returns whether the job is due and waits for no audit."""
+    rounds = jobs.rounds_now(reader, job.id)
+    return _due(reader, job, rounds) and not _waits(reader, job, rounds, jobs.stop_reason(reader, job, rounds.closed))
+
+
 def _due(reader: RowReader, job: Job, rounds: RoundsNow) -> bool:
     if not rounds.under_way:
         return True
@@ -50,8 +56,7 @@ def go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
 def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float) -> float | None:
     closed, number = rounds.closed, rounds.following
     reason = jobs.stop_reason(work, job, closed)
-    behind = overlap.ROUNDS_BEHIND + jobs.spec(job).overlap
-    if _not_yet(work, job, closed.number if closed and reason else number - behind):
+    if _waits(work, job, rounds, reason):
         return context.settings.sweep_s
     if reason:
         end(context, work, job, JobState.FINISHED, reason)
@@ -65,6 +70,12 @@ def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float
         work.move_now(job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
         tell(work, job.id, "paused", now, reason=job.reason)
     return None
+
+
+def _waits(reader: RowReader, job: Job, rounds: RoundsNow, reason: str) -> bool:
+    """Returns whether an audit may still take back what this decision is based on; `reason`: why the job ends."""
+    behind = overlap.ROUNDS_BEHIND + jobs.spec(job).overlap
+    return _not_yet(reader, job, rounds.closed.number if rounds.closed and reason else rounds.following - behind)
 
 
 def _not_yet(reader: RowReader, job: Job, through: int) -> bool:

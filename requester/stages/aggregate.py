@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 from sqlalchemy.orm import defer
 
 from gradmarket.market.job import Publication
@@ -30,7 +30,8 @@ from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import grace, jobs, merges, secure_sums, trusted_runs
 from requester.store.event_log import tell
 from requester.store.locks import alone, locked
-from requester.store.tables import Job, Round, TrustedRun
+from requester.store.ready_rows import limited
+from requester.store.tables import Job, Round, Task, TrustedRun
 from requester.store.work import RowReader
 from requester.tracing import span
 
@@ -40,14 +41,20 @@ TOPIC = "aggregate"
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs whose next round to merge has enough accepted tasks, or whose merge a crash interrupted."""
     rows = reader.session.execute(_UNCLOSED).all()
-    return [job.id for row, job in rows if row.state == RoundState.MERGING or _may_merge(reader, job, row)]
+    return limited([job.id for row, job in rows if row.state == RoundState.MERGING or _may_merge(reader, job, row)])
 
 
+_ANY_ACCEPTED: Final = exists().where(
+    Task.job_id == Round.job_id, Task.merge_round == Round.number, Task.state == TaskState.ACCEPTED
+)
+"""No round is merged from nothing: the others are not looked at."""
 _UNCLOSED: Final = (
     select(Round, Job)
     .join(Job, Job.id == Round.job_id)
     .options(defer(Job.spec))
     .where(Round.state.in_([RoundState.OPEN, RoundState.MERGING]), Job.state == JobState.RUNNING)
+    .where((Round.state == RoundState.MERGING) | _ANY_ACCEPTED)
+    .order_by(Job.created_at, Round.number)
 )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from requester.context import Context
 from requester.moves import blob_cleanup, snapshots
 from requester.store import jobs, unneeded
+from requester.store.ready_rows import limited
 from requester.store.tables import Job
 from requester.store.work import RowReader
 
@@ -16,7 +17,7 @@ LEFT_S: Final = 60.0
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
     over = [job.id for job in jobs.ended_uncollected(reader) if snapshots.is_settled(reader, job)]
-    return list(dict.fromkeys([*over, *unneeded.left_over(reader, now - LEFT_S)]))
+    return limited(list(dict.fromkeys([*over, *unneeded.left_over(reader, now - LEFT_S)])))
 
 
 def run(context: Context, job_id: str) -> None:

@@ -8,8 +8,9 @@ from gradmarket.market.terms import JobState
 from requester.context import Context
 from requester.moves import drawing, next_round
 from requester.moves.ending import end
-from requester.store import jobs, progress
+from requester.store import jobs
 from requester.store.locks import locked
+from requester.store.ready_rows import limited
 from requester.store.tables import Job
 from requester.store.work import RowReader
 
@@ -17,11 +18,15 @@ TOPIC = next_round.PLAN
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return [
-        job.id
-        for job in progress.running(reader)
-        if next_round.due(reader, job) or stopping.overdue(jobs.spec(job).ending, _time(now))
-    ]
+    """Returns jobs whose date has come, or whose next round may open or end them as far as their audits allow it."""
+    found = []
+    for job in jobs.running(reader):
+        may_open = not job.under_way or job.spec.overlap > 0
+        dated = job.spec.stop or job.spec.deadlines.end is not None
+        overdue = dated and stopping.overdue(job.spec.ending, _time(now))
+        if overdue or (may_open and next_round.ready(reader, reader.get_one(Job, job.id))):
+            found.append(job.id)
+    return limited(found)
 
 
 def run(context: Context, job_id: str) -> float | None:

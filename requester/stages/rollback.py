@@ -18,6 +18,7 @@ from requester.moves import blob_cleanup, snapshots, task_attempts
 from requester.store import audits, in_hand, jobs, merges, trusted_runs, unneeded
 from requester.store.event_log import tell
 from requester.store.locks import locked, locked_tasks
+from requester.store.ready_rows import limited
 from requester.store.tables import Job, Round, Task, TrustedRun
 from requester.store.work import RowReader, Work
 
@@ -33,9 +34,9 @@ IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskStat
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
-    concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
+    concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted)).order_by(Job.created_at)
     audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.spec(job).audited]
-    return [job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)]
+    return limited([job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)])
 
 
 def run(context: Context, job_id: str) -> None:

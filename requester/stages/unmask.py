@@ -7,6 +7,7 @@ from requester.context import Context
 from requester.moves import secure_steps
 from requester.store import jobs, secure_sums
 from requester.store.locks import alone
+from requester.store.ready_rows import limited
 from requester.store.secure_sums import SUMMED
 from requester.store.work import RowReader
 
@@ -14,7 +15,7 @@ TOPIC = "unmask"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return list(dict.fromkeys([*secure_sums.due(reader, now), *secure_sums.jobs_over(reader)]))
+    return limited(list(dict.fromkeys([*secure_sums.due(reader, now), *secure_sums.jobs_over(reader)])))
 
 
 def run(context: Context, job_id: str) -> float | None:

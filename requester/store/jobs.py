@@ -2,20 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import overlap, stopping
 from gradmarket.market.rules.stopping import StopAtSpent
-from gradmarket.market.terms import RoundState, Units
+from gradmarket.market.terms import JobState, RoundState, Units
 from gradmarket.market.wire.poll import digest_of
 from requester.store.among import among
 from requester.store.noised_rounds import count_noised_rounds
 from requester.store.remembered import Remembered
 from requester.store.tables import Account, Job, Round, Task
-from requester.store.work import RowReader
+from requester.store.work import RowReader, Work
 
 _SPECS: Final = Remembered[JobSpec]()
 _PUBLICATIONS: Final = Remembered[Publication]()
@@ -25,6 +26,45 @@ _COSTS: Final = Remembered[tuple[int, int]]()
 def spec(job: Job) -> JobSpec:
     """Returns the job's spec. The row's spec changes only before it is published, and it has no digest until then."""
     return _SPECS.get(job.spec_digest, lambda: JobSpec.model_validate(job.spec))
+
+
+class RunningJob(NamedTuple):
+    """Of a running job, what stages look at in each sweep. `under_way`: a round of it is open or being merged."""
+
+    id: str
+    spec: JobSpec
+    under_way: bool
+
+
+def running(reader: RowReader) -> list[RunningJob]:
+    """Returns the running jobs, the oldest first; in one snapshot it asks for them once.
+
+    A row is read whole only where its spec is not cached.
+    """
+
+    def spec_of_row(job_id: str) -> JobSpec:
+        return JobSpec.model_validate(reader.session.scalar(_SPEC, {"job": job_id}))
+
+    found: list[RunningJob] | None = reader.session.info.get(_SEEN)
+    if found is None:
+        rows = reader.session.execute(_RUNNING).all()
+        found = [RunningJob(name, _SPECS.get(digest, partial(spec_of_row, name)), busy) for name, digest, busy in rows]
+    if not isinstance(reader, Work):
+        reader.session.info[_SEEN] = found
+    return found
+
+
+_SEEN: Final = "running jobs"
+_SPEC: Final = select(Job.spec).where(Job.id == bindparam("job"))
+_RUNNING: Final = (
+    select(
+        Job.id,
+        Job.spec_digest,
+        exists().where(Round.job_id == Job.id, Round.state.in_([RoundState.OPEN, RoundState.MERGING])),
+    )
+    .where(Job.state == JobState.RUNNING)
+    .order_by(Job.created_at)
+)
 
 
 def publication(job: Job) -> Publication | None:

@@ -1,6 +1,11 @@
-"""What each stage finds ready. Every query is limited, and takes the oldest rows first."""
+"""What each stage finds ready: at most 256 rows.
+
+Rows that leave a query once they are moved come the oldest first. Of the others, which may be ready and yet not to be
+moved for long, another part each time, so that none starves the rest.
+"""
 
 from collections.abc import Sequence
+from secrets import randbelow
 from typing import Final
 
 from sqlalchemy import exists, func, select
@@ -12,6 +17,16 @@ from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
 MOST: Final = 256
+
+
+def limited(ids: Sequence[str]) -> Sequence[str]:
+    """Returns at most MOST of the ids in their order, as in a ring, from a place of chance on."""
+    if len(ids) <= MOST:
+        return ids
+    start = randbelow(len(ids))
+    return [*ids[start : start + MOST], *ids[: max(0, start + MOST - len(ids))]]
+
+
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
 BUSY: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
@@ -20,12 +35,12 @@ def drafts(reader: RowReader) -> Sequence[str]:
     return reader.session.scalars(_DRAFTS).all()
 
 
-_DRAFTS: Final = select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at)
+_DRAFTS: Final = select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at).limit(MOST)
 
 
 def assignable(reader: RowReader, now: float) -> Sequence[str]:
     """Returns running jobs with an open task, if any worker asks for work."""
-    return reader.session.scalars(_ASSIGNABLE, {"now": now}).all()
+    return limited(reader.session.scalars(_ASSIGNABLE, {"now": now}).all())
 
 
 _ASSIGNABLE: Final = select(Job.id).where(

@@ -43,17 +43,14 @@ def terms(job: Job, row: SecureSum) -> Aggregation:
 def due(reader: RowReader, now: float) -> list[str]:
     """Returns the running jobs whose newest round has no aggregation yet, or a step of which may end."""
     found = []
-    for job in reader.session.scalars(_RUNNING):
-        row = jobs.first_under_way(reader, job.id) if jobs.spec(job).secure else None
+    for job in jobs.running(reader):
+        row = jobs.first_under_way(reader, job.id) if job.under_way and job.spec.secure else None
         if row is None or row.state != RoundState.OPEN:
             continue
         sum_ = of_round(reader, job.id, row.number)
         if sum_ is None or (sum_.step < SUMMED and _may_end(reader, sum_, now)):
             found.append(job.id)
     return found
-
-
-_RUNNING: Final = select(Job).where(Job.state == JobState.RUNNING)
 
 
 def _may_end(reader: RowReader, row: SecureSum, now: float) -> bool:
