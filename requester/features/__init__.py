@@ -8,5 +8,10 @@ from requester.features.drift import DriftFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
 
-FEATURES: Final[tuple[Feature, ...]] = (DriftFeature(), PartMergesFeature(), CoverageFeature(), PagesFeature())
+FEATURES: Final[tuple[Feature, ...]] = (
+    DriftFeature(),
+    PartMergesFeature(),
+    CoverageFeature(),
+    PagesFeature(),
+)
 """In the order in which they are asked (requester.feature). Imported by the wiring and the queue alone."""

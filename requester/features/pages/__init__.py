@@ -1,5 +1,7 @@
 """The web page: what the API tells anybody, for people to read, and a form for those who may submit."""
 
+from typing import Final
+
 from starlette.datastructures import State
 
 from requester.api.response_cache import Recent, Share
@@ -8,7 +10,7 @@ from requester.feature import Feature
 from requester.features.pages import page_routes
 from requester.features.pages.live_parts import LiveParts
 
-PAGES_SHARE: float = 8.0
+PAGES_SHARE: Final = 8.0
 """Of this many seconds one may go into rendering pages."""
 
 

@@ -1,0 +1,90 @@
+"""Each feature is deletable: a copy of the tree without its folders and its line in the tuple plays a whole job."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rig.wheel import tracked
+from requester.feature import Feature
+from requester.features import FEATURES
+from requester.store.tables import Base
+from tests.lanes import FULL
+from tests.source_tree import PACKAGES, ROOT
+
+pytestmark = FULL
+
+SIDES = ("requester/features", "worker/features", "gradmarket/market/features", "tests/features")
+COPIED = (*PACKAGES, "tests", "benchmarks", "pyproject.toml")
+PROGRAMS = "requester.cli, requester.queue, worker.run, worker.cli.worker_commands, gradmarket.cli"
+KERNEL = (
+    "tests/test_layers.py::test_every_module_keeps_the_rule",
+    "tests/requester/test_claims.py",
+    "tests/requester/test_honest_run.py::test_three_rounds[sqlite]",
+)
+ABSENT_TABLES = """
+import requester.features
+from requester.store import schema
+from requester.store.session import connect
+
+database = connect("sqlite:///migrated.db")
+schema.upgrade(database)
+for _kind, item in schema.differences(database):
+    print(getattr(item, "table", item).name)
+"""
+
+
+def with_dependents(name: str) -> set[str]:
+    """The feature, and the features that need it."""
+    gone = {name}
+    while more := {other.name for other in FEATURES if gone & set(other.needs)} - gone:
+        gone |= more
+    return gone
+
+
+def tables_of(names: set[str]) -> set[str]:
+    places = {f"requester.features.{name}" for name in names}
+    mappers = Base.registry.mappers
+    return {str(one.local_table.name) for one in mappers if ".".join(one.class_.__module__.split(".")[:3]) in places}
+
+
+def copy_without(names: set[str], target: Path) -> None:
+    """Copies what is tracked, but for these features' folders and their lines in the registry."""
+    folders = tuple(f"{side}/{name}/" for side in SIDES for name in names)
+    for path in tracked():
+        if path.startswith(COPIED) and not path.startswith(folders):
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, target / path)
+    registry = target / "requester/features/__init__.py"
+    kept = registry.read_text()
+    for feature in (one for one in FEATURES if one.name in names):
+        kept = without_lines(kept, feature)
+    registry.write_text(kept)
+
+
+def without_lines(registry: str, feature: Feature) -> str:
+    name = type(feature).__name__
+    shorter, count = re.subn(rf"^(from \S+ import {name}|    {name}\(\),)\n", "", registry, flags=re.M)
+    assert count == 2
+    return shorter
+
+
+def run(tree: Path, *arguments: str) -> str:
+    environment = {"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", [feature.name for feature in FEATURES])
+def test_a_tree_without_the_feature_plays_a_whole_job(name: str, tmp_path: Path) -> None:
+    gone = with_dependents(name)
+    copy_without(gone, tmp_path)
+    run(tmp_path, "-c", f"import {PROGRAMS}")
+    different = set(run(tmp_path, "-c", ABSENT_TABLES).split())
+    assert different == tables_of(gone), "the migrations make these tables still, and all others are declared"
+    run(tmp_path, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--disable-warnings", *KERNEL)
