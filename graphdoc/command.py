@@ -17,7 +17,7 @@ from graphdoc.document.inputs import check_batch
 from graphdoc.errors import GraphdocError, Refused
 from graphdoc.figures import Bound, Ranges
 from graphdoc.runner import DocumentRunner, RunnerSettings
-from graphdoc.values import outside
+from graphdoc.values import check_labels
 
 MIB: Final = 2**20
 LEAST_MEMORY: Final = 256
@@ -115,8 +115,7 @@ def run_document(given: Namespace) -> Iterator[str]:
         rows = check_batch(document, batch)
         if document.state and given.parameters is None:
             raise Refused(f"the document has a state ({', '.join(document.state)[:200]}): give it by --parameters")
-        if wrong := outside(batch, runner.ranges(rows)):
-            raise Refused(wrong.said())
+        check_labels(batch, runner.ranges(rows))
         if given.out is None:
             metrics = runner.evaluate(data, state, batch)
             yield _line({"rows": rows, "loss": metrics.loss, "metrics": metrics.values})

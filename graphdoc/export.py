@@ -13,13 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphdoc.document import schema
 from graphdoc.document.alone import as_when_alone
 from graphdoc.document.graph import Precision
+from graphdoc.document.interpret import Program
 from graphdoc.document.publish import publish
+from graphdoc.document.ranges import ranges
 from graphdoc.document.unfit import refuse_unfit
 from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.figures import Published
-from graphdoc.values import IGNORED
+from graphdoc.values import IGNORED, check_labels
 
 Loss = Callable[[Any, Tensor], Any]
 """(the module's output, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
@@ -68,6 +71,11 @@ def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
     found = [np.flatnonzero((array == IGNORED).reshape(len(array), -1).any(1))[:1] for array in whole]
     first = min((int(row) for at in found for row in at), default=0)
     return rows if first in rows else [*rows[:-1], first]
+
+
+def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
+    """Raises Refused, naming the first row with a label or index that a pass over `rows` rows does not take."""
+    check_labels(arrays, ranges(Program(schema.load(made.document)), rows))
 
 
 def _copied(module: nn.Module) -> nn.Module:

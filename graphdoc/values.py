@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from graphdoc.errors import Refused
 from graphdoc.figures import Range, Ranges
 
 IGNORED: Final = -100
@@ -51,3 +52,14 @@ def _misfits(name: str, rows: np.ndarray, ranges: Ranges) -> Iterator[Outside]:
             if bad.any():
                 row, column = divmod(int(bad.argmax()), part.shape[1])
                 yield Outside(name, row, int(part[row, column]), allowed)
+
+
+def check_labels(arrays: Mapping[str, np.ndarray], taken: Ranges) -> None:
+    """Raises Refused, naming the first row with a label or index that the model does not take."""
+    problem = outside(arrays, taken)
+    if problem is None:
+        return
+    allowed, array = problem.allowed, arrays[problem.input]
+    if allowed.least == 0 and not allowed.columns and int(array.min()) == 1 and int(array.max()) == allowed.end:
+        raise Refused(f"{problem.said()}: labels count from 0: give {problem.input} - 1")
+    raise Refused(f"{problem.said()}: mend that row, or give the model more classes")

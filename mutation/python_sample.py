@@ -36,7 +36,7 @@ SKIPPED: Final = (".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruf
 LANES: Final = {"test": "not full", "all": ""}
 COSTS: Final = {
     "market": 0, "data": 0, "models": 0, "graphdoc": 1, "simulation": 1, "requester": 2, "chain": 2, "api": 3,
-    "worker": 3, "blobs": 3, "contracts": 3, "fuzz": 4, "ops": 5, "sdk": 6, "attacks": 7, "e2e": 8,
+    "worker": 3, "blobs": 3, "contracts": 3, "runner": 4, "fuzz": 4, "ops": 5, "sdk": 6, "attacks": 7, "e2e": 8,
 }  # fmt: skip
 """How dear a folder's tests are, roughly; what lies in `tests` itself is of cost 1."""
 BATCHES: Final = (3, 9, 30)

@@ -3,11 +3,7 @@
 import json
 from typing import Any
 
-from gradmarket.market.data.manifest import Labelled
-
 Raw = dict[str, Any]
-VECTORS = Labelled(dtype="float32", shape=(64,), classes=10)
-IMAGES = Labelled(dtype="float32", shape=(1, 8, 8), classes=10)
 
 
 def encoded(document: Any) -> bytes:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -384,6 +385,14 @@ def test_no_module_name_recurs_within_a_package_of(modules: dict[str, Module]) -
 
 def plugin(name: str) -> bool:
     return any(within(name, folder) for folder in PLUGINS)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((source_tree.ROOT / "tests" / "graphdoc").glob("*.py")), ids=lambda path: path.stem
+)
+def test_the_tests_of_documents_need_no_market(path: Path, modules: dict[str, Module]) -> None:
+    own = parse(f"tests.graphdoc.{path.stem}", path.read_text(), modules)
+    assert {name for name in ours(own) if not within(name, "graphdoc")} == set()
 
 
 def test_no_import_cycles(modules: dict[str, Module]) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.errors import Refused
-from graphdoc.figures import Range, Ranges
+from graphdoc.figures import Range
 from graphdoc.tensors import DTYPES
-from graphdoc.values import IGNORED, outside
+from graphdoc.values import IGNORED, check_labels
 
 Arrays = Mapping[str, np.ndarray]
 WHOLE_BELOW: Final = 2.0**70
@@ -105,17 +105,6 @@ def check_values(arrays: Arrays, classes: int | None = None) -> None:
             raise Refused(f"row {row} of {name} has a number that is not finite in {array.dtype}: mend or drop it")
     if classes is not None:
         check_labels(arrays, {"y": [Range(0, classes, IGNORED)]})
-
-
-def check_labels(arrays: Arrays, taken: Ranges) -> None:
-    """Raises Refused, naming the first row with a label or index that the model does not take."""
-    problem = outside(arrays, taken)
-    if problem is None:
-        return
-    allowed, array = problem.allowed, arrays[problem.input]
-    if allowed.least == 0 and not allowed.columns and int(array.min()) == 1 and int(array.max()) == allowed.end:
-        raise Refused(f"{problem.said()}: labels count from 0: give {problem.input} - 1")
-    raise Refused(f"{problem.said()}: mend that row, or give the model more classes")
 
 
 def columns_of(arrays: Arrays, classes: int | None = None) -> dict[str, Column]:

@@ -14,11 +14,11 @@ from gradmarket.market.model.layout import check_weighed, layout
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
 from gradmarket.sdk.job_handle import TrainingJob
-from gradmarket.sdk.model import check_rows_apart, check_taken, warn_of_coupled_rows
+from gradmarket.sdk.model import check_rows_apart, warn_of_coupled_rows
 from gradmarket.sdk.rows import arrays_of
 from graphdoc import formats, tensors
 from graphdoc.document import schema
-from graphdoc.export import Loss, export_module
+from graphdoc.export import Loss, check_taken, export_module
 from graphdoc.figures import Published
 
 PARTITION_ROWS: Final = 4096

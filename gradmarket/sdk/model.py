@@ -6,20 +6,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from gradmarket.data.inputs import check_labels
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import coupled_rows
 from gradmarket.market.step import Passes
 from graphdoc.document import schema
 from graphdoc.document.bound import bound
 from graphdoc.document.interpret import Program
-from graphdoc.document.ranges import ranges
 from graphdoc.figures import Published
-
-
-def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
-    """Raises Refused, naming the first row with a label or index that a pass over `rows` rows does not take."""
-    check_labels(arrays, ranges(Program(schema.load(made.document)), rows))
 
 
 def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec: JobSpec) -> None:

@@ -4,29 +4,50 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.document.graph import Precision
+from graphdoc.document.publish import classification, publish
 from graphdoc.figures import Published
-from tests.handmade import IMAGES, VECTORS
+from graphdoc.runner import DocumentRunner, RunnerSettings
 
 Arrays = dict[str, np.ndarray]
 
 
 @pytest.fixture(scope="session")
-def runner() -> Iterator[Runner]:
-    with Runner(RunnerSettings(memory_bytes=2**30, seconds=60.0)) as runner:
-        runner.turn("", publishes=True)
+def runner() -> Iterator[DocumentRunner]:
+    with DocumentRunner(RunnerSettings(memory_bytes=2**30, seconds=60.0)) as runner:
         yield runner
 
 
-@pytest.fixture(scope="session")
-def mlp(runner: Runner) -> Published:
-    return runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=1)
+def published(*layers: nn.Module, shape: tuple[int, ...], precision: Precision = "fp32") -> Published:
+    example = torch.randn(4, *shape), torch.arange(4)
+    return publish(nn.Sequential(*layers), classification, example, precision=precision)
 
 
 @pytest.fixture(scope="session")
-def cnn(runner: Runner) -> Published:
-    return runner.publish("cnn", {"channels": [4, 8]}, IMAGES, seed=1)
+def mlp() -> Published:
+    torch.manual_seed(1)
+    return published(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.25), nn.Linear(32, 10), shape=(64,))
+
+
+@pytest.fixture(scope="session")
+def cnn() -> Published:
+    torch.manual_seed(1)
+    layers: list[nn.Module] = []
+    for before, channels in ((1, 4), (4, 8)):
+        layers += [nn.Conv2d(before, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
+        layers.append(nn.MaxPool2d(2))
+    return published(*layers, nn.Flatten(), nn.Linear(32, 10), shape=(1, 8, 8))
+
+
+@pytest.fixture(scope="session")
+def half() -> Published:
+    """A smaller one in bfloat16."""
+    torch.manual_seed(1)
+    layers = (nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    return published(*layers, nn.Linear(64, 10), shape=(1, 8, 8), precision="bf16")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.bound import admit, bound, exactly
 from graphdoc.document.calls import OperatorCall
 from graphdoc.document.formulas import STAND_INS, by_formula
@@ -17,6 +16,7 @@ from graphdoc.document.interpret import COMPUTED, Program, Way
 from graphdoc.document.meter import Limits
 from graphdoc.document.scans import every_step
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 LONGEST = 64

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from gradmarket.market.errors import Refused, TensorsRefused
 from graphdoc import formats
+from graphdoc.errors import Refused, TensorsRefused
 from graphdoc.formats import Arrays, format_of
 from graphdoc.tensors import Expected
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.bound import bound
 from graphdoc.document.interpret import Program
 from graphdoc.document.meter import BACKWARD, Limits
 from graphdoc.document.schema import load
 from graphdoc.document.shape_cache import ShapeCache
+from graphdoc.errors import DocumentRefused
 from tests.graphdoc.test_document_vectors import DOCUMENTS
 from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 

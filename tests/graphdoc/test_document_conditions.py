@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.conditions import FAMILIES, condition_of, recurrent
 from graphdoc.document.bound import bound
 from graphdoc.document.calls import OPERATORS
 from graphdoc.document.interpret import Program, gradients
 from graphdoc.document.plans import form, hold_to
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
 from tests.handmade import encoded, node, tensor, value
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.interpret import Program, gradients
 from graphdoc.document.publish import Objective, classification, exported, publish, regression
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES
 from graphdoc.document.checks import RULES, check_indices
 from graphdoc.document.kernels import KERNELS
 from graphdoc.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
+from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED, FAMILIES, costs
 
 ATEN = [key for key, entry in ALLOWED.items() if not entry.own]

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.bound import bound
 from graphdoc.document.graph import Scan
 from graphdoc.document.interpret import Program, gradients
@@ -21,6 +20,7 @@ from graphdoc.document.publish import classification, publish
 from graphdoc.document.ranges import ranges
 from graphdoc.document.rolling import LEAST, rolled
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Bound, Range
 from tests.handmade import Raw, encoded, linear, node, tensor, value
 from tests.lanes import leave_to_full

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document import node_schema, schema
 from graphdoc.document.arguments import INTEGER_LIMIT, Reference
+from graphdoc.errors import DocumentRefused
 from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradmarket.market.model.layout import layout
-from graphdoc.document.graph import Document, Input
+from graphdoc.document.graph import WEIGHT, Document, Input, answer_of
 from graphdoc.document.interpret import Program, gradients
 from graphdoc.document.json_schema import json_schema
 from graphdoc.document.schema import load
@@ -49,10 +48,20 @@ def answers(document: Document) -> dict[str, Any]:
     found = gradients(results.loss, list(leaves.values()))
     return {
         "digest": document.digest,
-        "structure": [[entry.name, list(entry.shape), entry.kind] for entry in layout(document).entries],
+        "structure": structure(document),
         "loss": results.loss.item(),
         "norms": {name: gradient.norm().item() for name, gradient in zip(leaves, found, strict=True)},
     }
+
+
+def structure(document: Document) -> list[list[Any]]:
+    """Name, shape and kind of each tensor of an answer, in its order; the weight is beside it."""
+    named = {"loss": "loss"} | dict.fromkeys((entry.name for entry in document.trainable), "gradient")
+    return [
+        [name, list(shape), named.get(name, "buffer")]
+        for name, (shape, _) in answer_of(document).items()
+        if name != WEIGHT
+    ]
 
 
 def test_there_is_a_corpus() -> None:

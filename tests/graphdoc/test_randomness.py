@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document import randomness
 from graphdoc.document.randomness import hash_dropout, hashes
+from graphdoc.errors import DocumentRefused
 
 SEED = bytes(range(32))
 N = 1 << 18

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from gradmarket.market.errors import OutOfMemory, Refused, RunnerCrashed, TensorsRefused
-from gradmarket.runner import Reader, RunnerSettings
 from graphdoc import formats
+from graphdoc.errors import OutOfMemory, Refused, RunnerCrashed, TensorsRefused
 from graphdoc.formats import format_of
-from graphdoc.runner import reader
+from graphdoc.runner import Reader, RunnerSettings, reader
 from graphdoc.tensors import Expected
 
 STRANGE = Path(__file__).with_name("strange_child.py")

@@ -6,105 +6,79 @@ import sys
 import numpy as np
 import pytest
 
-from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
-from gradmarket.market.gradient.clipping import clip
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.model.layout import layout
-from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
-from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.cost import pass_sizes
+from graphdoc.document.graph import answer_of
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.figures import Published
-from graphdoc.passes import numbered
-from tests.handmade import IMAGES, VECTORS, Raw, encoded, linear, node, tensor, value, with_nodes
+from graphdoc.runner import DocumentRunner, RunnerSettings
+from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 Arrays = dict[str, np.ndarray]
 SEED = bytes(range(32))
-STEP = GradientStep(rows=64, microbatch=20)
+AT_ONCE = 20
 
 
 def bits(answer: Arrays) -> list[tuple[str, bytes]]:
     return [(name, array.tobytes()) for name, array in answer.items()]
 
 
-def test_the_answer_has_the_layout_of_the_document(runner: Runner, cnn: Published, images: Arrays) -> None:
+def test_the_answer_has_the_layout_of_the_document(runner: DocumentRunner, cnn: Published, images: Arrays) -> None:
     document = runner.load(cnn.document)
     assert document == load(cnn.document)
-    answer = runner.compute(cnn.parameters, images, SEED, STEP)
-    assert [(name, array.shape) for name, array in answer.items()] == [
-        (entry.name, entry.shape) for entry in layout(document).entries
-    ]
+    answer = runner.run(cnn.parameters, images, SEED, AT_ONCE)
+    assert {name: (array.shape, array.dtype.name) for name, array in answer.items()} == answer_of(document)
+    assert list(answer) == [*answer_of(document)]
     assert all(array.flags.owndata or array.base is not None for array in answer.values())
-    assert bits(answer) == bits(runner.compute(cnn.parameters, images, SEED, STEP))
+    assert bits(answer) == bits(runner.run(cnn.parameters, images, SEED, AT_ONCE))
 
 
 def test_two_children_compute_the_same_bits(
-    runner: Runner, mlp: Published, cnn: Published, digits: Arrays, images: Arrays
+    runner: DocumentRunner, mlp: Published, cnn: Published, half: Published, digits: Arrays, images: Arrays
 ) -> None:
-    with Runner(RunnerSettings()) as other:
+    with DocumentRunner(RunnerSettings()) as other:
         assert other.determinism_class() == runner.determinism_class()
-        half = runner.publish("cnn", {"channels": [4]}, IMAGES, seed=1, precision="bf16")
         for published, batch in ((mlp, digits), (cnn, images), (half, images)):
             runner.load(published.document)
             other.load(published.document)
-            ours, theirs = (one.compute(published.parameters, batch, SEED, STEP) for one in (runner, other))
+            ours, theirs = (one.run(published.parameters, batch, SEED, AT_ONCE) for one in (runner, other))
             assert bits(ours) == bits(theirs)
             evaluations = [one.evaluate(published.evaluation, published.parameters, batch) for one in (runner, other)]
             assert evaluations[0] == evaluations[1]
 
 
-def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:
-    """By gradients of the same child, and by inner steps that this process takes with another library's threads."""
-    inner = InnerOptimizer(name="muon", lr=0.01, clip=1.0, schedule=Schedule(name="linear"))
-    step = LocalStep(kind="local", rows=16, steps=4, rewarm=2, optimizer=inner)
-    rule, state = optimizer("muon"), dict(mlp.parameters)
-    document = runner.load(mlp.document)
-    names, settings = [entry.name for entry in document.trainable], rule.Settings()
-    memory = rule.start({name: state[name] for name in names}, settings)
-    for place in range(4):
-        part = {name: array[16 * place : 16 * place + 16] for name, array in digits.items()}
-        answer = runner.compute(state, part, numbered(b"inner", place, SEED), GradientStep(rows=16))
-        gradient = clip({name: answer[name] for name in names}, 1.0)
-        lr = 0.01 * (1.0 - (2 * 4 + place) / 20) * min(1.0, (place + 1) / 2)
-        moved, memory = rule.step({name: state[name] for name in names}, gradient, memory, lr, settings)
-        state |= moved
-    change = runner.compute(mlp.parameters, digits, SEED, step.in_round(2, 5))
-    for name in names:
-        np.testing.assert_array_equal(change[name], mlp.parameters[name] - state[name])
-    assert bits(change) != bits(runner.compute(mlp.parameters, digits, SEED, step.in_round(3, 5)))
-
-
-def test_memory_and_order_of_the_question_do_not_matter(runner: Runner, mlp: Published, digits: Arrays) -> None:
+def test_memory_and_order_of_the_question_do_not_matter(runner: DocumentRunner, mlp: Published, digits: Arrays) -> None:
     runner.load(mlp.document)
-    plain = runner.compute(mlp.parameters, digits, SEED, STEP)
+    plain = runner.run(mlp.parameters, digits, SEED, AT_ONCE)
     turned = {name: np.array(mlp.parameters[name], order="F") for name in reversed(mlp.parameters)}
-    assert bits(runner.compute(turned | {"another": np.zeros(7)}, digits, SEED, STEP)) == bits(plain)
+    assert bits(runner.run(turned | {"another": np.zeros(7)}, digits, SEED, AT_ONCE)) == bits(plain)
 
 
-def test_an_earlier_answer_is_not_changed_by_the_next(runner: Runner, mlp: Published, digits: Arrays) -> None:
+def test_an_earlier_answer_is_not_changed_by_the_next(runner: DocumentRunner, mlp: Published, digits: Arrays) -> None:
     runner.load(mlp.document)
-    first = runner.compute(mlp.parameters, digits, SEED, STEP)
+    first = runner.run(mlp.parameters, digits, SEED, AT_ONCE)
     before = bits(first)
-    second = runner.compute(mlp.parameters, digits, bytes(32), STEP)
+    second = runner.run(mlp.parameters, digits, bytes(32), AT_ONCE)
     assert bits(first) == before != bits(second)
 
 
 def test_documents_are_switched_and_evaluation_does_not_switch(
-    runner: Runner, mlp: Published, cnn: Published, digits: Arrays, images: Arrays
+    runner: DocumentRunner, mlp: Published, cnn: Published, digits: Arrays, images: Arrays
 ) -> None:
     runner.load(mlp.document)
     metrics = runner.evaluate(cnn.evaluation, cnn.parameters, images)
     assert metrics.rows == 64
     assert set(metrics.values) == {"accuracy"}
-    assert "1.weight" in runner.compute(mlp.parameters, digits, SEED, STEP)
+    assert "1.weight" in runner.run(mlp.parameters, digits, SEED, AT_ONCE)
     runner.load(cnn.document)
-    assert "0.weight" in runner.compute(cnn.parameters, images, SEED, STEP)
+    assert "0.weight" in runner.run(cnn.parameters, images, SEED, AT_ONCE)
     with pytest.raises(Refused):
-        runner.compute(mlp.parameters, digits, SEED, STEP)
+        runner.run(mlp.parameters, digits, SEED, AT_ONCE)
 
 
-def test_more_documents_than_are_kept(runner: Runner, mlp: Published, digits: Arrays) -> None:
+def test_more_documents_than_are_kept(runner: DocumentRunner, mlp: Published, digits: Arrays) -> None:
     runner.load(mlp.document)
-    before = bits(runner.compute(mlp.parameters, digits, SEED, STEP))
+    before = bits(runner.run(mlp.parameters, digits, SEED, AT_ONCE))
     for number in range(6):
         document = linear()
         document["metrics"] = {f"m{number}": 4}
@@ -112,10 +86,10 @@ def test_more_documents_than_are_kept(runner: Runner, mlp: Published, digits: Ar
         metrics = runner.evaluate(encoded(document), {"w": np.ones((1, 3), np.float32)}, batch)
         assert metrics.loss == 9.0
         assert metrics.values == {f"m{number}": 4.5}
-    assert bits(runner.compute(mlp.parameters, digits, SEED, STEP)) == before
+    assert bits(runner.run(mlp.parameters, digits, SEED, AT_ONCE)) == before
 
 
-def test_the_bound_is_that_of_the_current_document(runner: Runner, mlp: Published) -> None:
+def test_the_bound_is_that_of_the_current_document(runner: DocumentRunner, mlp: Published) -> None:
     runner.load(mlp.document)
     few, many = runner.bound(10), runner.bound(1000)
     assert many.operations > 50 * few.operations
@@ -128,58 +102,30 @@ def test_the_bound_is_that_of_the_current_document(runner: Runner, mlp: Publishe
         runner.bound(10)
 
 
-def test_publishing_is_a_function_of_the_seed(runner: Runner, mlp: Published) -> None:
-    again = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=1)
-    other = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=2)
-    assert again.document == mlp.document == other.document
-    assert bits(again.parameters) == bits(mlp.parameters) != bits(other.parameters)
-
-
-def test_only_a_child_that_publishes_is_asked_to() -> None:
-    with Runner() as other, pytest.raises(Refused, match="publishes nothing"):
-        other.publish("mlp", {}, VECTORS, seed=1)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "arguments", "field"),
-    [
-        ("resnet", {}, "model.architecture"),
-        ("_arguments", {}, "model.architecture"),
-        ("os", {}, "model.architecture"),
-        ("mlp", {"hidden": "wide"}, "model.arguments.hidden"),
-    ],
-)
-def test_an_unknown_architecture_or_argument_is_refused(
-    runner: Runner, architecture: str, arguments: dict[str, str], field: str
+def test_bad_questions_are_refused_and_the_child_lives_on(
+    runner: DocumentRunner, mlp: Published, digits: Arrays
 ) -> None:
-    with pytest.raises(JobRefused) as refused:
-        runner.publish(architecture, arguments, VECTORS, seed=1)
-    assert refused.value.field == field
-    assert str(refused.value).count(field) == 1
-
-
-def test_bad_questions_are_refused_and_the_child_lives_on(runner: Runner, mlp: Published, digits: Arrays) -> None:
     runner.load(mlp.document)
     with pytest.raises(DocumentRefused, match="canonical"):
         runner.load(b"{}" + mlp.document)
     with pytest.raises(Refused, match="rows"):
-        runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=63))
+        runner.run(mlp.parameters, digits | {"y": digits["y"][:63]}, SEED)
     with pytest.raises(DocumentRefused, match="cross_entropy"):
-        runner.compute(mlp.parameters, digits | {"y": digits["y"] + 100}, SEED, STEP)
+        runner.run(mlp.parameters, digits | {"y": digits["y"] + 100}, SEED, AT_ONCE)
     with pytest.raises(Refused, match="no document"):
-        Runner().bound(3)
-    assert runner.compute(mlp.parameters, digits, SEED, STEP)
+        DocumentRunner().bound(3)
+    assert runner.run(mlp.parameters, digits, SEED, AT_ONCE)
 
 
-def test_a_loss_that_is_not_a_number_is_answered(runner: Runner, mlp: Published, digits: Arrays) -> None:
+def test_a_loss_that_is_not_a_number_is_answered(runner: DocumentRunner, mlp: Published, digits: Arrays) -> None:
     runner.load(mlp.document)
     state = mlp.parameters | {"1.weight": np.full_like(mlp.parameters["1.weight"], np.inf)}
-    assert np.isnan(runner.compute(state, digits, SEED, STEP)["loss"])
+    assert np.isnan(runner.run(state, digits, SEED, AT_ONCE)["loss"])
     assert np.isnan(runner.evaluate(mlp.evaluation, state, digits).loss)
 
 
 def test_the_parent_does_not_import_torch() -> None:
-    code = "import sys, gradmarket.runner, gradmarket.market.model.sampling; print('torch' in sys.modules)"
+    code = "import sys, graphdoc.runner, graphdoc.command; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
 
@@ -196,7 +142,7 @@ def sized(last: int, *nodes: Raw) -> bytes:
     return encoded({**linear(), **made})
 
 
-def test_a_batch_that_costs_more_than_the_bound_is_refused_before_it_is_run(runner: Runner) -> None:
+def test_a_batch_that_costs_more_than_the_bound_is_refused_before_it_is_run(runner: DocumentRunner) -> None:
     """A million elements at a length of 300, and few at the ends and in the middle."""
     off = node("integer.sub", [value(2), 300], 3)
     square = node("integer.mul", [value(3), value(3)], 4)
@@ -205,26 +151,26 @@ def test_a_batch_that_costs_more_than_the_bound_is_refused_before_it_is_run(runn
     count = node("integer.mul", [value(6), 100], 7)
     runner.load(sized(8, off, square, left, some, count, node("creation.full", [[value(7)], 1.0, "float32"], 8)))
     told = runner.bound(2)
-    state, one = {"w": np.ones(1, np.float32)}, GradientStep(rows=2)
+    state = {"w": np.ones(1, np.float32)}
     assert told.peak_bytes < 2**16
-    assert runner.compute(state, {"x": np.ones((2, 1000), np.float32)}, SEED, one)
+    assert runner.run(state, {"x": np.ones((2, 1000), np.float32)}, SEED)
     with pytest.raises(DocumentRefused, match=r"a batch of 2 rows, length 300: .*more than"):
-        runner.compute(state, {"x": np.ones((2, 300), np.float32)}, SEED, one)
-    assert runner.compute(state, {"x": np.ones((2, 1000), np.float32)}, SEED, one)
+        runner.run(state, {"x": np.ones((2, 300), np.float32)}, SEED)
+    assert runner.run(state, {"x": np.ones((2, 1000), np.float32)}, SEED)
 
 
-def test_a_last_microbatch_that_costs_more_is_part_of_the_bound(runner: Runner) -> None:
+def test_a_last_microbatch_that_costs_more_is_part_of_the_bound(runner: DocumentRunner) -> None:
     few = node("integer.size", [value(1), 0], 3)
     parts = node("integer.floordiv", [100_000, value(3)], 4)
     runner.load(sized(5, few, parts, node("creation.full", [[value(4)], 1.0, "float32"], 5)))
-    step = GradientStep(rows=41, microbatch=20)
-    assert step.pass_sizes == (20, 1)
-    assert runner.bound(*step.pass_sizes).peak_bytes > 5 * runner.bound(20).peak_bytes
+    sizes = pass_sizes(41, AT_ONCE)
+    assert sizes == (20, 1)
+    assert runner.bound(*sizes).peak_bytes > 5 * runner.bound(20).peak_bytes
     batch = {"x": np.ones((41, 5), np.float32)}
     with pytest.raises(DocumentRefused, match="a batch of 1 rows"):
-        runner.compute({"w": np.ones(1, np.float32)}, batch, SEED, step)
-    runner.bound(*step.pass_sizes)
-    assert runner.compute({"w": np.ones(1, np.float32)}, batch, SEED, step)
+        runner.run({"w": np.ones(1, np.float32)}, batch, SEED, AT_ONCE)
+    runner.bound(*sizes)
+    assert runner.run({"w": np.ones(1, np.float32)}, batch, SEED, AT_ONCE)
 
 
 def heavy(*nodes: Raw) -> bytes:
@@ -242,7 +188,7 @@ GIGABYTES = heavy(node("creation.full", [[2**17, 2**17], 0.5, "float32"], 3))
 def test_an_evaluation_that_takes_gigabytes_or_minutes_is_refused_before_it_is_run() -> None:
     state, batch = {"w": np.ones((1, 3), np.float32)}, {"x": np.ones((2, 3), np.float32)}
     batch["y"] = np.zeros((2, 1), np.float32)
-    with Runner(RunnerSettings(memory_bytes=2**31, seconds=120.0, operations=10**13)) as runner:
+    with DocumentRunner(RunnerSettings(memory_bytes=2**31, seconds=120.0, operations=10**13)) as runner:
         assert runner.evaluate(encoded(linear()), state, batch).loss == 9.0
         child = runner.pid
         with pytest.raises(DocumentRefused, match=r"a batch of 2 rows: .*bytes at once"):
@@ -253,7 +199,7 @@ def test_an_evaluation_that_takes_gigabytes_or_minutes_is_refused_before_it_is_r
         assert runner.pid == child
 
 
-def test_an_evaluation_is_bounded_by_its_forward_pass_alone(runner: Runner, mlp: Published) -> None:
+def test_an_evaluation_is_bounded_by_its_forward_pass_alone(runner: DocumentRunner, mlp: Published) -> None:
     runner.load(mlp.document)
     training, evaluation = runner.bound(1024), runner.bound_evaluation(mlp.evaluation, 1024)
     assert evaluation.operations < training.operations / 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.runner import Runner
+from graphdoc.runner import DocumentRunner
 from graphdoc.runner.confine import MEASURES
 from graphdoc.runner.settings import RunnerSettings, environment
 
@@ -96,7 +96,7 @@ def test_no_file_is_written_and_none_read_but_code_and_libraries(outcomes: dict[
     assert outcomes["late import"] == "done"
 
 
-def test_a_runner_says_what_its_machine_does_not_offer(runner: Runner, outcomes: dict[str, Any]) -> None:
+def test_a_runner_says_what_its_machine_does_not_offer(runner: DocumentRunner, outcomes: dict[str, Any]) -> None:
     assert set(runner.missing()) == set(MEASURES) - set(outcomes["held"])
 
 
@@ -110,7 +110,9 @@ def test_what_a_step_needs_is_allowed(outcomes: dict[str, Any]) -> None:
         assert outcomes[attempt] == "done", attempt
 
 
-def test_the_child_has_none_of_the_parent_s_environment(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_has_none_of_the_parent_s_environment(
+    runner: DocumentRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADMARKET_SECRET", "hidden")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     given = environment(RunnerSettings(threads=3))
@@ -122,7 +124,7 @@ def test_the_child_has_none_of_the_parent_s_environment(runner: Runner, monkeypa
     assert names == set(environment(runner.settings))
 
 
-def test_the_child_has_only_its_own_descriptors(runner: Runner) -> None:
+def test_the_child_has_only_its_own_descriptors(runner: DocumentRunner) -> None:
     secret = os.open(__file__, os.O_RDONLY)
     try:
         os.set_inheritable(secret, True)
@@ -135,7 +137,7 @@ def test_the_child_has_only_its_own_descriptors(runner: Runner) -> None:
     assert len(open_files) <= 8
 
 
-def test_the_child_is_limited(runner: Runner) -> None:
+def test_the_child_is_limited(runner: DocumentRunner) -> None:
     runner.start()
     assert runner.pid is not None
     soft, hard = resource.prlimit(runner.pid, resource.RLIMIT_CORE)
@@ -144,7 +146,7 @@ def test_the_child_is_limited(runner: Runner) -> None:
     assert 0 < ceiling < 64 * 2**30
 
 
-def test_the_class_names_what_decides_the_bits(runner: Runner) -> None:
+def test_the_class_names_what_decides_the_bits(runner: DocumentRunner) -> None:
     parts = runner.determinism_class().split("/")
     assert parts[0] == "cpu"
     assert "threads-1" in parts

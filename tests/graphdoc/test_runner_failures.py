@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradmarket.market.errors import MarketError, OutOfMemory, Refused, RunnerCrashed, RunnerTimeout
-from gradmarket.market.step import GradientStep
-from gradmarket.runner import Runner, RunnerSettings, market_runner
 from graphdoc.document.graph import answer_of
+from graphdoc.errors import GraphdocError, OutOfMemory, Refused, RunnerCrashed, RunnerTimeout
 from graphdoc.figures import Published
-from tests.handmade import VECTORS, Raw, encoded, linear, node, tensor, value
+from graphdoc.runner import DocumentRunner, RunnerSettings, process
+from tests.handmade import Raw, encoded, linear, node, tensor, value
 from tests.lanes import FULL, leave_to_full
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import is_running, processor_ticks
@@ -30,7 +29,7 @@ AT_WORK = 10
 STRANGE = Path(__file__).with_name("strange_child.py")
 
 
-def child_of(runner: Runner) -> int:
+def child_of(runner: DocumentRunner) -> int:
     assert runner.pid is not None
     return runner.pid
 
@@ -59,20 +58,19 @@ def endless() -> Raw:
     }
 
 
-def compute_endlessly(runner: Runner) -> None:
+def compute_endlessly(runner: DocumentRunner) -> None:
     runner.load(encoded(endless()))
-    runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+    runner.run(ENDLESS_STATE, ONE_ROW, SEED)
 
 
 ENDLESS_STATE = {"w": np.zeros((2048, 2048), np.float32)}
 ONE_ROW = {"x": np.zeros((1, 1), np.float32)}
-ONE = GradientStep(rows=1)
 
 
 @FULL
 def test_a_child_that_is_late_or_killed_is_followed_by_another(mlp: Published, digits: Arrays) -> None:
     patient = RunnerSettings(seconds=PATIENCE_S, memory_bytes=2**36)
-    with Runner(replace(patient, seconds=3.0)) as runner:
+    with DocumentRunner(replace(patient, seconds=3.0)) as runner:
         runner.start()
         first = child_of(runner)
         with pytest.raises(RunnerTimeout):
@@ -83,26 +81,26 @@ def test_a_child_that_is_late_or_killed_is_followed_by_another(mlp: Published, d
         second = child_of(runner)
         threading.Thread(target=kill_at_work, args=(second,)).start()
         with pytest.raises(RunnerCrashed, match="SIGKILL"):
-            runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+            runner.run(ENDLESS_STATE, ONE_ROW, SEED)
         document = runner.load(mlp.document)
-        answer = runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
+        answer = runner.run(mlp.parameters, digits, SEED)
         assert list(answer) == [*answer_of(document)]
         assert len({first, second, child_of(runner)}) == 3
 
 
 def test_a_child_that_is_killed_while_it_waits(mlp: Published, digits: Arrays) -> None:
-    with Runner() as runner:
+    with DocumentRunner() as runner:
         runner.load(mlp.document)
         os.kill(child_of(runner), signal.SIGKILL)
         wait_until(lambda: not is_running(child_of(runner)))
         with pytest.raises(RunnerCrashed):
-            runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
+            runner.run(mlp.parameters, digits, SEED)
         assert runner.pid is None
 
 
 def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(mlp: Published, digits: Arrays) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    with Runner(RunnerSettings(memory_bytes=2**28)) as runner:
+    with DocumentRunner(RunnerSettings(memory_bytes=2**28)) as runner:
         document = linear()
         document["inputs"][0]["shape"] = [1, 2**24]  # a pass is known to fit; what lies beside it is too much
         document["nodes"] = [
@@ -112,9 +110,9 @@ def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(mlp: 
         runner.load(encoded(document))
         batch = {"x": np.ones((1, 3), np.float32), "y": np.ones((1, 1), np.float32)}
         with pytest.raises(OutOfMemory):
-            runner.compute({"w": np.ones((1, 2**24), np.float32)}, batch, SEED, ONE)
+            runner.run({"w": np.ones((1, 2**24), np.float32)}, batch, SEED)
         runner.load(mlp.document)
-        assert runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
+        assert runner.run(mlp.parameters, digits, SEED)
         child = child_of(runner)
     runner.close()
     assert not is_running(child)
@@ -124,61 +122,59 @@ def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(mlp: 
 CRASHES = [
     *("noise", "a pickle", "a frame of four gigabytes", "half a frame", "not an object", "deep", "a crash"),
     *("an unknown error", "an error that is a list", "neither answer nor error", "an answer of another kind"),
-    *("lengths beyond the arena", "negative lengths", "a strange greeting"),
+    "a strange greeting",
 ]
 
 
 @pytest.fixture
-def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Runner]:
+def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], DocumentRunner]:
     """A runner whose child behaves so."""
 
-    def strange(behaviour: str) -> Runner:
-        monkeypatch.setattr(market_runner, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
-        taken = Runner(RunnerSettings(seconds=PATIENCE_S))
-        taken.turn("", publishes=True)
-        return taken
+    def strange(behaviour: str) -> DocumentRunner:
+        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-I", str(STRANGE), behaviour))
+        return DocumentRunner(RunnerSettings(seconds=PATIENCE_S))
 
     return strange
 
 
 @pytest.mark.parametrize("behaviour", CRASHES)
-def test_what_a_broken_child_says_is_not_believed(taken_over: Callable[[str], Runner], behaviour: str) -> None:
+def test_what_a_broken_child_says_is_not_believed(taken_over: Callable[[str], DocumentRunner], behaviour: str) -> None:
     with taken_over(behaviour) as runner, pytest.raises(RunnerCrashed):
-        runner.publish("mlp", {}, VECTORS, seed=1)
+        runner.load(encoded(linear()))
     assert runner.pid is None
 
 
-def test_a_child_that_says_nothing_is_late(taken_over: Callable[[str], Runner]) -> None:
+def test_a_child_that_says_nothing_is_late(taken_over: Callable[[str], DocumentRunner]) -> None:
     with taken_over("silence") as runner:
         runner.settings = RunnerSettings(seconds=0.5)
         with pytest.raises(RunnerTimeout):
-            runner.publish("mlp", {}, VECTORS, seed=1)
+            runner.load(encoded(linear()))
 
 
-def test_a_child_cannot_shrink_the_memory_that_it_shares(taken_over: Callable[[str], Runner]) -> None:
+def test_a_child_cannot_shrink_the_memory_that_it_shares(taken_over: Callable[[str], DocumentRunner]) -> None:
     with taken_over("a shrunken arena") as runner, pytest.raises(Refused, match="cannot be shrunk"):
         runner.load(encoded(linear()))
 
 
 def test_a_child_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(market_runner, "COMPUTING", (sys.executable, "-I", "-c", "raise SystemExit('no torch here')"))
+    monkeypatch.setattr(process, "COMMAND", (sys.executable, "-I", "-c", "raise SystemExit('no torch here')"))
     before = set(os.listdir("/proc/self/fd"))
-    with Runner() as runner, pytest.raises(RunnerCrashed, match="exit code 1; no torch here"):
+    with DocumentRunner() as runner, pytest.raises(RunnerCrashed, match="exit code 1; no torch here"):
         runner.start()
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
 PARENT = """
     import threading
-    from gradmarket.runner import Runner, RunnerSettings
+    from graphdoc.runner import DocumentRunner, RunnerSettings
     from tests.handmade import encoded
-    from tests.graphdoc.test_runner_failures import ENDLESS_STATE, ONE, ONE_ROW, SEED, endless
+    from tests.graphdoc.test_runner_failures import ENDLESS_STATE, ONE_ROW, SEED, endless
 
     def ask():
-        runner = Runner(RunnerSettings(memory_bytes=2**36, seconds=600.0))
+        runner = DocumentRunner(RunnerSettings(memory_bytes=2**36, seconds=600.0))
         runner.load(encoded(endless()))
         print(runner.pid, flush=True)
-        runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+        runner.run(ENDLESS_STATE, ONE_ROW, SEED)
 
     {call}
 """
@@ -197,7 +193,7 @@ def test_a_killed_parent_leaves_nothing(call: str) -> None:
     wait_until(lambda: not is_running(child))
 
 
-def test_errors_are_of_the_market() -> None:
+def test_errors_are_of_one_tree() -> None:
     for kind in (RunnerCrashed, RunnerTimeout, OutOfMemory):
-        assert issubclass(kind, MarketError)
+        assert issubclass(kind, GraphdocError)
         assert not issubclass(kind, Refused)

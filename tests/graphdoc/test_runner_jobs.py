@@ -7,9 +7,8 @@ import numpy as np
 import psutil
 import pytest
 
-from gradmarket.market.errors import RunnerCrashed
-from gradmarket.market.step import GradientStep
-from gradmarket.runner import Runner
+from graphdoc.errors import RunnerCrashed
+from graphdoc.runner import DocumentRunner
 from tests.handmade import encoded, linear, tensor
 from tests.lanes import FULL
 
@@ -26,14 +25,14 @@ def document(number: int) -> bytes:
     return encoded(raw | {"inputs": inputs})
 
 
-def left_behind(runner: Runner) -> set[str]:
+def left_behind(runner: DocumentRunner) -> set[str]:
     """By this child: torch's files have the number of their process, but for the folders of its memory's manager."""
     folders = (Path(tempfile.gettempdir()), Path("/dev/shm"))
     patterns = (f"torch*{runner.pid}*", "torch-shm-dir*")
     return {entry.name for folder in folders for pattern in patterns for entry in folder.glob(pattern)}
 
 
-def test_fifty_documents_take_no_more_memory_than_ten(runner: Runner) -> None:
+def test_fifty_documents_take_no_more_memory_than_ten(runner: DocumentRunner) -> None:
     runner.start()
     before = left_behind(runner)
     state = {"w": np.ones((1, WIDTH), np.float32)}
@@ -41,17 +40,17 @@ def test_fifty_documents_take_no_more_memory_than_ten(runner: Runner) -> None:
     taken = []
     for number in range(JOBS):
         runner.load(document(number))
-        assert runner.compute(state, batch, SEED, GradientStep(rows=ROWS, microbatch=16))["loss"] > 0
+        assert runner.run(state, batch, SEED, 16)["loss"] > 0
         taken.append(psutil.Process(runner.pid).memory_info().rss)
     assert taken[-1] - taken[9] < ALLOWED_GROWTH, [size // 2**20 for size in taken]
     assert left_behind(runner) <= before
 
 
-def pid_of(runner: Runner, job: str, data: bytes) -> int:
+def pid_of(runner: DocumentRunner, job: str, data: bytes) -> int:
     runner.turn(job)
     runner.load(data)
     batch = {"x": np.ones((2, 3), np.float32), "y": np.zeros((2, 1), np.float32)}
-    runner.compute({"w": np.ones((1, 3), np.float32)}, batch, SEED, GradientStep(rows=2))
+    runner.run({"w": np.ones((1, 3), np.float32)}, batch, SEED)
     assert runner.pid is not None
     return runner.pid
 
@@ -60,7 +59,7 @@ def pid_of(runner: Runner, job: str, data: bytes) -> int:
 def test_no_child_sees_two_jobs_and_few_are_kept() -> None:
     """The same document in another job, too: its digest is no secret. One that ends takes only its own job with it."""
     data = encoded(linear())
-    with Runner() as runner:
+    with DocumentRunner() as runner:
         first, second = pid_of(runner, "first", data), pid_of(runner, "second", data)
         assert first != second
         assert pid_of(runner, "first", data) == first

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import load as reference_load
 
-from gradmarket.market.errors import TensorsRefused
+from graphdoc.errors import TensorsRefused
 from graphdoc.tensors import pack, unpack
 
 DTYPES = ["float32", "int64", "int32", "uint8", "bool"]

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from gradmarket.sdk.model import check_taken
 from graphdoc.document.schema import load
-from graphdoc.export import export_module
+from graphdoc.export import check_taken, export_module
+from tests.graphdoc.own_bits import by_document, by_module, differences
 from tests.models.held import HELD
-from tests.sdk.own_bits import by_document, by_module, differences
 
 pytestmark = [
     pytest.mark.full,

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.sdk.model import check_taken
-from graphdoc.export import export_module
-from tests.sdk.own_bits import by_document, by_module, differences
+from graphdoc.errors import DocumentRefused, Refused
+from graphdoc.export import check_taken, export_module
+from tests.graphdoc.own_bits import by_document, by_module, differences
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 ROWS = 8

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.step import GradientStep
+from graphdoc.cost import pass_sizes
 from graphdoc.document.bound import bound
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
-from tests.sdk.own_bits import by_document, by_module, differences
+from tests.graphdoc.own_bits import by_document, by_module, differences
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32))
@@ -115,6 +115,5 @@ def test_a_last_microbatch_of_one_row_under_a_batch_norm_is_refused_before_it_is
     rows: int, microbatch: int | None, fits: bool
 ) -> None:
     made = export_module(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
-    step = GradientStep(rows=rows, microbatch=microbatch)
     with nullcontext() if fits else pytest.raises(DocumentRefused, match="two rows or more"):
-        bound(Program(load(made.document)), step.pass_sizes)
+        bound(Program(load(made.document)), pass_sizes(rows, microbatch or rows))

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.sdk.model import check_taken
 from graphdoc.document.interpret import Program, gradients
 from graphdoc.document.schema import load
-from graphdoc.export import export_module
+from graphdoc.errors import DocumentRefused, Refused
+from graphdoc.export import check_taken, export_module
 from graphdoc.figures import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")

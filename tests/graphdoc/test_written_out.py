@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.lanes import leave_to_full
 

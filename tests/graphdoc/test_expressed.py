@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, rnn
 
-from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.schema import load
+from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.lanes import FULL
 from tests.models import hub

@@ -1,0 +1,132 @@
+"""What a market's children compute beside documents: steps of a round, and ready architectures."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradmarket.market.data.manifest import Labelled
+from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
+from gradmarket.market.gradient.clipping import clip
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.model.layout import layout
+from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
+from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, market_runner
+from graphdoc.document.schema import load
+from graphdoc.figures import Published
+from graphdoc.passes import numbered
+from tests.patience import PATIENCE_S
+
+Arrays = dict[str, np.ndarray]
+SEED = bytes(range(32))
+VECTORS = Labelled(dtype="float32", shape=(64,), classes=10)
+IMAGES = Labelled(dtype="float32", shape=(1, 8, 8), classes=10)
+STEP = GradientStep(rows=64, microbatch=20)
+STRANGE = Path(__file__).parents[1] / "graphdoc" / "strange_child.py"
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner(RunnerSettings(memory_bytes=2**30, seconds=60.0)) as runner:
+        runner.turn("", publishes=True)
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def mlp(runner: Runner) -> Published:
+    return runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Arrays:
+    """Sixty-four rows of noise with labels."""
+    generator = np.random.default_rng(3)
+    return {"x": generator.standard_normal((64, 64)).astype(np.float32), "y": generator.integers(0, 10, 64)}
+
+
+def bits(answer: Arrays) -> list[tuple[str, bytes]]:
+    return [(name, array.tobytes()) for name, array in answer.items()]
+
+
+def test_a_gradient_step_answers_in_its_layout_with_the_bits_of_a_run(runner: Runner, digits: Arrays) -> None:
+    cnn = runner.publish("cnn", {"channels": [4, 8]}, IMAGES, seed=1)
+    images = digits | {"x": digits["x"].reshape(64, 1, 8, 8)}
+    info = DocumentInfo.of(runner.load(cnn.document))
+    assert info.layout == layout(load(cnn.document))
+    answer = runner.compute(cnn.parameters, images, SEED, STEP)
+    assert [(name, array.shape) for name, array in answer.items()] == [
+        (entry.name, entry.shape) for entry in info.layout.entries
+    ]
+    assert bits(answer) == bits(runner.run(cnn.parameters, images, SEED, 20))
+    with pytest.raises(Refused, match="a step of 1 times 63 rows got 64"):
+        runner.compute(cnn.parameters, images, SEED, GradientStep(rows=63))
+
+
+def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:
+    """By gradients of the same child, and by inner steps that this process takes with another library's threads."""
+    inner = InnerOptimizer(name="muon", lr=0.01, clip=1.0, schedule=Schedule(name="linear"))
+    step = LocalStep(kind="local", rows=16, steps=4, rewarm=2, optimizer=inner)
+    rule, state = optimizer("muon"), dict(mlp.parameters)
+    document = runner.load(mlp.document)
+    names, settings = [entry.name for entry in document.trainable], rule.Settings()
+    memory = rule.start({name: state[name] for name in names}, settings)
+    for place in range(4):
+        part = {name: array[16 * place : 16 * place + 16] for name, array in digits.items()}
+        answer = runner.compute(state, part, numbered(b"inner", place, SEED), GradientStep(rows=16))
+        gradient = clip({name: answer[name] for name in names}, 1.0)
+        lr = 0.01 * (1.0 - (2 * 4 + place) / 20) * min(1.0, (place + 1) / 2)
+        moved, memory = rule.step({name: state[name] for name in names}, gradient, memory, lr, settings)
+        state |= moved
+    change = runner.compute(mlp.parameters, digits, SEED, step.in_round(2, 5))
+    for name in names:
+        np.testing.assert_array_equal(change[name], mlp.parameters[name] - state[name])
+    assert bits(change) != bits(runner.compute(mlp.parameters, digits, SEED, step.in_round(3, 5)))
+
+
+def test_publishing_is_a_function_of_the_seed(runner: Runner, mlp: Published) -> None:
+    again = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=1)
+    other = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=2)
+    assert again.document == mlp.document == other.document
+    assert bits(again.parameters) == bits(mlp.parameters) != bits(other.parameters)
+
+
+def test_only_a_child_that_publishes_is_asked_to() -> None:
+    with Runner() as other, pytest.raises(Refused, match="publishes nothing"):
+        other.publish("mlp", {}, VECTORS, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "arguments", "field"),
+    [
+        ("resnet", {}, "model.architecture"),
+        ("_arguments", {}, "model.architecture"),
+        ("os", {}, "model.architecture"),
+        ("mlp", {"hidden": "wide"}, "model.arguments.hidden"),
+    ],
+)
+def test_an_unknown_architecture_or_argument_is_refused(
+    runner: Runner, architecture: str, arguments: dict[str, str], field: str
+) -> None:
+    with pytest.raises(JobRefused) as refused:
+        runner.publish(architecture, arguments, VECTORS, seed=1)
+    assert refused.value.field == field
+    assert str(refused.value).count(field) == 1
+
+
+@pytest.mark.parametrize("behaviour", ["lengths beyond the arena", "negative lengths", "an answer of another kind"])
+def test_a_broken_child_publishes_nothing(monkeypatch: pytest.MonkeyPatch, behaviour: str) -> None:
+    monkeypatch.setattr(market_runner, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
+    with Runner(RunnerSettings(seconds=PATIENCE_S)) as taken:
+        taken.turn("", publishes=True)
+        with pytest.raises(RunnerCrashed):
+            taken.publish("mlp", {}, VECTORS, seed=1)
+        assert taken.pid is None
+
+
+def test_the_parent_does_not_import_torch() -> None:
+    code = "import sys, gradmarket.runner, gradmarket.market.model.sampling; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
