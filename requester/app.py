@@ -1,10 +1,11 @@
 """Builds the FastAPI application over a context; it does not decide what runs the stages."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
+import structlog
 from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 
@@ -71,13 +72,20 @@ def routers_with(features: Iterable[Feature]) -> tuple[APIRouter, ...]:
     return (*ROUTERS, *(router for feature in features for router in feature.routers))
 
 
+log = structlog.get_logger("gradmarket.app")
+
+
 def create_app(context: Context, drive: Callable[[], AbstractContextManager[object]]) -> FastAPI:
     """Returns the application; `drive` is entered while it serves, and runs the stages in the embedded form."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        work = (worker_routes.look_out(context), app.state.parked.keep(), payload_pieces.tidy(context))
-        watches = [asyncio.create_task(watch) for watch in work]
+        work = {
+            "news": lambda: worker_routes.look_out(context),
+            "presence": app.state.parked.keep,
+            "unfinished uploads": lambda: payload_pieces.tidy(context),
+        }
+        watches = [asyncio.create_task(keep_running(name, begin, settings.sweep_s)) for name, begin in work.items()]
         try:
             with drive():
                 yield
@@ -109,6 +117,16 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.add_middleware(RequestLog, meters=context.meters)
     app.add_middleware(OwnPath, path=path_of(context.public_url))
     return app
+
+
+async def keep_running(name: str, begin: Callable[[], Awaitable[None]], pause_s: float) -> None:
+    """Runs background work until it ends by itself; logs an error that it did not expect, and begins it again."""
+    while True:
+        try:
+            return await begin()
+        except Exception:
+            log.exception("background work failed and begins again", work=name)
+        await asyncio.sleep(pause_s)
 
 
 def _keep_state(app: FastAPI, context: Context) -> None:

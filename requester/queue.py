@@ -109,7 +109,10 @@ class BrokerNotifier:
                 self._asked.wait_for(lambda: self._topics)
                 topics, self._topics = self._topics, set()
             for topic in topics:
-                send(self._app, SWEEP, topic)
+                try:
+                    send(self._app, SWEEP, topic)
+                except Exception:  # the thread is the only one that notifies
+                    log.exception("a notification is lost", topic=topic)
 
 
 def send(app: Celery, task: str, *arguments: str, seconds: float = 0.0) -> None:

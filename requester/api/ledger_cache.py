@@ -1,7 +1,6 @@
 """Computes and caches ledgers, one at a time, each for all who asked meanwhile; limits the time spent for strangers."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from requester.api.paging import NOT_OURS
 from requester.api.token_buckets import retry_after
 from requester.chain import statement
 from requester.context import Context
+from requester.store.remembered import Remembered
 
 KEPT: Final = 8
 """How many ledgers are kept for their further pages."""
@@ -50,8 +50,8 @@ class Statements:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._turn = asyncio.Lock()
-        self._newest: OrderedDict[str, Statement] = OrderedDict()
-        self._kept: OrderedDict[QueuePlace, Statement] = OrderedDict()
+        self._newest = Remembered[Statement](KEPT)
+        self._kept = Remembered[Statement](KEPT)
         self._free_at = 0.0
         """When the next ledger may be computed for a stranger, in the event loop's time."""
 
@@ -62,7 +62,7 @@ class Statements:
         """
         requested_at = asyncio.get_running_loop().time()
         async with self._turn:
-            kept = self._newest.get(job_id)
+            kept = self._newest.peek(job_id)
             if kept is not None and kept.began >= requested_at:
                 return kept
             if source is not None and self._wait() > 0.0:
@@ -73,7 +73,7 @@ class Statements:
 
     async def at(self, place: QueuePlace, source: str | None) -> Statement:
         """Returns the ledger of an earlier page. Raises 422 for a stranger if it is no longer kept."""
-        kept = self._kept.get(place)
+        kept = self._kept.peek(place)
         if kept is None and source is not None:
             raise HTTPException(422, "cursor: this ledger is not kept any more; begin without it")
         if kept is None:
@@ -87,12 +87,9 @@ class Statements:
     async def _make(self, job_id: str, place: QueuePlace | None, source: str | None) -> Statement:
         began = asyncio.get_running_loop().time()
         computed = await run_in_threadpool(made_of, self._context, job_id, place, began)
-        self._kept[computed.place] = computed
+        self._kept.keep(computed.place, computed)
         if place is None:
-            self._newest[job_id] = computed
-        for kept in (self._kept, self._newest):
-            while len(kept) > KEPT:
-                kept.popitem(last=False)
+            self._newest.keep(job_id, computed)
         if source is not None:
             now = asyncio.get_running_loop().time()
             self._free_at = now + SHARE * (now - began)

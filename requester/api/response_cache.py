@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final, Generic, TypeVar
@@ -13,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import NotFound
 from requester.api.token_buckets import retry_after
+from requester.store.remembered import Remembered
 
 Value = TypeVar("Value")
 
@@ -117,19 +117,18 @@ class Recent(Generic[Value]):
 
 
 class _Newest(Generic[Value]):
-    """The newest value of each name; beyond 4,096 names the oldest are dropped."""
+    """The newest value of each name; beyond 4,096 names the one that was used longest ago is dropped."""
 
     def __init__(self, share: Share) -> None:
         self._share = share
-        self._lock = threading.Lock()
-        self._made: OrderedDict[str, _Made[Value]] = OrderedDict()
+        self._made = Remembered[_Made[Value]](MOST)
 
     def newest(self, name: str) -> _Made[Value] | None:
-        return self._made.get(name)
+        return self._made.peek(name)
 
     def for_strangers(self, name: str, mark: str) -> _Made[Value] | None:
         """Returns what a stranger gets without a computation; None if there may be one. Raises 503 if there is none."""
-        kept, wait = self._made.get(name), self._share.wait()
+        kept, wait = self._made.peek(name), self._share.wait()
         if kept is not None and kept.mark == mark and self._share.clock() < kept.until:
             return kept
         if wait <= 0.0:
@@ -149,11 +148,7 @@ class _Newest(Generic[Value]):
             ended = self._share.clock()
             if counted:
                 self._share.charge(ended - began)
-        with self._lock:
-            self._made[name] = _Made(value, mark, began, ended + self._share.pause * (ended - began))
-            self._made.move_to_end(name)
-            while len(self._made) > MOST:
-                self._made.popitem(last=False)
+        self._made.keep(name, _Made(value, mark, began, ended + self._share.pause * (ended - began)))
         return value
 
 

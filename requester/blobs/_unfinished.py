@@ -88,10 +88,15 @@ def _locked_length(file: BinaryIO, path: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise Conflict(BUSY) from error
-    there, opened = _stat(path), os.fstat(file.fileno())
-    if there is None or there.st_ino != opened.st_ino:
+    if not lies_at(file, path):
         raise Conflict(BUSY)
-    return opened.st_size
+    return os.fstat(file.fileno()).st_size
+
+
+def lies_at(file: BinaryIO, path: Path) -> bool:
+    """Returns whether the open file is still the one at `path`: it may be deleted between its opening and its lock."""
+    there = _stat(path)
+    return there is not None and os.path.samestat(there, os.fstat(file.fileno()))
 
 
 def _unlink_empty(path: Path, length: int) -> None:
@@ -104,6 +109,8 @@ def _unlink_unless_written(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not lies_at(file, path):
+                return False
             path.unlink()
     except BlockingIOError:
         return False

@@ -19,7 +19,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.wire import framing, piece_digests
 from gradmarket.market.wire.uploads import PartAddress
 from graphdoc.encoding import Bytes
-from requester.blobs._unfinished import UnfinishedUploads
+from requester.blobs._unfinished import UnfinishedUploads, lies_at
 from requester.settings import RequesterSettings
 
 STRIDE: Final = 1 << 20
@@ -161,14 +161,23 @@ class DiskBlobs:
     @contextmanager
     def receive(self) -> Iterator[Incoming]:
         """Opens a new blob to write to; unless `keep` is called within the block, it is deleted."""
-        path = self._incoming / secrets.token_hex(16)
-        with path.open("xb") as file, ThreadPoolExecutor(1) as beside:  # its thread begins with a large chunk
-            fcntl.flock(file, fcntl.LOCK_EX)
+        file, path = self._create_locked()
+        with file, ThreadPoolExecutor(1) as beside:  # its thread begins with a large chunk
             incoming = Incoming(file, self._to_stay, beside)
             try:
                 yield incoming
             finally:
                 path.unlink(missing_ok=True)
+
+    def _create_locked(self) -> tuple[BinaryIO, Path]:
+        """Returns a new file that is locked; a process that starts may delete one before its lock: then another."""
+        while True:
+            path = self._incoming / secrets.token_hex(16)
+            file = path.open("xb")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if lies_at(file, path):
+                return file, path
+            file.close()
 
     @contextmanager
     def continued(self, owner: str, name: str, start: int) -> Iterator[Incoming]:
@@ -235,7 +244,8 @@ def open_store(settings: RequesterSettings) -> DiskBlobs:
 def _unlink_unless_held(path: Path) -> None:
     with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
+        if lies_at(file, path):
+            path.unlink()
 
 
 def _begin_writeback(descriptor: int, start: int, length: int) -> None:

@@ -1,6 +1,6 @@
 """A cache of immutable values, so that each is read and parsed once in a process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
@@ -13,33 +13,33 @@ MOST: Final = 8192
 
 
 class Remembered(Generic[Value]):
-    """Caches at most `most` immutable values by the digest that fixes them; drops the one that was used longest ago.
+    """Caches at most `most` immutable values by the key that fixes them, and drops the one that was used longest ago.
 
     It may be used from any thread.
     """
 
     def __init__(self, most: int = MOST) -> None:
-        self._values: LRUCache[str, Value] = LRUCache(most)
+        self._values: LRUCache[Hashable, Value] = LRUCache(most)
         self._lock = Lock()
 
-    def peek(self, digest: str) -> Value | None:
+    def peek(self, key: Hashable) -> Value | None:
         with self._lock:
-            return self._values.get(digest)
+            return self._values.get(key)
 
-    def keep(self, digest: str, value: Value) -> None:
+    def keep(self, key: Hashable, value: Value) -> None:
         with self._lock:
-            self._values[digest] = value
+            self._values[key] = value
 
-    def drop(self, digest: str) -> None:
+    def drop(self, key: Hashable) -> None:
         with self._lock:
-            self._values.pop(digest, None)
+            self._values.pop(key, None)
 
-    def get(self, digest: str | None, make: Callable[[], Value]) -> Value:
-        """Returns the cached value, else makes and caches it; without a digest it is made each time."""
-        if digest is None:
+    def get(self, key: Hashable | None, make: Callable[[], Value]) -> Value:
+        """Returns the cached value, else makes and caches it; without a key it is made each time."""
+        if key is None:
             return make()
-        value = self.peek(digest)
+        value = self.peek(key)
         if value is None:
             value = make()
-            self.keep(digest, value)
+            self.keep(key, value)
         return value

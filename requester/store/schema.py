@@ -33,15 +33,6 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
         command.downgrade(_config(connection), revision)
 
 
-def write_revision(engine: Engine, message: str) -> None:
-    """For developers: writes a new revision from the differences between tables and database.
-
-    Import requester.features before, or it drops the features' tables.
-    """
-    with engine.begin() as connection:
-        command.revision(_config(connection), message, autogenerate=True)
-
-
 def differences(engine: Engine) -> list[object]:
     """Returns what the tables declare that are imported and the database lacks, or the other way round."""
     with engine.connect() as connection:

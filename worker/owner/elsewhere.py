@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from contracts import stakes
@@ -90,7 +90,10 @@ class Outlook:
 
         def run() -> None:
             while not over.is_set():
-                self.look()
+                try:
+                    self.look()
+                except Exception as error:  # noqa: BLE001 - the owner sees it, and the next look may succeed
+                    self.newest = replace(self.newest, troubles=(f"looking failed: {error!r}"[:300],))
                 over.wait(LOOK_S)
 
         threading.Thread(target=run, name="outlook", daemon=True).start()

@@ -1,0 +1,27 @@
+"""What a worker's owner sees of chain and markets is looked at again after a look that failed."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from worker.owner import elsewhere
+from worker.owner.elsewhere import Elsewhere, Outlook
+
+
+@dataclass
+class Failing(Outlook):
+    looked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def look(self) -> Elsewhere:
+        self.looked.release()
+        raise ZeroDivisionError("of the chain")
+
+
+def test_a_look_that_fails_is_told_and_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "LOOK_S", 0.0)
+    outlook = Failing(None, None)  # type: ignore[arg-type]
+    with outlook.running():
+        for _ in range(3):
+            assert outlook.looked.acquire(timeout=10)
+    assert outlook.newest.troubles == ("looking failed: ZeroDivisionError('of the chain')",)
