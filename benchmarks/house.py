@@ -13,6 +13,7 @@ from typing import Final
 from benchmarks.figure import Figure
 from requester.features import FEATURES
 from tests.source_tree import PACKAGES, ROOT, Module, ours, read
+from worker.features import FEATURES as WORKER_FEATURES
 
 PREFIX = "house."
 
@@ -25,7 +26,7 @@ PLUGINS: Final = {
     "gradmarket/market/rules/pricing": "fixed",
 }
 """Folder of plug-ins -> the default."""
-ROOTS: Final = {"requester.features", "requester.wiring", "requester.queue"}
+ROOTS: Final = {"requester.features", "requester.wiring", "requester.queue", "worker.features", "worker.run"}
 """The registry, and the composition roots that import it."""
 SHORT: Final = 40
 FEATURE: Final = re.compile(r"\.features\.(\w+)")
@@ -49,7 +50,7 @@ def measure() -> Iterator[Figure]:
 
 def _imports(modules: list[Module]) -> Iterator[Figure]:
     """Yields imports of features by the kernel, and by features that do not declare that they need them."""
-    needs = {feature.name: feature.needs for feature in FEATURES}
+    needs = {feature.name: feature.needs for feature in (*FEATURES, *WORKER_FEATURES)}
     from_kernel = undeclared = 0
     for module in modules:
         own = feature_of(module.name)

@@ -13,6 +13,7 @@ import pytest
 from requester.features import FEATURES
 from tests import source_tree
 from tests.source_tree import Module, cycles, ours, parse, reachable, within
+from worker.features import FEATURES as WORKER_FEATURES
 
 DOCUMENTS: Final = frozenset({"graphdoc"})
 MARKET: Final = DOCUMENTS | {"market"}
@@ -66,8 +67,10 @@ WORKER: Final = {
     "protocol": 1,
     "money": 2,
     **dict.fromkeys(("markets", "owner"), 3),
-    "run": 4,
-    "cli": 5,
+    "feature": 4,
+    "features": 5,
+    "run": 6,
+    "cli": 7,
 }
 
 MARKET_RULES: Final = "gradmarket.market"
@@ -107,9 +110,9 @@ QUERIES: Final = (
 """Where queries are built. Only the store is meant to; the others have theirs still."""
 BUILDS_QUERIES: Final = {"select", "update", "insert", "delete", "exists"}
 
-FEATURE_ROOTS: Final = ("requester.features", "requester.wiring", "requester.queue")
+FEATURE_ROOTS: Final = ("requester.features", "requester.wiring", "requester.queue", "worker.features", "worker.run")
 """The tuple of the features, and the composition roots, which alone import it."""
-NEEDS: Final = {feature.name: feature.needs for feature in FEATURES}
+NEEDS: Final = {feature.name: feature.needs for feature in (*FEATURES, *WORKER_FEATURES)}
 
 PLUGINS: Final = (
     "graphdoc.formats",

@@ -16,9 +16,10 @@ from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.row_uses import NO_BUDGET, RowBudget
 from gradmarket.market.errors import Refused
 from worker import durable, wallet
+from worker.features import FEATURES
 from worker.journal import Journal
 from worker.markets.market_session import Shared, Wrap
-from worker.markets.scheduler import Scheduler
+from worker.markets.scheduler import MarketSource, Scheduler
 from worker.money import ownership
 from worker.money.accusation_watch import AccusationWatch
 from worker.money.session_summary import Summary, report, summary, totals
@@ -105,9 +106,16 @@ def _plain_key(settings: WorkerSettings) -> bool:
     return chain_id(connect(settings.node)) in LOCAL_CHAIN_IDS
 
 
+def _sources(shared: Shared) -> list[MarketSource]:
+    sources = [source for feature in FEATURES if (source := feature.market_source(shared)) is not None]
+    if shared.settings.discover and not sources:
+        raise Refused("this worker is built without the discovery of markets: name each with --market")
+    return sources
+
+
 def _work(shared: Shared, watch: AccusationWatch) -> Summary:
     """Works and leaves after the first signal; returns at the second."""
-    before, round_ = totals(shared.account_store.accounts), Scheduler(shared)
+    before, round_ = totals(shared.account_store.accounts), Scheduler(shared, _sources(shared))
     finished = True
     try:
         _until_asked_to_leave(shared, round_)

@@ -26,8 +26,8 @@ from tests.attacks.scene import Scene
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import DEPLOYER, HOUR, with_money
 from tests.ops.signed_in import signed_in
+from worker.features.discovery.announcements import Discovery
 from worker.journal import Journal
-from worker.markets.discovery import Discovery
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView, choose_rpc
 from worker.money.redeemer import Redeemer

@@ -14,9 +14,12 @@ from requester.features import FEATURES
 from requester.store.tables import Base
 from tests.lanes import FULL
 from tests.source_tree import PACKAGES, ROOT
+from worker.feature import WorkerFeature
+from worker.features import FEATURES as WORKER_FEATURES
 
 pytestmark = FULL
 
+ALL = (*FEATURES, *WORKER_FEATURES)
 SIDES = ("requester/features", "worker/features", "gradmarket/market/features", "tests/features")
 COPIED = (*PACKAGES, "tests", "benchmarks", "pyproject.toml")
 PROGRAMS = "requester.cli, requester.queue, worker.run, worker.cli.worker_commands, gradmarket.cli"
@@ -40,7 +43,7 @@ for _kind, item in schema.differences(database):
 def with_dependents(name: str) -> set[str]:
     """The feature, and the features that need it."""
     gone = {name}
-    while more := {other.name for other in FEATURES if gone & set(other.needs)} - gone:
+    while more := {other.name for other in ALL if gone & set(other.needs)} - gone:
         gone |= more
     return gone
 
@@ -58,18 +61,16 @@ def copy_without(names: set[str], target: Path) -> None:
         if path.startswith(COPIED) and not path.startswith(folders):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, target / path)
-    registry = target / "requester/features/__init__.py"
-    kept = registry.read_text()
-    for feature in (one for one in FEATURES if one.name in names):
-        kept = without_lines(kept, feature)
-    registry.write_text(kept)
+    for feature in (one for one in ALL if one.name in names):
+        remove_lines(target / type(feature).__module__.partition(".")[0] / "features/__init__.py", feature)
 
 
-def without_lines(registry: str, feature: Feature) -> str:
+def remove_lines(registry: Path, feature: Feature | WorkerFeature) -> None:
+    """Removes the feature's import and its line in the tuple."""
     name = type(feature).__name__
-    shorter, count = re.subn(rf"^(from \S+ import {name}|    {name}\(\),)\n", "", registry, flags=re.M)
+    kept, count = re.subn(rf"^(from \S+ import {name}|    {name}\(\),)\n", "", registry.read_text(), flags=re.M)
     assert count == 2
-    return shorter
+    registry.write_text(kept)
 
 
 def run(tree: Path, *arguments: str) -> str:
@@ -80,7 +81,7 @@ def run(tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", [feature.name for feature in FEATURES])
+@pytest.mark.parametrize("name", dict.fromkeys(feature.name for feature in ALL))
 def test_a_tree_without_the_feature_plays_a_whole_job(name: str, tmp_path: Path) -> None:
     gone = with_dependents(name)
     copy_without(gone, tmp_path)

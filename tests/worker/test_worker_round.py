@@ -32,11 +32,11 @@ from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
 from worker import durable, wallet
 from worker import run as session
+from worker.features.discovery import announced_markets, announcements
+from worker.features.discovery.announcements import Discovery, agree
 from worker.journal import Journal
-from worker.markets import discovery as discovery_of
 from worker.markets import market_session
 from worker.markets import scheduler as rounds
-from worker.markets.discovery import Discovery, agree
 from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 from worker.settings import WorkerSettings
@@ -313,7 +313,7 @@ def test_an_announcement_that_had_no_place_yet_is_followed_when_there_is_one(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "LOOK_S", 0.3)
-    monkeypatch.setattr(rounds, "MOST", 1)
+    monkeypatch.setattr(announced_markets, "MOST", 1)
     false = street.opens(9, "aaaaaaaaaaaaaaaa", amount=Units(2000), spec_digest=bytes(32))
     true = street.opens(5, "bbbbbbbbbbbbbbbb")
     lines = working(lambda said: accepted(said) == 3, discover=True, since=false.block)
@@ -377,8 +377,9 @@ def test_a_node_that_answers_nonsense_stops_its_own_market_alone(
 def test_a_discovered_market_without_paid_work_makes_room_for_another(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("LOOK_S", 0.3), ("MOST", 1), ("ROOM_S", 0.5)):
-        monkeypatch.setattr(rounds, name, value)
+    monkeypatch.setattr(rounds, "LOOK_S", 0.3)
+    monkeypatch.setattr(announced_markets, "MOST", 1)
+    monkeypatch.setattr(announced_markets, "ROOM_S", 0.5)
     idle = street.opens(9, "aaaaaaaaaaaaaaaa", amount=Units(2000))
     idle.fake_market.most = 0
     paying = street.opens(5, "bbbbbbbbbbbbbbbb")
@@ -394,7 +395,7 @@ def test_a_discovered_market_without_paid_work_makes_room_for_another(
 def test_where_money_is_real_nothing_is_discovered_in_tokens_that_nobody_named(
     tmp_path: Path, anvil: LocalChain, monkeypatch: pytest.MonkeyPatch, shared_child: None
 ) -> None:
-    monkeypatch.setattr(discovery_of, "LOCAL_CHAIN_IDS", frozenset())
+    monkeypatch.setattr(announcements, "LOCAL_CHAIN_IDS", frozenset())
     settings = WorkerSettings(data=tmp_path, discover=True, rpc=anvil.url)  # type: ignore[arg-type]
     with pytest.raises(Refused, match="token of its own"):
         session.run(settings, journal=Journal(stream=StringIO()), signals=Signals())
@@ -403,7 +404,7 @@ def test_where_money_is_real_nothing_is_discovered_in_tokens_that_nobody_named(
 def test_where_more_markets_are_named_than_are_worked_for_at_once_none_is_discovered(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "MOST", 1)
+    monkeypatch.setattr(announced_markets, "MOST", 1)
     shops = [street.opens(5, letter * 16) for letter in "ab"]
     street.opens(9, "cccccccccccccccc", amount=Units(2000))
     named = {"market": shops[0].server.url, "markets": (shops[1].server.url,)}
@@ -480,7 +481,7 @@ def test_each_block_is_looked_at_once_and_jobs_without_money_or_time_lead_nowher
 def test_announcements_beyond_what_one_look_leads_to_wait_for_the_next(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery_of, "AT_ONCE", 1)
+    monkeypatch.setattr(announcements, "AT_ONCE", 1)
     small = street.opens(5, "aaaaaaaaaaaaaaaa")
     large = street.opens(5, "bbbbbbbbbbbbbbbb", amount=Units(2000))
     discovery = Discovery(street.ledger.web3, small.block)

@@ -4,18 +4,14 @@ A single market is a special case: there is nothing to choose, so polls wait as 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Final
 
-from contracts.rpc import connect
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.errors import MarketError
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.network.chain_errors import ChainError
-from worker.markets.discovery import Announcement, Discovery, checked, origin_of
 from worker.markets.loop import BUSY_WAIT_S
 from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, opened
 from worker.problems import Untrusted
@@ -33,51 +29,29 @@ REST_S: Final = 15.0
 RANKED_S: Final = 300.0
 LOOK_S: Final = 15.0
 """Seconds between searches of the chain for new markets."""
-MOST: Final = 16
-"""The most markets at once; beyond them none is discovered until one makes room."""
-ROOM_S: Final = 600.0
-"""Seconds without pay and without work under way after which a discovered market makes room for another."""
 
 
-@dataclass
-class Place:
-    """A discovered market's, by `announcement`. `earned`: what it had vouched for when it last paid, at `paid_at`."""
+class MarketSource:
+    """Finds markets beside those that the worker's owner names."""
 
-    announcement: Announcement
-    session: MarketSession
-    stack: ExitStack
-    earned: int
-    paid_at: float
+    def join_markets(self, scheduler: "Scheduler") -> None:
+        """Called once the named markets are joined, and every LOOK_S seconds; joins markets and leaves some of them.
 
-    def idle(self, now: float) -> bool:
-        if (earned := self.session.earned) > self.earned:
-            self.earned, self.paid_at = earned, now
-        return now - self.paid_at > ROOM_S and not self.session.works
+        Logs what fails. Raises Refused where the settings do not suffice.
+        """
+        raise NotImplementedError
 
 
 class Scheduler:
     """Takes turns among the joined markets, `sessions`."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, sources: Sequence[MarketSource] = ()) -> None:
         self._shared = shared
+        self._sources = sources
         self.sessions: list[MarketSession] = []
         self._resting: dict[str, float] = {}
-        self._found: list[Place] = []
         self._ranked_at = self._looked = time.monotonic()
         self._alone = shared.settings.alone
-
-    @cached_property
-    def _discovery(self) -> Discovery | None:
-        settings = self._shared.settings
-        if not settings.discover or settings.node is None:
-            return None
-        discovery = Discovery(connect(settings.node), settings.since, settings.tokens)
-        if not (discovery.local or settings.tokens):
-            raise Refused(
-                f"on chain {discovery.chain_id} anybody may announce a market that pays in a token of its own",
-                "name the tokens that you want to be paid in (--token ADDRESS)",
-            )
-        return discovery
 
     def start(self) -> None:
         """Joins the named markets and those announced on the chain.
@@ -86,10 +60,11 @@ class Scheduler:
         """
         for origin in self._shared.settings.origins:
             if self._alone:
-                self._join(origin, MarketClient.facts)
+                self.join(origin, MarketClient.facts)
             else:
                 self._try_to_join(origin)
-        self._discover()
+        for source in self._sources:
+            source.join_markets(self)
 
     def turn(self) -> None:
         """Polls for what is in flight; if there is room for more, asks the best paying market first."""
@@ -163,7 +138,8 @@ class Scheduler:
         for origin in self._shared.settings.origins:
             if origin not in joined and self._awake(origin):
                 self._try_to_join(origin)
-        self._discover()
+        for source in self._sources:
+            source.join_markets(self)
         if time.monotonic() - self._ranked_at > RANKED_S:
             self._ranked_at = time.monotonic()
             for session in self.sessions:
@@ -175,61 +151,19 @@ class Scheduler:
         except MarketError as error:
             self._rest(session.context.market.origin, error)
 
-    def _discover(self) -> None:
-        if self._discovery is None:
-            return
-        try:
-            room = MOST - len(self.sessions)
-            if room <= 0 and self._discovery.waits:
-                room = self._make_room()
-            announcements = self._discovery.look(max(0, room))
-        except ChainError as error:
-            self._shared.journal.once("discovery", f"The chain cannot be asked for markets now: {error}")
-            return
-        for announcement in announcements:
-            self._follow(announcement, self._discovery)
-
-    def _make_room(self) -> int:
-        """Leaves the discovered market that has paid nothing for the longest time; returns how many places are free."""
-        now = time.monotonic()
-        idle = [place for place in self._found if place.idle(now)]
-        if not idle:
-            return 0
-        place = min(idle, key=lambda place: place.paid_at)
-        place.session.leave()
-        self._dropped(place)
-        text = f"{place.announcement.endpoint} paid nothing for a while and makes room for another market."
-        self._shared.journal.say("made_room", text, endpoint=place.announcement.endpoint)
-        return 1
-
-    def _dropped(self, place: Place) -> None:
-        self.sessions.remove(place.session)
-        self._found.remove(place)
-        place.stack.close()
-        if self._discovery is not None:
-            self._discovery.put_back(place.announcement)
-
-    def _follow(self, announcement: Announcement, discovery: Discovery) -> None:
-        """Joins a market that the chain announces if it is what is announced; logs the reason otherwise."""
-        event, facts = announcement.event, {"endpoint": announcement.endpoint, "chain_job": announcement.event.job}
-        try:
-            origin = origin_of(announcement.endpoint)
-            if origin in {session.context.market.origin for session in self.sessions}:
-                return
-            session, stack = self._join(origin, lambda market: checked(market, event), named=discovery.local)
-            self._found.append(Place(announcement, session, stack, session.earned, time.monotonic()))
-            self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
-        except MarketError as error:
-            self._shared.journal.once("refused_market", f"Not joined: {error}", **facts)
-            discovery.put_back(announcement)
+    def leave_market(self, session: MarketSession, opened: ExitStack) -> None:
+        """Leaves a market that was joined by `join`, which returned these two."""
+        session.leave()
+        self.sessions.remove(session)
+        opened.close()
 
     def _try_to_join(self, origin: str) -> None:
         try:
-            self._join(origin, MarketClient.facts)
+            self.join(origin, MarketClient.facts)
         except MarketError as error:
             self._rest(origin, error)
 
-    def _join(
+    def join(
         self, origin: str, facts: Callable[[MarketClient], ChainFacts], named: bool = True
     ) -> tuple[MarketSession, ExitStack]:
         """Joins a market; returns it with what it opened. Releases everything if that fails."""

@@ -13,8 +13,8 @@ from contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, Units
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
-from worker.markets import discovery as discovery_of
-from worker.markets.discovery import Discovery
+from worker.features.discovery import announcements
+from worker.features.discovery.announcements import Discovery
 
 HONEST = "https://honest.example"
 
@@ -113,7 +113,7 @@ def test_a_later_job_of_a_market_that_led_nowhere_is_followed(ledger: Ledger, ne
 def test_a_flood_of_dust_makes_no_market_forgotten_that_was_worked_for(
     ledger: Ledger, new_key: NewKey, honest: JobOpened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery_of, "MOST_KNOWN", 3)
+    monkeypatch.setattr(announcements, "MOST_KNOWN", 3)
     discovery = Discovery(ledger.web3, honest.block)
     (found,) = discovery.look()
     discovery.put_back(found)
@@ -125,7 +125,7 @@ def test_a_flood_of_dust_makes_no_market_forgotten_that_was_worked_for(
 def test_a_flood_in_one_token_makes_nothing_of_another_forgotten(
     ledger: Ledger, elsewhere: Ledger, new_key: NewKey, honest: JobOpened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery_of, "MOST_KNOWN", 3)
+    monkeypatch.setattr(announcements, "MOST_KNOWN", 3)
     crowd(elsewhere, with_money(elsewhere, new_key()), 6)
     discovery = Discovery(ledger.web3, honest.block)
     found = discovery.look()
