@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from graphdoc import tensors
 from graphdoc.cost import gradient_cost
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     try:
         for line in given.command(given):
-            print(line)
+            _show(line, sys.stdout)
     except GraphdocError as error:
         said = error.detail if type(error) is Refused else str(error)
         return _fail(f"{said}; {error.remedy}" if error.remedy else said)
@@ -39,8 +39,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fail(sentence: str) -> int:
-    print("graphdoc: " + " ".join(sentence.split()), file=sys.stderr)
+    _show("graphdoc: " + " ".join(sentence.split()), sys.stderr)
     return 1
+
+
+def _show(line: str, stream: TextIO) -> None:
+    """Prints the line; a control character in a stranger's words steers no terminal."""
+    print("".join(letter if letter.isprintable() else "?" for letter in line), file=stream)
 
 
 def _parser() -> ArgumentParser:

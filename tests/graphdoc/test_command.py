@@ -103,6 +103,18 @@ def test_each_mistake_is_one_sentence(
     assert sentence in line
 
 
+def test_no_control_character_of_a_stranger_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = b'{"a\\u001b[2J": 1}'
+    (folder / "hostile.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (folder / "hostile.py").write_text("raise ValueError('\\x1b[2J \\u202e')")
+    assert main(["run", "linear.json", "--inputs", "hostile.safetensors"]) == 1
+    assert main(["export", "hostile.py:Net", "--data", "rows.safetensors", "--loss", "mse_loss", "--out", "net"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert "is not the name of an array" in first
+    assert second == "graphdoc: hostile.py does not import: ValueError: ?[2J ?"
+    assert "\x1b" not in first
+
+
 def test_the_program_itself(folder: Path) -> None:
     asked = [sys.executable, "-m", "graphdoc", "check", "none.json"]
     done = subprocess.run(asked, capture_output=True, text=True, cwd=folder)
