@@ -142,6 +142,7 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.following = event_tail.EventTails(context)
     app.state.statements = ledger_cache.Statements(context)
     app.state.strangers_share = share = response_cache.Share()
+    app.state.stage_waits = metric_routes.StageWaits(context)
     app.state.metrics = response_cache.CachedAnswers[bytes](response_cache.Share())
     app.state.stats = response_cache.CachedAnswers[Stats](share)
     app.state.histories = response_cache.Recent[History](share)

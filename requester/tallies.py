@@ -49,8 +49,11 @@ STATES: Final = {
 MONEY: Final = ("deposited", "refunded", "earned", "settled", "withdrawn")
 
 
-def tallies(reader: RowReader, now: float) -> Iterator[Metric]:
-    """Yields all metrics, from one snapshot. Money is in the token's smallest unit."""
+def tallies(reader: RowReader, now: float, waits: Mapping[str, float] | None = None) -> Iterator[Metric]:
+    """Yields all metrics, from one snapshot. Money is in the token's smallest unit.
+
+    waits: the lags of the stages of which no row tells since when it is ready (api.metric_routes.StageWaits).
+    """
     counted = {name: _grouped(reader, column) for name, (column, _) in STATES.items()}
     for name, (_, text) in STATES.items():
         yield _gauges(f"gradmarket_{name}", text, "state", counted[name])
@@ -62,7 +65,12 @@ def tallies(reader: RowReader, now: float) -> Iterator[Metric]:
     yield from _money(reader)
     for feature in features_of(reader):
         yield from feature.metrics(reader)
-    yield _gauges("gradmarket_stage_lag_seconds", "How long the oldest row has waited", "stage", lags(reader, now))
+    yield _gauges(
+        "gradmarket_stage_lag_seconds",
+        "How long the oldest row has waited",
+        "stage",
+        lags(reader, now) | dict(waits or {}),
+    )
 
 
 def _grouped(reader: RowReader, column: InstrumentedAttribute[str]) -> dict[str, int]:

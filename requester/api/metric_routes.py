@@ -10,27 +10,55 @@ from prometheus_client.registry import Collector
 from requester.api.response_cache import CachedAnswers, Source
 from requester.api.state import Here
 from requester.context import Context
+from requester.feature import features_of
+from requester.stages import audit, collect, plan, rollback, unmask
+from requester.store.ready_rows import MOST
+from requester.store.work import RowReader
 from requester.tallies import tallies
 
 router = APIRouter(tags=["service"])
 
 
-class _Rows(Collector):
+class StageWaits:
+    """How long rows of stages have been ready, of which no row tells since when: as this process's scrapes saw it.
+
+    Of a stage with more than a sweep's rows, one that was seen once counts on while it is not among those shown.
+    """
+
     def __init__(self, context: Context) -> None:
-        self._context = context
+        own = (stage for feature in features_of(context) for stage in feature.stages)
+        self._stages = {stage.TOPIC: stage for stage in (audit, collect, plan, rollback, unmask, *own)}
+        self._since: dict[str, dict[str, float]] = {topic: {} for topic in self._stages}
+
+    def lags(self, reader: RowReader, now: float) -> dict[str, float]:
+        """Returns the seconds that the longest waiting row of each stage has been ready; 0 where none is."""
+        for topic, stage in self._stages.items():
+            before, ids = self._since[topic], stage.ready(reader, now)
+            shown = {row_id: before.get(row_id, now) for row_id in ids}
+            self._since[topic] = before | shown if len(ids) >= MOST else shown
+        return {topic: max((now - at for at in since.values()), default=0.0) for topic, since in self._since.items()}
+
+
+class _Rows(Collector):
+    def __init__(self, context: Context, waits: StageWaits) -> None:
+        self._context, self._waits = context, waits
 
     def collect(self) -> Iterator[Metric]:
+        now = self._context.clock()
         with self._context.reading() as reader:
-            yield from tallies(reader, self._context.clock())
+            yield from tallies(reader, now, self._waits.lags(reader, now))
 
 
 @router.get("/metrics", operation_id="get_metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
 async def metrics(context: Here, request: Request, source: Source) -> Response:
     kept: CachedAnswers[bytes] = request.app.state.metrics
-    return Response(await kept.get("", source, lambda: _told(context)), media_type=CONTENT_TYPE_LATEST)
+    return Response(
+        await kept.get("", source, lambda: _told(context, request.app.state.stage_waits)),
+        media_type=CONTENT_TYPE_LATEST,
+    )
 
 
-def _told(context: Context) -> bytes:
+def _told(context: Context, waits: StageWaits) -> bytes:
     rows = CollectorRegistry(auto_describe=False)
-    rows.register(_Rows(context))
+    rows.register(_Rows(context, waits))
     return generate_latest(context.meters.registry) + generate_latest(rows)

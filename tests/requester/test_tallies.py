@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 import structlog
@@ -12,12 +13,14 @@ from sqlalchemy import event, text
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import logs
+from requester.api.metric_routes import StageWaits
 from requester.context import Context
-from requester.engine import run_once
+from requester.engine import run_once, stages_with
+from requester.features import FEATURES
 from requester.stages.stage import Stage
 from requester.store.event_log import tell
 from requester.store.tables import Wave
-from requester.tallies import tallies
+from requester.tallies import lags, tallies
 from tests.kit.behaviour import IDLE, NOISE
 from tests.requester.market_fixture import PRICE, MarketFixture
 
@@ -206,3 +209,22 @@ def test_a_stage_that_fails_is_told_counted_and_tried_again(new_floor, told: Tol
 )
 def test_secrets_are_taken_out_of_a_line(given: dict[str, object], left: object) -> None:
     assert list(logs.hide(None, "info", given).values()) == [left]
+
+
+def test_a_stage_whose_rows_wait_lags_whichever_it_is(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """The alarm of any stage had no line of audit, rollback, unmask, plan and the features' stages."""
+    market = new_floor(rounds=2, stop=[{"date": "2100-01-01T00:00:00Z"}])
+    waits = StageWaits(market.context)
+
+    def lags_now() -> dict[str, float]:
+        with market.reading() as reader:
+            return lags(reader, market.clock()) | waits.lags(reader, market.clock())
+
+    untimed = {"settle", "sweep"}
+    assert lags_now().keys() | untimed >= stages_with(FEATURES).keys()
+    market.clock.now = datetime(2100, 1, 2, tzinfo=UTC).timestamp()
+    assert lags_now()["plan"] == 0.0
+    market.clock.now += 90.0
+    assert lags_now()["plan"] == 90.0
+    market.drive()
+    assert lags_now()["plan"] == 0.0
