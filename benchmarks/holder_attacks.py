@@ -25,7 +25,7 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.market.gradient.round_update import apply, begin
 from gradmarket.market.rules import private_jobs, shapley
-from gradmarket.market.rules.group_worth import KNOWN, GroupSteps
+from gradmarket.market.rules.group_worth import KNOWN_UPDATES, GroupSteps
 from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Hash, Units
 
@@ -99,7 +99,7 @@ def play(scene: Holders, lie: str, liar: int) -> Outcome:
     move, scales = OptimizerStep(sgd, sgd.Settings()), private_jobs.scales(told)
     recipe = Recipe(scene.layout, codec("fp32"), rule, settings, BOUND, count)
     state, last, pay, errors = begin(scene.layout, scene.first, move), dict[str, np.ndarray](), [0] * count, []
-    earlier = deque[Answer](maxlen=KNOWN)
+    earlier = deque[Answer](maxlen=KNOWN_UPDATES[1])
     own = _half_marked(scene.theirs[liar]) if lie == "backdoor" else None
     for number in range(ROUNDS):
         said = [scene.answer(state.tensors, number, one, own if one == liar else None) for one in range(count)]
@@ -138,7 +138,7 @@ def measure() -> Iterator[Figure]:
     for lie, found in played.items():
         name, unit = f"{PREFIX}{lie}", "of an honest holder's pay"
         note = f"liars: {', '.join(f'{one.paid:.3f}' for one in found)}; a share's standard error "
-        note += f"{mean(one.error for one in found):.4f} of 1; {4 * DRAWS * 10} groups a round"
+        note += f"{mean(one.error for one in found):.4f} of 1; {8 * DRAWS * 10} losses a round"
         yield Figure(f"{name}.share", mean(one.paid for one in found), unit, target=TARGETS.get(lie, ""), note=note)
         if lie == "none":
             continue

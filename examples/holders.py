@@ -91,7 +91,7 @@ def post(
         optimizer={"name": "sgd", "lr": 1.0},
         rounds=rounds,
         tasks_per_round=holders,
-        norm_bound=10.0,
+        norm_bound=2.0,
         **{"price": "0.01 GRAD", "step": LOCAL, **fields},
     )
 

@@ -108,7 +108,7 @@ class JobSpec(JobFields):
             return "would tell by amounts what noise or masks hide: leave out privacy and data.secure_aggregation"
         if self.aggregator.name != private_jobs.MEAN or self.optimizer.name != "sgd" or self.overlap:
             return "counts what each adds to a plain mean: leave out aggregator and overlap, and take the optimizer sgd"
-        if 4 * settings.draws * self.sizes.most > shapley.MOST_VALUES:
+        if 8 * settings.draws * self.sizes.most > shapley.MOST_VALUES:
             return f"measures at most {shapley.MOST_VALUES} groups a round: name fewer draws or tasks_per_round"
         return ""
 

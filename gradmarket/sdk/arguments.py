@@ -12,7 +12,8 @@ from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.gradient import optimizers
 from graphdoc import plugins
 
-_USUAL: Final = {"name": "adamw", "lr": 1e-3}
+_RATE: Final = 1e-3
+_USUAL: Final = {"name": "adamw", "lr": _RATE}
 
 
 def check_module(module: Any) -> None:
@@ -53,7 +54,7 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     if name not in known and (isinstance(optimizer, str) or torchs):
         raise Refused(f"optimizer: there is no {name!r}; there is {', '.join(known)}")
     rate = optimizer.defaults.get("lr") if isinstance(optimizer, torch.optim.Optimizer) else None
-    told = {"name": name, "lr": float(rate or _USUAL["lr"])} if name in known else _USUAL
+    told = {"name": name, "lr": float(rate or _RATE)} if name in known else _USUAL
     raise Refused(f"optimizer: the market steps by one of its own: give {told}, and further settings of docs/job.md")
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.published_update import worth
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.group_worth import known_updates
 from gradmarket.market.terms import Digest
 from requester.context import Context
 from requester.feature import features_of
@@ -155,8 +156,11 @@ def merged(work: Work, job: Job, number: int, now: float) -> None:
     """Lets go of parameters that are neither new nor a checkpoint once a round is merged, and of an old update."""
     spec = jobs.spec(job)
     old = number - kept_newest(spec)
-    row = work.get(Round, (job.id, old))
-    unneeded.add(work, job.id, PARAMETERS, [row.updated if row is not None else None], now, old)
+    last = old
+    if spec.by_worth is not None:  # what everybody knows of the model is taken out of answers that are paid by worth
+        last = min(old, number - 1 - known_updates(layout_of(job)))
+    row = work.get(Round, (job.id, last))
+    unneeded.add(work, job.id, PARAMETERS, [row.updated if row is not None else None], now, last)
     if spec.downlink.small:
         _let_updates_go(work, job, old - updates_worth(job), now)
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from gradmarket.market.data.manifest import parsed
@@ -16,7 +17,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import shapley
-from gradmarket.market.rules.group_worth import KNOWN, GroupSteps
+from gradmarket.market.rules.group_worth import GroupSteps, known_updates
 from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Digest, RoundState, Units
 from gradmarket.market.wire.poll import hash_of
@@ -48,7 +49,7 @@ def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Pu
     with context.reading() as reader:
         job = reader.get_one(Job, job_id)
         seed = domain_hash("worth", job.secret, inputs.number.to_bytes(8, "big"))
-        earlier = merges.started_from(reader, job_id, inputs.number, KNOWN)
+        earlier = merges.started_from(reader, job_id, inputs.number)
     manifest = parsed(context.blobs.read(publication.manifest))
     partition = manifest.named(wanted.partition)
 
@@ -65,7 +66,9 @@ def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Pu
 
 def _steps(context: Context, inputs: MergeInputs, stack: ExitStack, earlier: Sequence[Digest]) -> GroupSteps:
     recipe, before = inputs.recipe, evaluation.loaded(context, inputs.before.parameters)
-    known = [evaluation.loaded(context, digest) for digest in earlier if context.blobs.has(digest)]
+    kept = (digest for digest in earlier if context.blobs.has(digest))
+    most = known_updates(recipe.layout)
+    known = [evaluation.loaded(context, digest) for digest in islice(kept, most)]
     answers = inputs.opened(context.blobs, stack)
     return GroupSteps(recipe.layout, recipe.codec, before, answers, replay.rate_of(inputs), known)
 

@@ -79,10 +79,10 @@ def closed_between(reader: RowReader, job_id: str, after: int, before: int) -> S
     return reader.session.scalars(select(Round).where(Round.job_id == job_id, *between).order_by(Round.number)).all()
 
 
-def started_from(reader: RowReader, job_id: str, number: int, most: int) -> Sequence[Digest]:
-    """Returns the parameters that the last rounds before this one started from, the latest first."""
+def started_from(reader: RowReader, job_id: str, number: int) -> Sequence[Digest]:
+    """Returns the parameters that the rounds before this one started from, the latest first."""
     earlier = select(Round.parameters).where(Round.job_id == job_id, Round.number < number)
-    return reader.session.scalars(earlier.order_by(Round.number.desc()).limit(most)).all()
+    return reader.session.scalars(earlier.order_by(Round.number.desc())).all()
 
 
 def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:

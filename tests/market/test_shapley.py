@@ -26,7 +26,9 @@ def game(count: int, seed: int) -> Game:
 
 
 def along(played: Game) -> Callable[[Sequence[int]], list[float]]:
-    return lambda order: [played[frozenset(order[: size + 1])] for size in range(len(order))]
+    return lambda order: [
+        played[frozenset(order[: size + 1])] - played[frozenset(order[:size])] for size in range(len(order))
+    ]
 
 
 def exact(played: Game, count: int) -> list[float]:

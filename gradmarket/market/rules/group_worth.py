@@ -1,14 +1,20 @@
-"""Measures what answers are worth by the sums of groups of them, of which each is a step of its own (rules.shapley).
+"""Measures what answers are worth by steps along each of them, from where groups of the others lead (rules.shapley).
 
-An answer is worth the lesser of two things: what it adds as it is, and what it adds without what everybody knew before.
-That is its part along the latest updates of the model, which whoever reads the models can send back without a row of
-its own; nothing is left of such an answer. What it adds as it is counts too, or an answer might undo those updates.
+An answer's value after a group is half of the loss a step of it back less that a step of it forward. To the second
+order that is what it adds without its own curvature: were that in, an answer that is half as long, or in two halves
+with noise of their own, would be worth more. Answers count at most as long as the median, and a shorter one in
+proportion to its length, so that neither lengthening beyond that nor shortening pays.
+
+Each counts as the lesser of two values: as it is, and without what everybody knew before. That is its part along the
+model and the latest updates of it, which whoever reads the models can send back without a row of its own; nothing is
+left of such an answer. What it adds as it is counts too, or an answer might undo those updates.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -19,13 +25,22 @@ from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import decode_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules.shapley import Worths, bounded, lesser, values
+from gradmarket.market.rules.shapley import Worths, lesser, slope, values
 
-KNOWN: Final = 2
-"""Latest updates that are taken out."""
-PARALLEL: Final = 1e-9
+KNOWN_UPDATES: Final = (2, 64)
+"""The fewest and the most latest updates that are taken out."""
+KNOWN_BYTES: Final = 2**28
+"""What these take together as float64, where that is more than the fewest; steps are kept up to as much."""
+PARALLEL: Final = 1e-6
 """An update that differs from those after it by less of its length has no direction of its own."""
-Floats = Mapping[str, NDArray[np.float64]]
+Flat = NDArray[np.float64]
+
+
+def known_updates(layout: Layout) -> int:
+    """Returns how many latest updates of a model are taken out of answers."""
+    fewest, most = KNOWN_UPDATES
+    elements = sum(entry.size for entry in layout.of("gradient"))
+    return max(fewest, min(most, KNOWN_BYTES // (8 * elements)))
 
 
 @dataclass(frozen=True)
@@ -33,7 +48,7 @@ class GroupSteps:
     """`before` are the round's parameters, `answers` all of the round, `rate` what the merged mean is multiplied by.
 
     A group's step is its part of the whole round's: whoever answered, the sum is divided by the number of all answers.
-    earlier: parameters of the rounds before, the latest first.
+    earlier: parameters of rounds before, the latest first; of each two the difference is an update.
     """
 
     layout: Layout
@@ -44,62 +59,90 @@ class GroupSteps:
     earlier: Sequence[Arrays] = ()
 
     def worths(self, drawn: Sequence[Sequence[int]], loss: Callable[[Arrays], float]) -> Worths:
-        """Returns what the answers are worth by these pairs of orders; `loss` is that of parameters."""
+        """Returns what the answers are worth by these pairs of orders; `loss` is that of parameters.
+
+        Memory is an answer's, a sum and known_updates() in float64, and a copy of the parameters. Raises PayloadRefused
+        where an answer is malformed.
+        """
         before = loss(self.before)
 
-        def gains(order: Sequence[int], known: bool) -> list[float]:
-            return [bounded(before, loss(after)) for after in self.along(order, known)]
+        def added(order: Sequence[int], known: bool) -> list[float]:
+            found, start = [], self._flat(self.before)
+            for one in order:
+                step = self._step(one, known)
+                forward, back = (loss(self._shaped(place)) for place in (start - step, start + step))
+                found.append(slope(before, forward, back) * min(1.0, self._relative[one]))
+                start -= step
+            return found
 
-        whole = values(drawn, partial(gains, known=True))
-        return lesser(whole, values(drawn, partial(gains, known=False))) if self._known else whole
+        whole = values(drawn, partial(added, known=True))
+        return lesser(whole, values(drawn, partial(added, known=False))) if self.earlier else whole
 
-    def along(self, order: Sequence[int], known: bool = True) -> Iterator[Arrays]:
-        """Yields the parameters after the step of each prefix of an order of answers, the shortest first.
+    def _step(self, one: int, known: bool) -> Flat:
+        """Returns an answer's step, no longer than the median; not `known`: without what everybody knew before."""
+        if (one, known) in self._kept:
+            return self._kept[one, known]
+        answer = self._answer(one)
+        if not known:
+            for _ in range(2):  # once more, for what rounding left (Parlett 1980: twice is enough)
+                for direction in self._known:
+                    answer -= np.vdot(answer, direction) * direction
+        shortened = 1.0 / max(1.0, self._relative[one])
+        step: Flat = answer * (self.rate / len(self.answers) * self.answers[one].scale * shortened)
+        if 2 * len(self.answers) * step.nbytes <= KNOWN_BYTES:
+            self._kept[one, known] = step
+        return step
 
-        known: with what everybody knew before. Buffers stay as they were. Memory is an answer's, a sum and KNOWN
-        updates in float64, and a copy of the parameters. Raises PayloadRefused where an answer is malformed.
-        """
-        sums = {name: np.zeros(self.before[name].shape) for name in self._names}
-        step = self.rate / len(self.answers)
-        for one in order:
-            answer, own = self._answer(one), () if known else self._along_known[one]
-            for name in self._names:
-                sums[name] += answer[name]
-                for length, direction in zip(own, self._known, strict=False):
-                    sums[name] -= length * direction[name]
-            yield {**self.before, **{name: (self.before[name] - step * sums[name]).astype("<f4") for name in sums}}
+    @cached_property
+    def _kept(self) -> dict[tuple[int, bool], Flat]:
+        """Steps that were computed, where all of them fit."""
+        return {}
+
+    @cached_property
+    def _relative(self) -> tuple[float, ...]:
+        """By answer: its length over the round's median length."""
+        lengths = [float(np.linalg.norm(self._answer(one))) for one in range(len(self.answers))]
+        usual = median(lengths)
+        return tuple(length / usual if usual else 0.0 for length in lengths)
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
         return tuple(entry.name for entry in self.layout.of("gradient"))
 
-    def _answer(self, number: int) -> Floats:
+    def _answer(self, number: int) -> Flat:
         answer = self.answers[number]
-        tensors = decode_tensors(self.layout, answer.data, self.codec, answer.seed)
-        return {name: tensors[name].astype(np.float64) * answer.scale for name in self._names}
+        return self._flat(decode_tensors(self.layout, answer.data, self.codec, answer.seed))
+
+    def _flat(self, tensors: Mapping[str, NDArray[np.float32]]) -> Flat:
+        return np.concatenate([tensors[name].ravel().astype(np.float64) for name in self._names])
+
+    def _shaped(self, flat: Flat) -> Arrays:
+        """Returns the parameters with these values; buffers stay as they were."""
+        after, start = dict(self.before), 0
+        for name in self._names:
+            shape = self.before[name].shape
+            after[name] = flat[start : start + math.prod(shape)].reshape(shape).astype("<f4")
+            start += math.prod(shape)
+        return after
 
     @cached_property
-    def _known(self) -> list[Floats]:
-        """Orthogonal directions of length 1 that span the latest updates."""
-        found: list[Floats] = []
-        after = self.before
-        for before in self.earlier[:KNOWN]:
-            update: Floats = {name: np.subtract(before[name], after[name], dtype=np.float64) for name in self._names}
-            length, after = math.sqrt(_product(update, update)), before
-            for known in found:
-                along = _product(update, known)
-                update = {name: update[name] - along * known[name] for name in self._names}
-            own = math.sqrt(_product(update, update))
+    def _known(self) -> list[Flat]:
+        """Orthogonal directions of length 1 that span the latest updates and the parameters themselves."""
+        found: list[Flat] = []
+        for update in self._updates():
+            length = float(np.linalg.norm(update))
+            for _ in range(2):
+                for known in found:
+                    update -= np.vdot(update, known) * known
+            own = float(np.linalg.norm(update))
             if own > PARALLEL * length:
-                found.append({name: update[name] / own for name in self._names})
+                found.append(update / own)
         return found
 
-    @cached_property
-    def _along_known(self) -> list[tuple[float, ...]]:
-        """By answer: its length along each known direction."""
-        return [tuple(_product(self._answer(one), known) for known in self._known) for one in range(len(self.answers))]
-
-
-def _product(one: Floats, other: Floats) -> float:
-    """Returns the inner product, its sum rounded once."""
-    return math.fsum(value for name in one for value in (one[name] * other[name]).ravel().tolist())
+    def _updates(self) -> Iterable[Flat]:
+        after = self._flat(self.before)
+        for earlier in self.earlier[: known_updates(self.layout)]:
+            before = self._flat(earlier)
+            yield before - after
+            after = before
+        yield self._flat(self.before)

@@ -2,9 +2,11 @@
 
 The game of a round of n answers: a group S of them has the value v(S), by how much the loss on the requester's rows
 falls when the group's sum alone is applied; v of nobody is 0. The Shapley value of an answer (Shapley 1953) is what it
-adds to the group of those before it, averaged over all orders. Values add up to v of all, equal answers have equal
-ones, and an answer that changes nothing has 0. Here orders are drawn at random in pairs, each with its reverse
-(Castro, Gomez, Tejada 2009; Mitchell et al. 2022, "Sampling permutations for Shapley value estimation", for the pairs).
+adds to the group of those before it, averaged over all orders. What it adds is told by whoever measures it: of
+v(S + one) - v(S) the values add up to v of all; the slope along the answer (`slope`) leaves out of that the answer's
+own curvature, and with it what a shorter or a split answer would gain. Equal answers have equal values, and one that
+changes nothing has 0. Here orders are drawn at random in pairs, each with its reverse (Castro, Gomez, Tejada 2009;
+Mitchell et al. 2022, "Sampling permutations for Shapley value estimation", for the pairs).
 The mean over them is unbiased, for it is one over each order alone, and its error is told.
 
 A group's value is bounded by the loss before on both sides, so that one answer that ruins the model is not worth more
@@ -13,13 +15,12 @@ below nothing than an honest one can be above it.
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.terms import Hash, Units
 
-MOST_VALUES: Final = 2000
+MOST_VALUES: Final = 4000
 """Most groups that are measured in a round."""
 USUAL: Final = 2
 """An answer of so many times the mean share is paid the ceiling; so the mean is half-way from the floor at most."""
@@ -55,6 +56,11 @@ def bounded(before: float, after: float) -> float:
     return max(-before, min(before, before - after)) if math.isfinite(after) else -before
 
 
+def slope(before: float, forward: float, back: float) -> float:
+    """Returns half of what a step forward gains and the same step back loses, bounded like a group's value."""
+    return (bounded(before, forward) - bounded(before, back)) / 2
+
+
 def orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
     """Returns `draws` pairs of orders of `count` answers, each with its reverse: the same from the same seed."""
     drawn = []
@@ -65,21 +71,13 @@ def orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
     return drawn
 
 
-def values(drawn: Sequence[Sequence[int]], gains: Callable[[Sequence[int]], Sequence[float]]) -> Worths:
-    """Returns the estimate from pairs of orders. `gains` gives v of each prefix of an order, the shortest first."""
-    found = [_added(order, gains(order)) for order in drawn]
+def values(drawn: Sequence[Sequence[int]], added: Callable[[Sequence[int]], Sequence[float]]) -> Worths:
+    """Returns the estimate from pairs of orders. `added` gives what each answer of an order adds to those before it."""
+    found = [[value for _, value in sorted(zip(order, added(order), strict=True))] for order in drawn]
     pairs = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in zip(found[::2], found[1::2], strict=True)]
     means = tuple(math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
     spread = (_error(column, mean) for column, mean in zip(zip(*pairs, strict=True), means, strict=True))
     return Worths(means, tuple(spread))
-
-
-def _added(order: Sequence[int], gains: Sequence[float]) -> list[float]:
-    """Returns by answer what it adds to those before it."""
-    added = [0.0] * len(order)
-    for one, (less, more) in zip(order, pairwise((0.0, *gains)), strict=True):
-        added[one] = more - less
-    return added
 
 
 def _error(column: Sequence[float], mean: float) -> float:

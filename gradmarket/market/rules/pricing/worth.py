@@ -23,7 +23,7 @@ class Settings(pricing.Settings):
     floor: AmountField
     ceiling: AmountField
     draws: int = Field(default=4, ge=1, le=MOST_DRAWS)
-    """Pairs of orders in which a round's answers are added up: each measures four times as many groups as it has."""
+    """Pairs of orders in which a round's answers are added up: each measures eight times as many losses as it has."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "Settings":
