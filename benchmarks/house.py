@@ -50,7 +50,8 @@ def measure() -> Iterator[Figure]:
 
 def _imports(modules: list[Module]) -> Iterator[Figure]:
     """Yields imports of features by the kernel, and by features that do not declare that they need them."""
-    needs = {feature.name: feature.needs for feature in (*FEATURES, *WORKER_FEATURES)}
+    needs = {feature.name: feature.needs for feature in FEATURES}
+    needs |= {feature.name: feature.needs for feature in WORKER_FEATURES}
     from_kernel = undeclared = 0
     for module in modules:
         own = feature_of(module.name)
