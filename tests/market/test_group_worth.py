@@ -93,8 +93,8 @@ def _steep(by: float, parameters: Arrays) -> float:
     return 1000.0 + by * bowl(parameters)
 
 
-def test_fewer_updates_of_a_larger_model_are_known_and_two_at_least() -> None:
-    sizes = {SIZE: 64, KNOWN_BYTES // 8 // 10: 10, KNOWN_BYTES: 2}
+def test_fewer_updates_of_a_small_or_large_model_are_known_and_two_at_least() -> None:
+    sizes = {10: 2, SIZE: 6, 5000: 64, KNOWN_BYTES // 8 // 10: 10, KNOWN_BYTES: 2}
     for size, known in sizes.items():
         entries = (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (size,), "gradient"))
         assert known_updates(Layout(entries)) == known

@@ -31,16 +31,19 @@ KNOWN_UPDATES: Final = (2, 64)
 """The fewest and the most latest updates that are taken out."""
 KNOWN_BYTES: Final = 2**28
 """What these take together as float64, where that is more than the fewest; steps are kept up to as much."""
+DIRECTIONS: Final = 32
+"""Numbers of a model for each update that is taken out, where that is more than the fewest."""
 PARALLEL: Final = 1e-6
 """An update that differs from those after it by less of its length has no direction of its own."""
 Flat = NDArray[np.float64]
 
 
 def known_updates(layout: Layout) -> int:
-    """Returns how many latest updates of a model are taken out of answers."""
+    """Returns how many latest updates of a model are taken out of answers: of a small one a part of its directions
+    alone, or nothing would be left of honest answers."""
     fewest, most = KNOWN_UPDATES
     elements = sum(entry.size for entry in layout.of("gradient"))
-    return max(fewest, min(most, KNOWN_BYTES // (8 * elements)))
+    return max(fewest, min(most, KNOWN_BYTES // (8 * elements), elements // DIRECTIONS))
 
 
 @dataclass(frozen=True)
