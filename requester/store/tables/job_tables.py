@@ -161,7 +161,7 @@ class Round(Base):
     metrics: Mapped[dict[str, Any] | None]
     """Metrics of the updated parameters on the held-out rows."""
     drift: Mapped[dict[str, Any] | None]
-    """What its merge showed about its operators (moves.drift); None where there was nothing to compare."""
+    """What its merge showed about its operators (features.drift); None where there was nothing to compare."""
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
 
