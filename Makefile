@@ -113,11 +113,11 @@ types: $(DEVELOP)
 	@$(BIN)/mypy $(addprefix -p ,contracts gradmarket graphdoc migrations requester worker benchmarks containers mutation rounds)
 
 test: develop
-	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json $(DURATIONS))
+	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json=$(DURATIONS))
 
 test-all: develop
 	@export HYPOTHESIS_PROFILE=full
-	$(BIN)/pytest $(PARALLEL) -m "full or hypothesis" -rs $(if $(DURATIONS),--durations-json $(DURATIONS))
+	$(BIN)/pytest $(PARALLEL) -m "full or hypothesis" -rs $(if $(DURATIONS),--durations-json=$(DURATIONS))
 
 test-unit: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(UNIT)

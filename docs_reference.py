@@ -55,7 +55,7 @@ def _option(parameter: Any) -> str:
 
 def python() -> str:
     """Returns what a researcher imports, by its docstrings."""
-    kinds = [Market, TrainingJob, Callback, *map(_recorder, plugins.names(CALLBACKS))]
+    kinds = [Market, TrainingJob, Callback, *map(_recorder, plugins.list_plugin_names(CALLBACKS))]
     return "# Python\n\n`from gradmarket import Market, TrainingJob`\n" + "".join(map(_class, kinds))
 
 
@@ -80,7 +80,7 @@ def _signature(name: str, member: Any) -> str:
 def rest() -> str:
     """Returns every operation of the API, by its tag."""
     described = FastAPI(title="gradmarket", responses=problems.EVERYWHERE)
-    openapi.install(described)
+    openapi.install_openapi(described)
     for router in routers_with(FEATURES):
         described.include_router(router)
     by_tag: dict[str, list[str]] = defaultdict(list)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.gradient.aggregators import aggregator
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import encode
+from gradmarket.market.gradient.aggregators import load_aggregator
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from graphdoc.encoding import Bytes
 
 PREFIX = "aggregate."
@@ -38,9 +38,9 @@ def measure() -> Iterator[Figure]:
     size = sum(len(answer.data) for answer in answers)
     target = np.empty(len(answers[0].data), np.uint8)
     for name, (settings, limit) in CASES.items():
-        rule = aggregator(name)
-        recipe = Recipe(LAYOUT, codec("fp32"), rule, rule.Settings(**settings), 1000.0, ANSWERS)
-        merging, copying = rates(size, partial(merge, recipe, answers), partial(copy, answers, target))
+        rule = load_aggregator(name)
+        recipe = Recipe(LAYOUT, load_codec("fp32"), rule, rule.Settings(**settings), 1000.0, ANSWERS)
+        merging, copying = rates(size, partial(merge_answers, recipe, answers), partial(copy, answers, target))
         note = f"{min(merging):.3g} to {max(merging):.3g}; copying {min(copying):.3g} to {max(copying):.3g} GB/s"
         best = median(merging)
         yield Figure(PREFIX + name, best, "GB/s", "copying the same bytes", best / median(copying), limit, note)
@@ -49,7 +49,7 @@ def measure() -> Iterator[Figure]:
 def payload(seed: int) -> Bytes:
     generator = np.random.default_rng(seed)
     weight = 1e-3 * generator.standard_normal(PARAMETERS, np.float32)
-    return encode(LAYOUT, {"loss": np.ones((), np.float32), "weight": weight}, codec("fp32"), b"task")
+    return encode_payload(LAYOUT, {"loss": np.ones((), np.float32), "weight": weight}, load_codec("fp32"), b"task")
 
 
 def copy(answers: list[MergedAnswer], target: NDArray[np.uint8]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.cost import Cost
@@ -101,7 +101,7 @@ def task(model: Model, rows: int) -> Taken:
         seconds = time.perf_counter() - began
         runner.compute(model.state, batch, SEED, step)  # beside what is left of the first
         runner.evaluate(model.document, model.state, batch)
-        return Taken(cost(document, bound, step), bound.idle_bytes, peak(runner.pid), seconds)
+        return Taken(compute_task_cost(document, bound, step), bound.idle_bytes, peak(runner.pid), seconds)
 
 
 def repeated(document: Document, data: Arrays, rows: int) -> Arrays:

@@ -27,7 +27,7 @@ from benchmarks.rig.character_rounds import Case, Scene, Training, library, narr
 from benchmarks.rig.kept_curves import TASKS, Curve, Kept
 from benchmarks.size import OUTPUT, curves_folder, pictures_folder, sized
 from examples.character import LENGTH
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
@@ -123,8 +123,8 @@ def _measured(case: Case, seed: int) -> Curve:
 def sent(layout: Layout, case: Case) -> tuple[int, int, int]:
     """Returns the bytes of a task's answer, of whole parameters, and of what a replica fetches in later rounds."""
     whole = 4 * sum(entry.size for entry in layout.of("gradient"))
-    down = update_bytes(layout, codec(case.downlink)) if case.downlink else whole
-    return payload_bytes(layout, codec(case.uplink)), whole, down
+    down = update_bytes(layout, load_codec(case.downlink)) if case.downlink else whole
+    return payload_bytes(layout, load_codec(case.uplink)), whole, down
 
 
 def _listed(how: str, values: list[float]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 
 PREFIX = "codec."
 ELEMENTS = sized(2**20, 2**10)
@@ -24,7 +24,7 @@ def measure() -> Iterator[Figure]:
     shard = np.random.default_rng(1).standard_normal(ELEMENTS).astype(np.float32)
     copied = _rate(shard.nbytes, shard.copy)
     for name, (encode, decode) in (TARGETS | OTHERS).items():
-        used = codec(name)
+        used = load_codec(name)
         packed = used.pack(shard, SEED)
         bits = 8 * len(packed) / ELEMENTS
         yield Figure(f"codec.{name}.bits", bits, "bits an element")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 
 PREFIX = "codec_slope."
 ELEMENTS: Final = sized(2**22, 2**16)
@@ -49,7 +49,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _unpacked(name: str, values: Drawn) -> Drawn:
-    used = codec(name)
+    used = load_codec(name)
     return used.unpack(memoryview(used.pack(values, SEED)), values.size, SEED)
 
 

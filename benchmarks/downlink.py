@@ -24,19 +24,19 @@ from benchmarks.rig.character_rounds import Case, Training
 from benchmarks.size import sized
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.compute.published import parameters
+from gradmarket.compute.published import fetch_parameters
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.published_update import worth
-from gradmarket.market.gradient.round_update import apply, begin
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.published_update import count_worthwhile_updates
+from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
-from graphdoc.tensors import pack, views
+from graphdoc.tensors import pack_tensors, view_tensors
 
 PREFIX = "downlink."
 SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))
@@ -80,7 +80,7 @@ def _bytes() -> Iterator[Figure]:
         info = DocumentInfo.of(runner.load(published.document))
     count = sum(entry.size for entry in info.layout.of("gradient"))
     for name, most in MOST.items():
-        sent = _played(name, info, pack(published.parameters))
+        sent = _played(name, info, pack_tensors(published.parameters))
         for what, spent, target in (("task", sent[1:], f"<= {most}"), ("joining", sent[:1], "")):
             note = f"{count} parameters, one task in each of {ROUNDS} rounds after the first"
             value = mean(spent) / count
@@ -94,21 +94,25 @@ def _played(name: str, info: DocumentInfo, first: bytes) -> list[int]:
     publication = Publication(
         job="0" * 16, spec=spec, document=info.document.digest, evaluation=None, parameters=digest, manifest=digest
     )
-    rule, sent, pages = optimizer("sgd"), [0], {f"/v1/blobs/{digest}": first}
-    step = OptimizerStep(rule, rule.Settings(), downlink=codec(name))
-    state, path, held = begin(info.layout, views(first), step), list[UpdateView](), list[int]()
+    rule, sent, pages = load_optimizer("sgd"), [0], {f"/v1/blobs/{digest}": first}
+    step = OptimizerStep(rule, rule.Settings(), downlink=load_codec(name))
+    state, path, held = build_model_state(info.layout, view_tensors(first), step), list[UpdateView](), list[int]()
     with ExitStack() as stack:
         folder, origin = Path(stack.enter_context(TemporaryDirectory())), stack.enter_context(_served(pages, sent))
         fetcher = stack.enter_context(closing(Fetcher(Cache(folder, 2**30), origin, 2**30)))
         for number in range(ROUNDS + 1):
             page = f"/v1/jobs/{publication.job}/rounds/{number}/updates"
-            pages[page] = UpdatePath(updates=path[: worth(info.layout, codec(name))]).model_dump_json().encode()
+            pages[page] = (
+                UpdatePath(updates=path[: count_worthwhile_updates(info.layout, load_codec(name))])
+                .model_dump_json()
+                .encode()
+            )
             before = sent[0]
-            parameters(fetcher, publication, number, digest, info)
+            fetch_parameters(fetcher, publication, number, digest, info)
             held.append(sent[0] - before)
-            state = apply(info.layout, state, _merged(info, number), step, 0.1, (), hash_of(digest))
-            after, update = blob_digest(pack(state.tensors)), blob_digest(state.update)
-            pages |= {f"/v1/blobs/{update}": state.update, f"/v1/blobs/{after}": pack(state.tensors)}
+            state = apply_merged_answer(info.layout, state, _merged(info, number), step, 0.1, (), hash_of(digest))
+            after, update = blob_digest(pack_tensors(state.tensors)), blob_digest(state.update)
+            pages |= {f"/v1/blobs/{update}": state.update, f"/v1/blobs/{after}": pack_tensors(state.tensors)}
             path.insert(0, UpdateView(before=digest, update=update, updated=after))
             digest = after
     return held

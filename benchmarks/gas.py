@@ -12,15 +12,15 @@ from benchmarks.figure import Figure
 from benchmarks.size import sized
 from contracts import calls, events
 from contracts.calls import Call, OpenJob
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, development_key, fund_gas
 from contracts.packing import PackedGroup
 from contracts.proofs import batch_root
 from contracts.transaction_types import Receipt
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Voucher
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
 PREFIX = "gas."
@@ -49,7 +49,7 @@ class Floor:
         return self.ledger.deployment.contract
 
     def send(self, call: Call) -> Receipt:
-        return mined(execute(self.ledger.web3, self.key, call))
+        return require_receipt(execute_call(self.ledger.web3, self.key, call))
 
     def reserve(self, workers: Sequence[Address], units: int) -> Receipt:
         return self.send(calls.reserve(self.market, self.job, [(worker, Units(units)) for worker in workers]))
@@ -62,7 +62,7 @@ class Floor:
 
     def redeem(self, worker: Address, cumulative: int) -> Receipt:
         voucher = Voucher(self.job, worker, Units(cumulative))
-        signature = sign(self.key, digest(self.ledger.domain(), voucher))
+        signature = sign_digest(self.key, digest_struct(self.ledger.domain(), voucher))
         return self.send(calls.redeem(self.market, voucher, signature))
 
 
@@ -71,16 +71,20 @@ def floor(workers: int) -> Iterator[Floor]:
     chain = LocalChain.start(None)
     try:
         web3 = chain.connect()
-        ledger = Ledger(web3, deploy(web3, development_key()))
+        ledger = Ledger(web3, deploy_market(web3, development_key()))
         key = PrivateKey(os.urandom(32))
         owner, known = address_of(key), ledger.deployment
         fund_gas(web3, owner, 10**20)
         deposit, unit = Units(10**13), Amount(10**9)
-        mined(execute(web3, development_key(), calls.mint(known.token, owner, Amount(2 * deposit * unit))))
-        mined(execute(web3, key, calls.approve(known.token, known.contract, Amount(2 * deposit * unit))))
+        require_receipt(
+            execute_call(web3, development_key(), calls.mint(known.token, owner, Amount(2 * deposit * unit)))
+        )
+        require_receipt(execute_call(web3, key, calls.approve(known.token, known.contract, Amount(2 * deposit * unit))))
         expiry = ledger.block().time + DAY
         terms = OpenJob(deposit, unit, expiry, expiry + DAY, owner, Hash(os.urandom(32)))
-        (opened,) = events.opened(ledger, mined(execute(web3, key, calls.open_job(known.contract, terms))))
+        (opened,) = events.opened(
+            ledger, require_receipt(execute_call(web3, key, calls.open_job(known.contract, terms)))
+        )
         named = tuple(address_of(PrivateKey(os.urandom(32))) for _ in range(workers))
         made = Floor(ledger, key, opened.job, named, count(), chain.pid)
         made.reserve(named, 10**11)

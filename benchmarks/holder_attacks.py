@@ -18,12 +18,12 @@ from benchmarks.figure import Figure
 from benchmarks.private import BOUND, CAP, ROUNDS, Holders
 from benchmarks.size import sized
 from examples.holders import Rows
-from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.aggregators import configure_aggregator
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import apply, begin
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
 from gradmarket.market.rules import private_jobs, shapley
 from gradmarket.market.rules.group_worth import KNOWN_UPDATES, GroupSteps
 from gradmarket.market.rules.shapley import Worths
@@ -94,33 +94,38 @@ def _half_marked(rows: Rows) -> Rows:
 def play(scene: Holders, lie: str, liar: int) -> Outcome:
     """Plays all rounds with one liar, and pays each by worth."""
     count, generator = len(scene.theirs), np.random.default_rng(scene.seed)
-    rule, settings = configured("mean", {}, count, count)
-    sgd, told = optimizer("sgd"), [private_jobs.counted(len(y), 1, CAP) for _, y in scene.theirs]
-    move, scales = OptimizerStep(sgd, sgd.Settings()), private_jobs.scales(told)
-    recipe = Recipe(scene.layout, codec("fp32"), rule, settings, BOUND, count)
-    state, last, pay, errors = begin(scene.layout, scene.first, move), dict[str, np.ndarray](), [0] * count, []
+    rule, settings = configure_aggregator("mean", {}, count, count)
+    sgd, told = load_optimizer("sgd"), [private_jobs.count_weighed_rows(len(y), 1, CAP) for _, y in scene.theirs]
+    move, scales = OptimizerStep(sgd, sgd.Settings()), private_jobs.compute_row_scales(told)
+    recipe = Recipe(scene.layout, load_codec("fp32"), rule, settings, BOUND, count)
+    state, last, pay, errors = (
+        build_model_state(scene.layout, scene.first, move),
+        dict[str, np.ndarray](),
+        [0] * count,
+        [],
+    )
     earlier = deque[Answer](maxlen=KNOWN_UPDATES[1])
     own = _half_marked(scene.theirs[liar]) if lie == "backdoor" else None
     for number in range(ROUNDS):
         said = [scene.answer(state.tensors, number, one, own if one == liar else None) for one in range(count)]
         said[liar] = LIES[lie](said[liar], last, generator)
         answers = [MergedAnswer(scene.packed(one), b"", scale) for one, scale in zip(said, scales, strict=True)]
-        steps = GroupSteps(scene.layout, codec("fp32"), state.tensors, answers, 1.0, tuple(earlier))
+        steps = GroupSteps(scene.layout, load_codec("fp32"), state.tensors, answers, 1.0, tuple(earlier))
         worths = _worths(scene, steps, number)
         for one, share in enumerate(worths.shares):
-            pay[one] += FLOOR + shapley.pay(share, count, Units(CEILING - FLOOR))
+            pay[one] += FLOOR + shapley.compute_worth_pay(share, count, Units(CEILING - FLOOR))
         whole = math.fsum(max(0.0, value) for value in worths.values)
         errors.append(mean(worths.errors) / whole if whole else math.nan)
-        last = merge(recipe, answers)
+        last = merge_answers(recipe, answers)
         earlier.appendleft(state.tensors)
-        state = apply(scene.layout, state, last, move, 1.0)
+        state = apply_merged_answer(scene.layout, state, last, move, 1.0)
     honest = mean(paid for one, paid in enumerate(pay) if one != liar)
     return Outcome(pay[liar] / honest, *_left(scene, state.tensors), mean(errors))
 
 
 def _worths(scene: Holders, steps: GroupSteps, number: int) -> Worths:
     seed = Hash((1000 * scene.seed + number).to_bytes(32, "big"))
-    drawn = shapley.orders(len(steps.answers), DRAWS, seed)
+    drawn = shapley.draw_orders(len(steps.answers), DRAWS, seed)
     return steps.worths(drawn, lambda parameters: scene.measured(parameters, scene.own).loss)
 
 

@@ -18,15 +18,15 @@ from benchmarks.simulations.scores import AUDITS, HONEST, TRUSTED, Passed, Score
 from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model.architectures import cnn, gpt, mlp
-from gradmarket.market.model.compute import compute
+from gradmarket.market.model.compute import compute_step
 from gradmarket.market.rules.loss_change_test import ALPHA, BETA, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
 from gradmarket.market.wire.audits import OTHER_DRAWS
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import classification, next_token, publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import compute_classification_loss, next_token, publish_module
+from graphdoc.document.schema import parse_document
 from graphdoc.passes import evaluate
-from requester.ready_data.digits import table
+from requester.ready_data.digits import load_table
 
 PREFIX = "loss_change."
 ROWS = 64
@@ -67,7 +67,7 @@ class Bench:
         order = slice(None, None, -1 if another_class else 1)
         batch: Arrays = {"x": question.x[order].copy(), "y": question.y[order].copy()}
         with torch.backends.mkldnn.flags(enabled=not another_class):
-            found = compute(self.program, question.state, batch, bytes(32), GradientStep(rows=ROWS))
+            found = compute_step(self.program, question.state, batch, bytes(32), GradientStep(rows=ROWS))
         return {entry.name: found[entry.name] for entry in self.program.document.trainable}
 
     def loss(self, state: Mapping[str, np.ndarray], question: Question) -> float:
@@ -89,10 +89,10 @@ class Bench:
 
 
 def digits(module: nn.Module) -> Bench:
-    rows = table()
+    rows = load_table()
     x = (rows[:, :-1].reshape(-1, *SHAPE) / 16.0).astype(np.float32)
-    published = publish(module, classification, (torch.randn(4, *SHAPE), torch.arange(4)))
-    return Bench(Program(load(published.document)), published.parameters, x, rows[:, -1].astype(np.int64))
+    published = publish_module(module, compute_classification_loss, (torch.randn(4, *SHAPE), torch.arange(4)))
+    return Bench(Program(parse_document(published.document)), published.parameters, x, rows[:, -1].astype(np.int64))
 
 
 def text(module: nn.Module) -> Bench:
@@ -104,8 +104,10 @@ def text(module: nn.Module) -> Bench:
         words.append((generator.random((TEXTS, 1)) > follows[words[-1]]).sum(axis=1).clip(max=WORDS - 1))
     texts = np.stack(words, axis=1).astype(np.int64)
     example = torch.from_numpy(texts[:4, :-1].copy()), torch.from_numpy(texts[:4, 1:].copy())
-    published = publish(module, next_token, example)
-    return Bench(Program(load(published.document)), published.parameters, texts[:, :-1].copy(), texts[:, 1:].copy())
+    published = publish_module(module, next_token, example)
+    return Bench(
+        Program(parse_document(published.document)), published.parameters, texts[:, :-1].copy(), texts[:, 1:].copy()
+    )
 
 
 MODELS: Mapping[str, Callable[[], Bench]] = {

@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.figure import Figure
 from benchmarks.rig.service import JOB
 from benchmarks.size import sized
-from gradmarket.market.gradient.aggregators import aggregator
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.aggregators import load_aggregator
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import Recipe
 from gradmarket.market.job import JobSpec
@@ -66,7 +66,7 @@ def _image(shapes: Shapes, folder: Path | None) -> Image:
     header += b" " * (-len(header) % 8)
     image = Image(8 + len(header) + end, folder)
     image.data[: 8 + len(header)] = len(header).to_bytes(8, "little") + header
-    image.arrays = tensors.views(image.data)
+    image.arrays = tensors.view_tensors(image.data)
     return image
 
 
@@ -82,12 +82,12 @@ def _merged(folder: Path, count: int, answers: int, in_files: bool) -> dict[str,
     shapes: Shapes = {f"w{start}": (min(TENSOR, count - start),) for start in range(0, count, TENSOR)}
     layout = Layout((LayoutEntry("loss", (), "loss"), *(LayoutEntry(n, s, "gradient") for n, s in shapes.items())))
     moments = {f"{moment}/{name}": shape for name, shape in shapes.items() for moment in ("first", "second")}
-    place, blobs, mean = folder if in_files else None, DiskBlobs(folder), aggregator("mean")
+    place, blobs, mean = folder if in_files else None, DiskBlobs(folder), load_aggregator("mean")
     spec = JobSpec.model_validate(JOB | {"optimizer": {"name": "adamw", "lr": 1e-3}, "tasks_per_round": answers})
     inputs = MergeInputs(
         before=Version(0, Digest(""), None),
         spec=spec,
-        recipe=Recipe(layout, codec("fp32"), mean, mean.Settings(), 1e6, answers),
+        recipe=Recipe(layout, load_codec("fp32"), mean, mean.Settings(), 1e6, answers),
         counters=(),
         answers=tuple((_payload(blobs, count, seed), bytes(32)) for seed in range(answers)),
         scales=(1.0,) * answers,
@@ -97,8 +97,8 @@ def _merged(folder: Path, count: int, answers: int, in_files: bool) -> dict[str,
     seconds, cpu = [], []
     for _ in range(2 if count >= 10**9 else SAMPLES + 1):
         began, used = time.perf_counter(), time.process_time()
-        replay.merge(blobs, inputs, state)
-        updated = replay.store(blobs, state.parameters)
+        replay.merge_round(blobs, inputs, state)
+        updated = replay.store_image(blobs, state.parameters)
         seconds.append(time.perf_counter() - began)
         cpu.append(time.process_time() - used)
         blobs.drop(updated)

@@ -31,7 +31,7 @@ PLACES: Final = ("find-links", "index-url", "extra-index-url", "cert")
 
 def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        wheel, anvil = built(Path(folder) / "build"), toolchain.find("anvil")
+        wheel, anvil = built(Path(folder) / "build"), toolchain.locate_tool("anvil")
         here = Path(folder) / "here"
         here.mkdir()
         words = [str(place) for place in (wheel, PINS, anvil, here, *sized((), (sysconfig.get_path("purelib"),)))]

@@ -16,10 +16,10 @@ from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
 from benchmarks.size import sized
-from gradmarket.market.gradient.aggregators import aggregator
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.aggregators import load_aggregator
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from requester.blobs.disk import DiskBlobs
 
 PREFIX = "payload"
@@ -85,8 +85,8 @@ def _fold(name: str, length: int, target: str) -> Figure:
     """Decoded and summed exactly, as a round's merge does it, from files that were just written."""
     count = length // 4 - 1
     layout = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (count,), "gradient")))
-    rule = aggregator("mean")
-    recipe = Recipe(layout, codec("fp32"), rule, rule.Settings(), 1000.0, ANSWERS)
+    rule = load_aggregator("mean")
+    recipe = Recipe(layout, load_codec("fp32"), rule, rule.Settings(), 1000.0, ANSWERS)
     seconds = []
     with TemporaryDirectory() as folder:
         blobs = DiskBlobs(Path(folder))
@@ -95,6 +95,6 @@ def _fold(name: str, length: int, target: str) -> Figure:
         for _ in range(SAMPLES):
             with blobs.mapped(digest) as data:
                 began = time.perf_counter()
-                merge(recipe, [MergedAnswer(data, bytes(32))] * ANSWERS)
+                merge_answers(recipe, [MergedAnswer(data, bytes(32))] * ANSWERS)
                 seconds.append(time.perf_counter() - began)
     return _figure(name, ANSWERS * length, seconds, target)

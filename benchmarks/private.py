@@ -24,23 +24,23 @@ from benchmarks.rig.peers import ENVIRONMENTS, LATEST_S
 from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.gradient import bounded
-from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import apply, begin
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
-from gradmarket.market.model.sampling import rows
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
+from gradmarket.market.model.sampling import draw_shuffled_rows
 from gradmarket.market.rules import private_jobs
-from gradmarket.market.rules.privacy import spent
+from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.step import LocalStep
 from graphdoc.document.interpret import Program
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.encoding import Bytes
 from graphdoc.export import export_module
 from graphdoc.figures import Metrics
@@ -77,28 +77,31 @@ class Holders:
         module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         made = export_module(module, nn.functional.cross_entropy, self.own, "fp32")
         self.first, self.seed = made.parameters, seed
-        self._program, self._evaluation = Program(load(made.document)), Program(load(made.evaluation))
+        self._program, self._evaluation = (
+            Program(parse_document(made.document)),
+            Program(parse_document(made.evaluation)),
+        )
 
     def accuracy(self, multiplier: float = 0.0, bound: float = BOUND) -> float:
         """Returns the accuracy after all rounds, each of all holders."""
         count, own_layout = len(self.theirs), self.layout
-        rule, settings = configured("mean", {}, count, count)
-        sgd = optimizer("sgd")
+        rule, settings = configure_aggregator("mean", {}, count, count)
+        sgd = load_optimizer("sgd")
         move = OptimizerStep(sgd, sgd.Settings())
-        state = begin(own_layout, self.first, move)
-        told = [private_jobs.counted(len(y), 1, 1 if multiplier else CAP) for _, y in self.theirs]
+        state = build_model_state(own_layout, self.first, move)
+        told = [private_jobs.count_weighed_rows(len(y), 1, 1 if multiplier else CAP) for _, y in self.theirs]
         for number in range(ROUNDS):
             noise = Noise(multiplier * bound, (1000 * self.seed + number).to_bytes(32, "big")) if multiplier else None
-            recipe = Recipe(own_layout, codec("fp32"), rule, settings, bound, count, noise)
+            recipe = Recipe(own_layout, load_codec("fp32"), rule, settings, bound, count, noise)
             payloads = [self.packed(self.answer(state.tensors, number, one), bound) for one in range(count)]
-            scales = private_jobs.scales(told)
+            scales = private_jobs.compute_row_scales(told)
             answers = [MergedAnswer(data, b"", scale) for data, scale in zip(payloads, scales, strict=True)]
-            state = apply(own_layout, state, merge(recipe, answers), move, 1.0)
+            state = apply_merged_answer(own_layout, state, merge_answers(recipe, answers), move, 1.0)
         return self.measured(state.tensors, self.own).values["accuracy"]
 
     @property
     def layout(self) -> Layout:
-        return layout(self._program.document)
+        return build_layout(self._program.document)
 
     def measured(self, parameters: Arrays, rows: Arrays) -> Metrics:
         return evaluate(self._evaluation, parameters, rows)
@@ -108,18 +111,18 @@ class Holders:
         x, y = own or self.theirs[holder]
         drawn = self._drawn(number, holder, len(y))
         batch = {"x": np.ascontiguousarray(x[drawn]), "y": np.ascontiguousarray(y[drawn])}
-        return compute(self._program, start, batch, bytes((self.seed, number, holder)).ljust(32), self.step)
+        return compute_step(self._program, start, batch, bytes((self.seed, number, holder)).ljust(32), self.step)
 
     def _drawn(self, number: int, holder: int, total: int) -> list[int]:
         """Returns the rows of a task; in epochs where they are noised one by one (compute.row_uses)."""
         seed, moves, count = holder.to_bytes(8, "big"), self.step.moves, self.step.rows
         if not self.step.by_row:
-            return rows(seed, number, self.seed, total, count, moves)
+            return draw_shuffled_rows(seed, number, self.seed, total, count, moves)
         places = (divmod(step, total // count) for step in range(number * moves, (number + 1) * moves))
-        return [row for epoch, slot in places for row in rows(seed, epoch, slot, total, count)]
+        return [row for epoch, slot in places for row in draw_shuffled_rows(seed, epoch, slot, total, count)]
 
     def packed(self, answer: Arrays, bound: float = BOUND) -> Bytes:
-        return bounded.encoded(self.layout, answer, codec("fp32"), b"", (), bound)
+        return bounded.encode_bounded_payload(self.layout, answer, load_codec("fp32"), b"", (), bound)
 
     def flowers(self) -> Peer | None:
         """Returns what Flower's FedAvg comes to in as many rounds; None where it is not installed."""
@@ -165,7 +168,7 @@ def measure() -> Iterator[Figure]:
     yield Figure(f"{PREFIX}accuracy", mean(ours), "of the requester's rows", note=note)
     for name, (multiplier, bound) in NOISES.items():
         found = scenes[0].accuracy(multiplier, bound)
-        note = f"epsilon {spent(multiplier, 1e-3, ROUNDS):.3g} at delta 1e-3, norm bound {bound:g}"
+        note = f"epsilon {compute_epsilon(multiplier, 1e-3, ROUNDS):.3g} at delta 1e-3, norm bound {bound:g}"
         deviation = multiplier * bound / len(scenes[0].theirs)
         note += f", {deviation:.3g} an element; all of it {deviation * math.sqrt(4810):.3g} long"
         yield Figure(f"{PREFIX}accuracy.{name}", found, "of the requester's rows", note=note)

@@ -22,7 +22,7 @@ STEP: Final = {"kind": "local", "rows": 64, "steps": 1, "optimizer": {"name": "s
 def measure() -> Iterator[Figure]:
     scenes = [Holders(seed, {**STEP, "per_row": ASKED.model_dump()}) for seed in SEEDS]
     least = min(len(y) for _, y in scenes[0].theirs)
-    uses = row_privacy.uses(ROUNDS * scenes[0].step.moves, least // scenes[0].step.rows)
+    uses = row_privacy.count_row_uses(ROUNDS * scenes[0].step.moves, least // scenes[0].step.rows)
     own, without = mean(one.accuracy() for one in scenes), mean(Holders(seed).accuracy() for seed in SEEDS)
     note = f"one step of {STEP['rows']} rows a round, multiplier {ASKED.noise_multiplier:g}"
     yield Figure(f"{PREFIX}accuracy", own, "of the requester's rows", note=note)

@@ -14,7 +14,7 @@ from benchmarks.private import ROUNDS, SEEDS, Holders
 from examples.holders import LOCAL
 from gradmarket.compute.control_rounds import ControlRound, RoundsInMemory
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.model.corrections import given
+from gradmarket.market.model.corrections import prefix_corrections
 
 PREFIX = "private.variates."
 VARIATES: Final = {**LOCAL, "control_variates": True}
@@ -38,7 +38,7 @@ def _change(scene: Holders, state: Arrays, number: int, holder: int, store: Roun
         return scene.answer(state, number, holder)
     control = ControlRound(store, "job", number, scene.step, 1.0)
     correction = control.correction(state, names)
-    answer = scene.answer({**state, **given(correction)}, number, holder)
+    answer = scene.answer({**state, **prefix_corrections(correction)}, number, holder)
     change = {name: answer[name] for name in names}
     control.answered(state, correction, change)
     return change

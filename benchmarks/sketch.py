@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.figure import Figure
 from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Tensors
-from gradmarket.market.gradient.projection import sketch
+from gradmarket.market.gradient.projection import sketch_tensors
 from gradmarket.market.terms import Hash
 
 PREFIX = "sketch."
@@ -35,7 +35,7 @@ def _figure(name: str, tensors: Tensors, target: str) -> Figure:
             np.copyto(copies[key], tensor)
 
     copied = _speeds(copy, size)
-    sketched = _speeds(lambda: sketch(tensors, Hash(bytes(32))), size)
+    sketched = _speeds(lambda: sketch_tensors(tensors, Hash(bytes(32))), size)
     note = f"{min(sketched):.3g} to {max(sketched):.3g} GB/s; memcpy {median(copied):.3g}"
     return Figure(name, median(sketched), "GB/s", "memcpy", median(sketched) / median(copied), target, note)
 

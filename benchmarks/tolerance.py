@@ -17,14 +17,14 @@ from benchmarks.simulations.lies import Gradient, Question, Table, table
 from benchmarks.size import sized
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model.architectures import cnn, mlp
-from gradmarket.market.model.compute import compute
+from gradmarket.market.model.compute import compute_step
 from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import classification, publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import compute_classification_loss, publish_module
+from graphdoc.document.schema import parse_document
 
 PREFIX = "tolerance."
 ROWS = sized(256, 16)
@@ -58,7 +58,7 @@ class Bench:
         batch: Arrays = {"x": question.x[order].copy(), "y": question.y[order].copy()}
         torch.set_num_threads(threads)
         with torch.backends.mkldnn.flags(enabled=threads == 1):
-            found = compute(self.program, question.state, batch, bytes(32), GradientStep(rows=ROWS))
+            found = compute_step(self.program, question.state, batch, bytes(32), GradientStep(rows=ROWS))
         torch.set_num_threads(1)
         return {name: np.atleast_1d(value) for name, value in found.items()}
 
@@ -88,8 +88,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def bench(module: nn.Module) -> Bench:
-    published = publish(module, classification, (torch.randn(4, *SHAPE), torch.arange(4)))
-    return Bench(Program(load(published.document)), dict(published.parameters))
+    published = publish_module(module, compute_classification_loss, (torch.randn(4, *SHAPE), torch.arange(4)))
+    return Bench(Program(parse_document(published.document)), dict(published.parameters))
 
 
 def tables() -> Iterator[tuple[str, str, Table | str]]:
@@ -100,7 +100,7 @@ def tables() -> Iterator[tuple[str, str, Table | str]]:
         answers = (partial(made.answer, 1), partial(made.answer, 2))
         for carried in CODECS:
             try:
-                yield name, carried, table(made.questions(QUESTIONS), answers, codec(carried), DRAWS)
+                yield name, carried, table(made.questions(QUESTIONS), answers, load_codec(carried), DRAWS)
             except JobRefused as refusal:
                 yield name, carried, refusal.detail
 

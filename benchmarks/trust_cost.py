@@ -24,8 +24,8 @@ WINDOW = 100
 
 def measure() -> Iterator[Figure]:
     floor = adaptive.Settings().floor
-    formula = auditing.compute(floor, CHEATERS, WINDOW, TASKS_EACH)
-    escaping = auditing.escaping(floor, WINDOW)
+    formula = auditing.compute_work_per_gradient(floor, CHEATERS, WINDOW, TASKS_EACH)
+    escaping = auditing.compute_escaping_share(floor, WINDOW)
     yield Figure("trust.cost.f20.formula", formula, "of plain", target="<= 1.10", note=f"{escaping:.2%} escape")
     for name, kind in (("trust.cost.f20", "sleeper"), ("trust.cost.f20.rational", "rational")):
         outcome = played({kind: CHEATERS}, history=200.0)

@@ -49,7 +49,10 @@ def _figures(runner: Runner, plain: TaskRun, window: int, taken: float) -> Itera
         return cpu_s(runner, lambda: cut.replay(drawn, told, states.__getitem__))
 
     drawn = np.linspace(0, step.leaves - 1, RUNS).astype(int)
-    share, computed = median(replayed(int(number)) for number in drawn) / taken, task_windows.share(STEPS, window)
+    share, computed = (
+        median(replayed(int(number)) for number in drawn) / taken,
+        task_windows.compute_repeated_share(STEPS, window),
+    )
     note = f"computed {computed:.4f}; {taken:.2f} s of CPU a task"
     yield Figure(f"{PREFIX}.share.j{window}", share, "", "(J + last) / H", share / computed, note=note)
     size = max(map(len, states.values())) / 1e6

@@ -18,7 +18,7 @@ from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import private_jobs, shapley
@@ -114,7 +114,7 @@ def play(cheat: str, liar: int, own: Rows, theirs: list[Rows]) -> Play:
         held.append(theirs[liar])
         wallets.append(len(theirs))
     count, updates, past = len(held), list[Model](), list[Arrays]()
-    scales = private_jobs.scales([private_jobs.counted(len(y), 1, CAP) for _, y in held])
+    scales = private_jobs.compute_row_scales([private_jobs.count_weighed_rows(len(y), 1, CAP) for _, y in held])
     pay = [0.0] * count
     for number in range(ROUNDS):
         answers = [_answer(model, rows, generator) for rows in held]
@@ -125,13 +125,13 @@ def play(cheat: str, liar: int, own: Rows, theirs: list[Rows]) -> Play:
             for one in answers
         ]
         sent = [
-            MergedAnswer(bounded.encoded(LAYOUT, one, codec("fp32"), b"", (), BOUND), b"", scale)
+            MergedAnswer(bounded.encode_bounded_payload(LAYOUT, one, load_codec("fp32"), b"", (), BOUND), b"", scale)
             for one, scale in zip(packed, scales, strict=True)
         ]
-        steps = GroupSteps(LAYOUT, codec("fp32"), before, sent, 1.0, past)
-        drawn = shapley.orders(count, DRAWS, Hash(number.to_bytes(32, "big")))
+        steps = GroupSteps(LAYOUT, load_codec("fp32"), before, sent, 1.0, past)
+        drawn = shapley.draw_orders(count, DRAWS, Hash(number.to_bytes(32, "big")))
         for one, share in enumerate(steps.worths(drawn, lambda parameters: _loss(parameters, own)).shares):
-            pay[one] += FLOOR + shapley.pay(share, count, Units(CEILING - FLOOR))
+            pay[one] += FLOOR + shapley.compute_worth_pay(share, count, Units(CEILING - FLOOR))
         update: Model = {
             name: np.sum([scale * one[name] for one, scale in zip(answers, scales, strict=True)], 0) / count
             for name in SHAPES

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from containers.container_run import play
 from gradmarket.demo.children import STOPS
-from gradmarket.demo.command import interrupt
+from gradmarket.demo.command import interrupt_demo
 from gradmarket.market.errors import MarketError
-from gradmarket.mistakes import tell
+from gradmarket.mistakes import print_error
 
 
 def main(
@@ -22,11 +22,11 @@ def main(
 ) -> None:
     """The whole market in containers: honest workers, cheats, money. Ends with 0 only if everything held."""
     for number in STOPS:
-        signal.signal(number, interrupt)
+        signal.signal(number, interrupt_demo)
     try:
         done = play(Console(), keep, build)
     except MarketError as error:
-        raise typer.Exit(tell(error, "make demo-containers")) from error
+        raise typer.Exit(print_error(error, "make demo-containers")) from error
     if report is not None:
         report.write_text(json.dumps(done, indent=2) + "\n")
     raise typer.Exit(0 if done["ok"] else 1)

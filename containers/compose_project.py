@@ -13,7 +13,7 @@ from typing import Final
 from containers.engine import ContainerEngine, ran
 from contracts import deployment
 from contracts.ledger import Ledger
-from contracts.rpc import connect
+from contracts.rpc import connect_to_node
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.demo.children import DemoFailed
@@ -85,8 +85,8 @@ class ComposeProject:
         """Returns the contract's state, read from the chain and not through the service."""
         book = self.folder / "deployment.json"
         book.write_text(self.engine("exec", self.container("requester-1"), "cat", "/data/deployment.json"))
-        web3 = connect(f"http://127.0.0.1:{self.ports['GRADMARKET_CHAIN_PORT']}")
-        return Ledger(web3, deployment.read(book))
+        web3 = connect_to_node(f"http://127.0.0.1:{self.ports['GRADMARKET_CHAIN_PORT']}")
+        return Ledger(web3, deployment.load_deployment(book))
 
     def down(self) -> None:
         """Removes every container, network and volume of the project, and nothing else."""

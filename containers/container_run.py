@@ -16,8 +16,8 @@ from containers.worker_containers import WorkerContainers
 from contracts.toolchain import ToolMissing
 from gradmarket.client import RequesterClient
 from gradmarket.demo import demo_outcome
-from gradmarket.demo.demo_run import Clock, introduction, watch
-from gradmarket.demo.report import report, show
+from gradmarket.demo.demo_run import Clock, build_introduction, watch_job
+from gradmarket.demo.report import build_report, print_report
 from gradmarket.demo.spec import JOB
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.job_views import JobView
@@ -58,9 +58,9 @@ def _run(
 ) -> dict[str, Any]:
     chain = market.chain()
     job = market.submit(JOB).id
-    console.print(introduction(market.url, chain, job), highlight=False, soft_wrap=True)
+    console.print(build_introduction(market.url, chain, job), highlight=False, soft_wrap=True)
     worker_containers = hiring.hire(compose_project)
-    watch(
+    watch_job(
         console,
         clock,
         lambda now: disturb(now, compose_project, worker_containers),
@@ -71,10 +71,10 @@ def _run(
     console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
     hiring.dismiss(worker_containers)
     ledger = compose_project.ledger()
-    demo_outcome.settled(market, ledger, job)
-    outcome = demo_outcome.read(market, ledger, job, worker_containers, compose_project.folder)
-    show(console, outcome, TokenUnit.of(chain))
-    return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+    demo_outcome.wait_until_settled(market, ledger, job)
+    outcome = demo_outcome.fetch_demo_outcome(market, ledger, job, worker_containers, compose_project.folder)
+    print_report(console, outcome, TokenUnit.of(chain))
+    return build_report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
 def _source() -> Path:

@@ -11,7 +11,7 @@ import typer
 
 from containers.engine import ContainerEngine, found, ran
 from gradmarket.market.errors import MarketError
-from gradmarket.mistakes import tell
+from gradmarket.mistakes import print_error
 
 TARGETS: Final = ("chain", "proxy", "requester", "stages", "worker-cpu")
 BUILD_S: Final = 1800.0
@@ -64,7 +64,7 @@ def main() -> None:
     try:
         build(found(), SOURCE)
     except MarketError as error:
-        raise typer.Exit(tell(error, "make images")) from error
+        raise typer.Exit(print_error(error, "make images")) from error
 
 
 if __name__ == "__main__":

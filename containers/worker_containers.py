@@ -8,8 +8,8 @@ from typing import Any, Final
 from containers.compose_project import CHAIN_INSIDE, INSIDE, LABEL, LOOK_EVERY_S, ComposeProject
 from gradmarket.demo.children import DemoFailed
 from gradmarket.demo.spec import CAST, HONEST
-from gradmarket.demo.workers import LEAVE_S, SETTINGS, newest
-from gradmarket.market.signing import checksum
+from gradmarket.demo.workers import LEAVE_S, SETTINGS, find_newest_entry
+from gradmarket.market.signing import checksum_address
 from gradmarket.market.terms import Address
 
 IMAGE: Final = "gradmarket/worker-cpu"
@@ -37,7 +37,7 @@ class WorkerContainers:
 
     def said(self, event: str) -> dict[str, Any]:
         """Returns its newest log entry of this event. Raises DemoFailed if there is none."""
-        entry = newest(self.log, event)
+        entry = find_newest_entry(self.log, event)
         if entry is None:
             raise DemoFailed(f"{self.name} said nothing of its {event}; {self.last_words()}")
         return entry
@@ -79,7 +79,7 @@ def dismiss(worker_containers: list[WorkerContainers]) -> None:
 
 
 def _start(compose_project: ComposeProject, index: int, behaviour: str) -> WorkerContainers:
-    name, payout = f"{compose_project.name}-worker-{index}", checksum("0x" + secrets.token_hex(20))
+    name, payout = f"{compose_project.name}-worker-{index}", checksum_address("0x" + secrets.token_hex(20))
     options = ["--market", INSIDE, "--payout", payout]
     settings = {**SETTINGS, "GRADMARKET_WORKER_MARKET": INSIDE, "GRADMARKET_WORKER_RPC": CHAIN_INSIDE}
     environment = [f"--env={key}={value}" for key, value in settings.items()]

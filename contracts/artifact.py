@@ -56,20 +56,20 @@ def masked_code_hash(code: bytes, references: Sequence[ImmutableReference]) -> H
 
 
 @cache
-def load(name: str) -> Artifact:
+def load_artifact(name: str) -> Artifact:
     """Returns the committed artifact of `GradMarket` or `GradToken`; raises NotFound for any other name."""
     path = FOLDER / f"{name}.json"
     if not path.is_file():
         raise NotFound(f"artifact {name}")
-    return parse(json.loads(path.read_text(encoding="utf-8")))
+    return parse_artifact(json.loads(path.read_text(encoding="utf-8")))
 
 
-def parse(raw: Mapping[str, Any]) -> Artifact:
+def parse_artifact(raw: Mapping[str, Any]) -> Artifact:
     return Artifact(
         name=raw["name"],
         abi=tuple(raw["abi"]),
-        bytecode=_code(raw["bytecode"]),
-        deployed_bytecode=_code(raw["deployedBytecode"]),
+        bytecode=_parse_hex_code(raw["bytecode"]),
+        deployed_bytecode=_parse_hex_code(raw["deployedBytecode"]),
         immutable_references=tuple(ImmutableReference(**reference) for reference in raw["immutableReferences"]),
         sources=raw["sources"],
         sources_sha256=raw["sources_sha256"],
@@ -77,5 +77,5 @@ def parse(raw: Mapping[str, Any]) -> Artifact:
     )
 
 
-def _code(text: str) -> bytes:
+def _parse_hex_code(text: str) -> bytes:
     return bytes.fromhex(text.removeprefix("0x"))

@@ -20,53 +20,53 @@ NAMES: Final = ("GradMarket", "GradToken")
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, artifact in build_all().items():
-        (FOLDER / f"{name}.json").write_text(render(artifact), encoding="utf-8")
+        (FOLDER / f"{name}.json").write_text(render_artifact(artifact), encoding="utf-8")
 
 
 def build_all() -> dict[str, dict[str, Any]]:
     """Compiles src/ without a cache and returns the artifacts; raises CalledProcessError if that fails."""
     with TemporaryDirectory() as folder:
-        _compile(Path(folder))
-        return {name: _artifact(Path(folder), name) for name in NAMES}
+        _compile_contracts(Path(folder))
+        return {name: _build_artifact(Path(folder), name) for name in NAMES}
 
 
-def _compile(out: Path) -> None:
+def _compile_contracts(out: Path) -> None:
     places = ["--out", str(out), "--cache-path", str(out / "cache")]
-    command = [str(toolchain.find("forge")), "build", "src", "--quiet", *places]
-    subprocess.run(command, cwd=toolchain.HERE, env=toolchain.environment(), check=True)
+    command = [str(toolchain.locate_tool("forge")), "build", "src", "--quiet", *places]
+    subprocess.run(command, cwd=toolchain.HERE, env=toolchain.build_node_environment(), check=True)
 
 
-def _artifact(out: Path, name: str) -> dict[str, Any]:
+def _build_artifact(out: Path, name: str) -> dict[str, Any]:
     output = json.loads((out / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
-    sources = {path: _sha256(toolchain.HERE / path) for path in sorted(output["metadata"]["sources"])}
+    sources = {path: _compute_file_sha256(toolchain.HERE / path) for path in sorted(output["metadata"]["sources"])}
     return {
         "name": name,
         "abi": output["abi"],
         "bytecode": output["bytecode"]["object"],
         "deployedBytecode": output["deployedBytecode"]["object"],
-        "immutableReferences": _references(output["deployedBytecode"]["immutableReferences"]),
+        "immutableReferences": _sort_references(output["deployedBytecode"]["immutableReferences"]),
         "sources": sources,
         "sources_sha256": sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest(),
-        "compiler": _compiler(output["metadata"]),
+        "compiler": _build_compiler_facts(output["metadata"]),
     }
 
 
-def render(artifact: Mapping[str, Any]) -> str:
+def render_artifact(artifact: Mapping[str, Any]) -> str:
     return json.dumps(artifact, indent=1) + "\n"
 
 
-def _references(by_id: Mapping[str, list[dict[str, int]]]) -> list[dict[str, int]]:
+def _sort_references(by_id: Mapping[str, list[dict[str, int]]]) -> list[dict[str, int]]:
     """Returns the references ordered by start, since the compiler's ids depend on what else is compiled."""
     return sorted((reference for group in by_id.values() for reference in group), key=lambda place: place["start"])
 
 
-def _compiler(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _build_compiler_facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     settings = metadata["settings"]
     chosen = {key: settings[key] for key in ("evmVersion", "optimizer", "remappings")}
     return {"solc": metadata["compiler"]["version"], "viaIR": bool(settings.get("viaIR")), **chosen}
 
 
-def _sha256(path: Path) -> str:
+def _compute_file_sha256(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 

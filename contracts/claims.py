@@ -11,7 +11,7 @@ from eth_keys.datatypes import PrivateKey
 from contracts import calls
 from contracts.ledger import Ledger
 from contracts.transaction_types import Outcome
-from contracts.transactions import execute
+from contracts.transactions import execute_call
 from gradmarket.market.messages import Payout, Release, Voucher
 from gradmarket.market.terms import Address, Units
 
@@ -22,44 +22,44 @@ def redeem(
     ledger: Ledger, key: PrivateKey, voucher: Voucher, signature: bytes, timeout_s: float = TIMEOUT_S
 ) -> Outcome:
     """Redeems a voucher: everything due goes to its worker's payout address, whoever sends it."""
-    return _send(ledger, key, calls.redeem(ledger.deployment.contract, voucher, signature), timeout_s)
+    return _send_call(ledger, key, calls.redeem(ledger.deployment.contract, voucher, signature), timeout_s)
 
 
 def redeem_batch(
     ledger: Ledger, key: PrivateKey, vouchers: Sequence[tuple[Voucher, bytes]], timeout_s: float = TIMEOUT_S
 ) -> Outcome:
     """Redeems many vouchers, of any jobs and workers; events.skipped returns those that the contract skipped."""
-    return _send(ledger, key, calls.redeem_batch(ledger.deployment.contract, vouchers), timeout_s)
+    return _send_call(ledger, key, calls.redeem_batch(ledger.deployment.contract, vouchers), timeout_s)
 
 
 def collect(ledger: Ledger, key: PrivateKey, job: int, worker: Address, timeout_s: float = TIMEOUT_S) -> Outcome:
     """Collects what batches have credited; this is possible for ever."""
-    return _send(ledger, key, calls.collect(ledger.deployment.contract, job, worker), timeout_s)
+    return _send_call(ledger, key, calls.collect(ledger.deployment.contract, job, worker), timeout_s)
 
 
 def release(ledger: Ledger, key: PrivateKey, job: int, reserved: Units, timeout_s: float = TIMEOUT_S) -> Outcome:
     """Releases the key's own reservation beyond `reserved`; credited money stays reserved."""
-    return _send(ledger, key, calls.release(ledger.deployment.contract, job, reserved), timeout_s)
+    return _send_call(ledger, key, calls.release(ledger.deployment.contract, job, reserved), timeout_s)
 
 
 def release_for(
     ledger: Ledger, key: PrivateKey, message: Release, signature: bytes, timeout_s: float = TIMEOUT_S
 ) -> Outcome:
     """Sends a release that its worker signed."""
-    return _send(ledger, key, calls.release_for(ledger.deployment.contract, message, signature), timeout_s)
+    return _send_call(ledger, key, calls.release_for(ledger.deployment.contract, message, signature), timeout_s)
 
 
 def set_payout(ledger: Ledger, key: PrivateKey, payout: Address, timeout_s: float = TIMEOUT_S) -> Outcome:
     """Sets the address to which all earnings of the key go from now on."""
-    return _send(ledger, key, calls.set_payout(ledger.deployment.contract, payout), timeout_s)
+    return _send_call(ledger, key, calls.set_payout(ledger.deployment.contract, payout), timeout_s)
 
 
 def set_payout_for(
     ledger: Ledger, key: PrivateKey, message: Payout, signature: bytes, timeout_s: float = TIMEOUT_S
 ) -> Outcome:
     """Sends a payout address that a worker signed."""
-    return _send(ledger, key, calls.set_payout_for(ledger.deployment.contract, message, signature), timeout_s)
+    return _send_call(ledger, key, calls.set_payout_for(ledger.deployment.contract, message, signature), timeout_s)
 
 
-def _send(ledger: Ledger, key: PrivateKey, call: calls.Call, timeout_s: float) -> Outcome:
-    return execute(ledger.web3, key, call, timeout_s)
+def _send_call(ledger: Ledger, key: PrivateKey, call: calls.Call, timeout_s: float) -> Outcome:
+    return execute_call(ledger.web3, key, call, timeout_s)

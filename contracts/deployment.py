@@ -12,10 +12,10 @@ from eth_utils.address import to_checksum_address
 from web3 import Web3
 from web3.contract import Contract
 
-from contracts.artifact import load
-from contracts.calls import construct
+from contracts.artifact import load_artifact
+from contracts.calls import build_creation_call
 from contracts.rpc import node_errors
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash
 from gradmarket.network.chain_errors import ContractRefused, ForeignChain
@@ -43,29 +43,29 @@ class Deployment:
         return Domain(self.chain_id, self.contract, self.instance)
 
 
-def deploy(web3: Web3, key: PrivateKey, min_window_s: int = MIN_WINDOW_S, decimals: int = 18) -> Deployment:
+def deploy_market(web3: Web3, key: PrivateKey, min_window_s: int = MIN_WINDOW_S, decimals: int = 18) -> Deployment:
     """Deploys the test token, with `key` as its minter and first owner, and a market for it."""
-    token, _ = _create(web3, key, "GradToken", "Gradient", "GRAD", decimals, TOKEN_SUPPLY)
-    contract, block = _create(web3, key, "GradMarket", token, min_window_s, secrets.token_bytes(32))
+    token, _ = _create_contract(web3, key, "GradToken", "Gradient", "GRAD", decimals, TOKEN_SUPPLY)
+    contract, block = _create_contract(web3, key, "GradMarket", token, min_window_s, secrets.token_bytes(32))
     with node_errors():
         instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
         return Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, block)
 
 
-def verify(web3: Web3, deployment: Deployment) -> None:
+def verify_deployment(web3: Web3, deployment: Deployment) -> None:
     """Raises ForeignChain, naming what differs, unless this chain has exactly this deployment.
 
     The code is compared with the committed artifact's, with immutables masked. The instance distinguishes a restarted
     local chain from the one before, which had the same chain id and addresses.
     """
     with node_errors():
-        _same("chain id", deployment.chain_id, web3.eth.chain_id)
-        _same("genesis", deployment.genesis.hex(), genesis_of(web3).hex())
-        if not load("GradMarket").matches(bytes(web3.eth.get_code(to_checksum_address(deployment.contract)))):
+        _check_same_value("chain id", deployment.chain_id, web3.eth.chain_id)
+        _check_same_value("genesis", deployment.genesis.hex(), genesis_of(web3).hex())
+        if not load_artifact("GradMarket").matches(bytes(web3.eth.get_code(to_checksum_address(deployment.contract)))):
             raise ForeignChain("code", "the contract's", "other code, or none")
         functions = market_at(web3, deployment.contract).functions
-        _same("instance", deployment.instance.hex(), bytes(functions.INSTANCE().call()).hex())
-        _same("token", deployment.token, functions.token().call())
+        _check_same_value("instance", deployment.instance.hex(), bytes(functions.INSTANCE().call()).hex())
+        _check_same_value("token", deployment.token, functions.token().call())
 
 
 def genesis_of(web3: Web3) -> Hash:
@@ -74,14 +74,16 @@ def genesis_of(web3: Web3) -> Hash:
 
 
 def market_at(web3: Web3, address: Address) -> Contract:
-    return web3.eth.contract(to_checksum_address(address), abi=list(load("GradMarket").abi), decode_tuples=True)
+    return web3.eth.contract(
+        to_checksum_address(address), abi=list(load_artifact("GradMarket").abi), decode_tuples=True
+    )
 
 
 def token_at(web3: Web3, address: Address) -> Contract:
-    return web3.eth.contract(to_checksum_address(address), abi=list(load("GradToken").abi))
+    return web3.eth.contract(to_checksum_address(address), abi=list(load_artifact("GradToken").abi))
 
 
-def write(deployment: Deployment, path: Path) -> None:
+def write_deployment(deployment: Deployment, path: Path) -> None:
     """Writes the deployment as JSON, replacing the file atomically."""
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployment).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +92,7 @@ def write(deployment: Deployment, path: Path) -> None:
     os.replace(draft, path)
 
 
-def read(path: Path) -> Deployment:
+def load_deployment(path: Path) -> Deployment:
     """Reads a deployment; raises FileNotFoundError if there is no file, ValueError if it is no deployment."""
     fields = json.loads(path.read_text(encoding="utf-8"))
     try:
@@ -100,13 +102,13 @@ def read(path: Path) -> Deployment:
         raise ValueError(f"{path} is not an address book") from error
 
 
-def _create(web3: Web3, key: PrivateKey, name: str, *arguments: object) -> tuple[Address, int]:
-    receipt = mined(execute(web3, key, construct(name, *arguments)))
+def _create_contract(web3: Web3, key: PrivateKey, name: str, *arguments: object) -> tuple[Address, int]:
+    receipt = require_receipt(execute_call(web3, key, build_creation_call(name, *arguments)))
     if receipt.created is None:
         raise ContractRefused("no contract was made")
     return receipt.created, receipt.block
 
 
-def _same(field: str, expected: object, actual: object) -> None:
+def _check_same_value(field: str, expected: object, actual: object) -> None:
     if expected != actual:
         raise ForeignChain(field, expected, actual)

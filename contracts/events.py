@@ -13,11 +13,11 @@ from web3.exceptions import Web3Exception
 from web3.logs import DISCARD
 from web3.types import FilterParams, LogReceipt
 
-from contracts.artifact import load
+from contracts.artifact import load_artifact
 from contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
 from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
-from contracts.rpc import LOG_SPAN, MALFORMED, node_errors, refusal
+from contracts.rpc import LOG_SPAN, MALFORMED, decode_refusal, node_errors
 from contracts.transaction_types import Receipt
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.network.chain_errors import ChainError, NodeRefused
@@ -46,7 +46,7 @@ def in_spans(
     Where one block alone is refused, `skip` decides whether to go on without it.
     """
     node: Any = web3.provider
-    at, span = first, _most(node)
+    at, span = first, _find_log_span(node)
     while at <= last:
         width = min(span, last - at + 1)
         try:
@@ -60,15 +60,15 @@ def in_spans(
             at, span = (at + 1, 1) if width == 1 else (at, width // 2)
             continue
         yield from records
-        at, span = at + width, min(2 * width, _most(node))
+        at, span = at + width, min(2 * width, _find_log_span(node))
 
 
-def _most(node: Any) -> int:
+def _find_log_span(node: Any) -> int:
     """Returns how many blocks the node answers in one request, as far as the connection knows."""
     return int(getattr(node, "log_span", LOG_SPAN))
 
 
-def logs(
+def fetch_logs(
     web3: Web3, asked: FilterParams, first: int, last: int, skip: Callable[[int], bool] = lambda _block: False
 ) -> Iterator[LogReceipt]:
     """Yields the logs of these blocks that `asked` describes by address and topics, in the chain's order."""
@@ -79,74 +79,77 @@ def logs(
 
 @node_errors()
 def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
-    return [_opened(log) for log in _logged(ledger, "JobOpened", receipt)]
+    return [_build_job_opened(log) for log in _list_receipt_logs(ledger, "JobOpened", receipt)]
 
 
 @node_errors()
 def reserved(ledger: Ledger, receipt: Receipt) -> list[Reserved]:
-    events = _said(ledger, "Reserved", receipt)
+    events = _list_event_arguments(ledger, "Reserved", receipt)
     return [Reserved(args["jobId"], args["worker"], args["added"], args["reserved"]) for args in events]
 
 
 @node_errors()
 def deposited(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
-    return [Amounted(args["jobId"], args["amount"]) for args in _said(ledger, "Deposited", receipt)]
+    return [Amounted(args["jobId"], args["amount"]) for args in _list_event_arguments(ledger, "Deposited", receipt)]
 
 
 @node_errors()
 def refunded(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
-    return [Amounted(args["jobId"], args["amount"]) for args in _said(ledger, "Refunded", receipt)]
+    return [Amounted(args["jobId"], args["amount"]) for args in _list_event_arguments(ledger, "Refunded", receipt)]
 
 
 @node_errors()
 def paid(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
-    return [Amounted(args["jobId"], args["amount"], args["worker"]) for args in _said(ledger, "Paid", receipt)]
+    return [
+        Amounted(args["jobId"], args["amount"], args["worker"])
+        for args in _list_event_arguments(ledger, "Paid", receipt)
+    ]
 
 
 @node_errors()
 def skipped(ledger: Ledger, receipt: Receipt) -> list[Skipped]:
     vouchers = [
-        Skipped(args["jobId"], args["worker"], args["index"], refusal("0x" + args["reason"].hex()).name)
-        for args in _said(ledger, "VoucherSkipped", receipt)
+        Skipped(args["jobId"], args["worker"], args["index"], decode_refusal("0x" + args["reason"].hex()).name)
+        for args in _list_event_arguments(ledger, "VoucherSkipped", receipt)
     ]
-    releases = _said(ledger, "ReleaseSkipped", receipt)
+    releases = _list_event_arguments(ledger, "ReleaseSkipped", receipt)
     return [*vouchers, *(Skipped(args["jobId"], args["worker"], args["index"]) for args in releases)]
 
 
 @node_errors()
 def all_paid(ledger: Ledger, job: int) -> list[Amounted]:
     """Returns every payment of the job so far."""
-    logs = _asked(ledger, "Paid", {"jobId": job})
+    logs = _fetch_event_arguments(ledger, "Paid", {"jobId": job})
     return [Amounted(job, args["amount"], args["worker"]) for args in logs]
 
 
 @node_errors()
 def all_refunded(ledger: Ledger, job: int, first: int | None = None) -> Units:
     """Returns the sum of the job's refunds so far; `first` is a block before which there was none."""
-    return Units(sum(args["amount"] for args in _asked(ledger, "Refunded", {"jobId": job}, first)))
+    return Units(sum(args["amount"] for args in _fetch_event_arguments(ledger, "Refunded", {"jobId": job}, first)))
 
 
 @node_errors()
 def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Address]]:
     """Returns jobs and workers with a payment, a release or a change of the stake in these blocks."""
-    events = {_event(ledger, name) for name in OF_AN_ACCOUNT}
+    events = {_find_event(ledger, name) for name in OF_AN_ACCOUNT}
     by_topic = {HexBytes(keccak(text=event.signature)): event for event in events}
     asked: FilterParams = {"address": ledger.market.address, "topics": [list(by_topic)]}
-    records = (_args(by_topic, log) for log in logs(ledger.web3, asked, first, last))
+    records = (_decode_arguments(by_topic, log) for log in fetch_logs(ledger.web3, asked, first, last))
     return {(args["jobId"], args["worker"]) for args in records}
 
 
 @node_errors()
 def joined(ledger: Ledger, worker: Address) -> list[int]:
     """Returns every job that the worker ever joined with a stake."""
-    return sorted({args["jobId"] for args in _asked(ledger, "Joined", {"worker": worker})})
+    return sorted({args["jobId"] for args in _fetch_event_arguments(ledger, "Joined", {"worker": worker})})
 
 
 @node_errors()
 def ended(ledger: Ledger, case: Hash) -> Ended | None:
     """Returns how the case ended; None if it has not."""
     for name in ("Slashed", "Acquitted", "Dismissed"):
-        for log in _logs(ledger, name, {"caseId": case}):
+        for log in _fetch_event_logs(ledger, name, {"caseId": case}):
             return Ended(name, log["blockNumber"])
     return None
 
@@ -154,7 +157,7 @@ def ended(ledger: Ledger, case: Hash) -> Ended | None:
 @node_errors()
 def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int | None = None) -> list[Accused]:
     """Returns every accusation of the worker in these blocks (default: since the deployment), the oldest first."""
-    logs = _asked(ledger, "Accused", {"worker": worker}, first, last)
+    logs = _fetch_event_arguments(ledger, "Accused", {"worker": worker}, first, last)
     return [
         Accused(Hash(bytes(args["caseId"])), args["jobId"], args["amount"], Hash(bytes(args["eventDigest"])))
         for args in logs
@@ -164,7 +167,7 @@ def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int
 @node_errors()
 def opened_job(ledger: Ledger, job: int) -> JobOpened:
     """Returns the terms that the job opened with; nobody can change them. Raises ChainError unless it did, once."""
-    records = [_opened(log) for log in _logs(ledger, "JobOpened", {"jobId": job})]
+    records = [_build_job_opened(log) for log in _fetch_event_logs(ledger, "JobOpened", {"jobId": job})]
     if len(records) != 1:
         raise ChainError(f"the contract opened job {job} {len(records)} times")
     return records[0]
@@ -188,20 +191,20 @@ def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpe
 @node_errors()
 def all_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> list[JobOpened]:
     """Returns every job that `requester` opened for this specification, the newest first."""
-    jobs = [_opened(log) for log in _logs(ledger, "JobOpened", {"requester": requester})]
+    jobs = [_build_job_opened(log) for log in _fetch_event_logs(ledger, "JobOpened", {"requester": requester})]
     return [job for job in reversed(jobs) if job.spec_digest == spec_digest]
 
 
-def announced(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
+def fetch_announced_jobs(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
     """Yields every JobOpened event of these blocks, of any contract: the caller must check the contract's code.
 
     Anybody may fill a block with such events until nodes refuse it: it is left out.
     """
-    event = web3.eth.contract(abi=list(load("GradMarket").abi)).events.JobOpened()
+    event = web3.eth.contract(abi=list(load_artifact("GradMarket").abi)).events.JobOpened()
     asked: FilterParams = {"topics": [HexBytes(keccak(text=event.signature))]}
-    for log in logs(web3, asked, first, last, partial(_is_full, web3)):
+    for log in fetch_logs(web3, asked, first, last, partial(_is_full, web3)):
         try:
-            yield _opened(event.process_log(log))
+            yield _build_job_opened(event.process_log(log))
         except (Web3Exception, *MALFORMED):
             continue  # another contract's event of the same name
 
@@ -220,27 +223,29 @@ def _is_full(web3: Web3, block: int) -> bool:
 def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:
     """Returns the jobs with a deposit or a refund in these blocks."""
     names = ("Deposited", "Refunded")
-    return {args["jobId"] for name in names for args in _asked(ledger, name, {}, first, last)}
+    return {args["jobId"] for name in names for args in _fetch_event_arguments(ledger, name, {}, first, last)}
 
 
 @node_errors()
 def settled_groups(ledger: Ledger, job: int, batch: int) -> list[PackedGroup]:
     """Returns what a batch credited according to the chain; an empty list if there is no such batch."""
-    logs = _asked(ledger, "GradientsAccepted", {"jobId": job, "batch": batch})
-    return [PackedGroup(args["worker"], args["price"], _digests(args["digests"])) for args in logs]
+    logs = _fetch_event_arguments(ledger, "GradientsAccepted", {"jobId": job, "batch": batch})
+    return [PackedGroup(args["worker"], args["price"], _split_digests(args["digests"])) for args in logs]
 
 
 @node_errors()
 def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
     """Returns the batches of the job with gradients of `worker`."""
-    return {args["batch"] for args in _asked(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})}
+    return {
+        args["batch"] for args in _fetch_event_arguments(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})
+    }
 
 
-def _args(by_topic: dict[HexBytes, ContractEvent], log: Any) -> Any:
+def _decode_arguments(by_topic: dict[HexBytes, ContractEvent], log: Any) -> Any:
     return by_topic[log["topics"][0]].process_log(log)["args"]
 
 
-def _opened(log: Any) -> JobOpened:
+def _build_job_opened(log: Any) -> JobOpened:
     args, terms = log["args"], log["args"]["params"]
     return JobOpened(
         args["jobId"], args["requester"], args["deposited"], Hash(bytes(terms["specDigest"])),
@@ -249,36 +254,36 @@ def _opened(log: Any) -> JobOpened:
     )  # fmt: skip
 
 
-def _digests(packed: bytes) -> tuple[Hash, ...]:
+def _split_digests(packed: bytes) -> tuple[Hash, ...]:
     return tuple(Hash(packed[at : at + 32]) for at in range(0, len(packed), 32))
 
 
-def _said(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
-    return (log["args"] for log in _logged(ledger, name, receipt))
+def _list_event_arguments(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
+    return (log["args"] for log in _list_receipt_logs(ledger, name, receipt))
 
 
-def _logged(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
-    for log in _event(ledger, name).process_receipt(receipt.raw, errors=DISCARD):
+def _list_receipt_logs(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
+    for log in _find_event(ledger, name).process_receipt(receipt.raw, errors=DISCARD):
         if log["address"] == ledger.deployment.contract:
             yield log
 
 
-def _asked(
+def _fetch_event_arguments(
     ledger: Ledger, name: str, filters: dict[str, Any], first: int | None = None, last: int | None = None
 ) -> Iterator[Any]:
     """Yields the arguments of the events that `_logs` yields."""
-    return (log["args"] for log in _logs(ledger, name, filters, first, last))
+    return (log["args"] for log in _fetch_event_logs(ledger, name, filters, first, last))
 
 
-def _logs(
+def _fetch_event_logs(
     ledger: Ledger, name: str, filters: dict[str, Any], first: int | None = None, last: int | None = None
 ) -> Iterator[Any]:
     """Yields all such events of these blocks (default: since the deployment), in the chain's order."""
-    event = _event(ledger, name)
+    event = _find_event(ledger, name)
     start = ledger.deployment.block if first is None else first
     end = ledger.block().number if last is None else last
     return in_spans(ledger.web3, lambda at, to: event.get_logs(filters, from_block=at, to_block=to), start, end)
 
 
-def _event(ledger: Ledger, name: str) -> ContractEvent:
+def _find_event(ledger: Ledger, name: str) -> ContractEvent:
     return ledger.market.events[name]()

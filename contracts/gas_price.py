@@ -27,15 +27,15 @@ class GasPrice:
         return (self.base or 0) + self.tip
 
 
-def offered(price: GasPrice, ceiling: int | None = None) -> Fees:
+def compute_offered_fees(price: GasPrice, ceiling: int | None = None) -> Fees:
     """Returns fees that cover a doubling of the base fee, within the ceiling. Raises GasTooDear where it is too low."""
     if ceiling is not None and price.least > ceiling:
-        raise GasTooDear(waits(price, ceiling))
+        raise GasTooDear(describe_gas_wait(price, ceiling))
     most = price.tip if price.base is None else 2 * price.base + price.tip
-    return _within(most, price.tip, price.base is None, ceiling)
+    return _limit_fees(most, price.tip, price.base is None, ceiling)
 
 
-def raised(old: Fees, price: GasPrice, overdue: bool, ceiling: int | None = None) -> Fees | None:
+def compute_raised_fees(old: Fees, price: GasPrice, overdue: bool, ceiling: int | None = None) -> Fees | None:
     """Returns a replacement's fees; None where the old ones are enough for the chain's price now and it is not overdue.
 
     Raises GasTooDear where the ceiling leaves no room for what a node takes as a replacement, or for the price now.
@@ -43,22 +43,22 @@ def raised(old: Fees, price: GasPrice, overdue: bool, ceiling: int | None = None
     short = old.most < (price.base or 0) + min(old.tip, price.tip)
     if not short and not overdue:
         return None
-    least = bumped(old)
+    least = compute_least_replacement(old)
     if ceiling is not None and (least.most > ceiling or (short and price.least > ceiling)):
-        raise GasTooDear(waits(price, ceiling))
+        raise GasTooDear(describe_gas_wait(price, ceiling))
     now = price.tip if price.base is None else 2 * price.base + price.tip
-    return _within(max(least.most, now), max(least.tip, price.tip), old.legacy, ceiling)
+    return _limit_fees(max(least.most, now), max(least.tip, price.tip), old.legacy, ceiling)
 
 
-def bumped(old: Fees) -> Fees:
+def compute_least_replacement(old: Fees) -> Fees:
     """Returns the least that every node takes as a replacement's fees."""
     return Fees(int(old.most * BUMP) + 1, int(old.tip * BUMP) + 1, old.legacy)
 
 
-def waits(price: GasPrice, ceiling: int) -> str:
+def describe_gas_wait(price: GasPrice, ceiling: int) -> str:
     return f"{WAITS} gas is {price.least / GWEI:.4g} gwei, ceiling {ceiling / GWEI:.4g} gwei (GRADMARKET_MAX_FEE)"
 
 
-def _within(most: int, tip: int, legacy: bool, ceiling: int | None) -> Fees:
+def _limit_fees(most: int, tip: int, legacy: bool, ceiling: int | None) -> Fees:
     most = most if ceiling is None else min(most, ceiling)
     return Fees(most, most if legacy else min(tip, most), legacy)

@@ -8,7 +8,7 @@ from eth_utils.crypto import keccak
 from hexbytes import HexBytes
 from web3.types import FilterParams, LogReceipt
 
-from contracts.events import logs
+from contracts.events import fetch_logs
 from contracts.ledger import Ledger
 from contracts.rpc import node_errors
 from gradmarket.market.rules.bookkeeping import FREE, Cause, EntryKind, LedgerEntry
@@ -34,23 +34,23 @@ def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list
     What lapsed when all claims ended has no event of its own: see `lapsed`. Raises ChainUnreachable.
     """
     reserved: dict[Address, int] = {}
-    entries = (_move(ledger, log, reserved) for log in _logs(ledger, job, first, last))
+    entries = (_build_ledger_entry(ledger, log, reserved) for log in _fetch_job_logs(ledger, job, first, last))
     return [move for move in entries if move.units]
 
 
-def _move(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> LedgerEntry:
+def _build_ledger_entry(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> LedgerEntry:
     """Returns the entry of one event; updates `reserved`, every worker's reservation."""
-    name = _names(ledger)[bytes(log["topics"][0])]
+    name = _map_topics_to_names(ledger)[bytes(log["topics"][0])]
     args: Any = ledger.market.events[name]().process_log(log)["args"]
     worker = Address(args["worker"]) if "worker" in args else None
     cause = Cause(batch=args.get("batch"), tx=HexBytes(log["transactionHash"]).to_0x_hex(), block=log["blockNumber"])
-    units = _units(name, args, reserved.get(worker, 0) if worker else 0)
+    units = _compute_moved_units(name, args, reserved.get(worker, 0) if worker else 0)
     if worker is not None and "reserved" in args:
         reserved[worker] = args["reserved"]
     return LedgerEntry(KINDS[name], Units(units), worker, cause)
 
 
-def _units(name: str, args: Any, reserved: int) -> int:
+def _compute_moved_units(name: str, args: Any, reserved: int) -> int:
     match name:
         case "JobOpened":
             return int(args["deposited"])
@@ -63,7 +63,7 @@ def _units(name: str, args: Any, reserved: int) -> int:
     return int(args["amount"])
 
 
-def lapsed(entries: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:
+def insert_lapsed_moves(entries: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:
     """Returns the moves, with what lapsed inserted before a refund of more than was free.
 
     `credited` is each worker's credit in the contract.
@@ -74,24 +74,24 @@ def lapsed(entries: list[LedgerEntry], credited: Mapping[Address, Units]) -> lis
             over = reserved - Counter(credited)
             whole += [LedgerEntry(EntryKind.LAPSED, Units(units), worker, move.cause) for worker, units in over.items()]
             free, reserved = free + over.total(), reserved - over
-        free += _freed(move)
+        free += _compute_freed_units(move)
         if move.worker is not None:
-            reserved[move.worker] -= _freed(move)
+            reserved[move.worker] -= _compute_freed_units(move)
         whole.append(move)
     return whole
 
 
-def _freed(move: LedgerEntry) -> int:
+def _compute_freed_units(move: LedgerEntry) -> int:
     return move.units * ((move.debit == FREE) - (move.credit == FREE))
 
 
-def _logs(ledger: Ledger, job: int, first: int | None, last: int) -> Iterator[LogReceipt]:
-    kinds = [HexBytes(topic) for topic in _names(ledger)]
+def _fetch_job_logs(ledger: Ledger, job: int, first: int | None, last: int) -> Iterator[LogReceipt]:
+    kinds = [HexBytes(topic) for topic in _map_topics_to_names(ledger)]
     start = ledger.deployment.block if first is None else first
     of_job: FilterParams = {"address": ledger.market.address, "topics": [kinds, HexBytes(job.to_bytes(32, "big"))]}
-    return logs(ledger.web3, of_job, start, last)
+    return fetch_logs(ledger.web3, of_job, start, last)
 
 
-def _names(ledger: Ledger) -> dict[bytes, str]:
+def _map_topics_to_names(ledger: Ledger) -> dict[bytes, str]:
     """Returns the names of the events by topic."""
     return {keccak(text=ledger.market.events[name]().signature): name for name in KINDS}

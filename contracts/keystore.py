@@ -11,12 +11,12 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.market.errors import Refused
 
 
-def encrypted(key: PrivateKey, passphrase: str) -> str:
+def encrypt_key(key: PrivateKey, passphrase: str) -> str:
     """Returns the keystore's JSON (scrypt, aes-128-ctr); takes about a second, which slows down guessing."""
     return json.dumps(Account.encrypt(key, passphrase))
 
 
-def decrypted(text: str, passphrase: str) -> PrivateKey:
+def decrypt_key(text: str, passphrase: str) -> PrivateKey:
     """Returns the keystore's key; raises Refused if this is no keystore or the passphrase is wrong."""
     try:
         return PrivateKey(bytes(Account.decrypt(json.loads(text), passphrase)))
@@ -37,7 +37,7 @@ def passphrase_in(path: Path) -> str:
     return lines[0]
 
 
-def asked(what: str, twice: bool = False) -> str | None:
+def ask_passphrase(what: str, twice: bool = False) -> str | None:
     """Prompts for a passphrase without echo; returns None without a terminal or if nothing was typed.
 
     Raises Refused if it is asked for twice and the two passphrases differ.

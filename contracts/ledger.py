@@ -14,10 +14,10 @@ from eth_utils.crypto import keccak
 from web3 import Web3
 from web3.types import BlockIdentifier, TxParams
 
-from contracts.deployment import Deployment, market_at, token_at, verify
+from contracts.deployment import Deployment, market_at, token_at, verify_deployment
 from contracts.permits import Permit
-from contracts.rpc import calls, node_errors
-from gradmarket.market.signing import Domain, word
+from contracts.rpc import call_views, node_errors
+from gradmarket.market.signing import Domain, encode_word
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from gradmarket.network.chain_errors import ForeignChain, NodeRefused
 
@@ -79,7 +79,7 @@ class Ledger:
 
     def verify(self) -> None:
         """Raises ForeignChain, naming what differs, unless the chain has the expected deployment."""
-        verify(self.web3, self.deployment)
+        verify_deployment(self.web3, self.deployment)
 
     def verify_instance(self) -> None:
         """Does the same by the contract's INSTANCE alone, which no other history of a chain has."""
@@ -94,19 +94,19 @@ class Ledger:
     def job(self, job_id: int, at: int | None = None) -> JobOnChain:
         """Returns the job now or as of block `at`; not every node knows old blocks."""
         with node_errors():
-            members = self._market.job(job_id).call(block_identifier=_block(at))._asdict()
+            members = self._market.job(job_id).call(block_identifier=_choose_block_identifier(at))._asdict()
             return JobOnChain(**{name: members[key] for key, name in _JOB_FIELDS.items()})
 
     def account(self, job_id: int, worker: Address, at: int | None = None) -> AccountOnChain:
-        call: TxParams = {"to": self.deployment.contract, "data": _ACCOUNT + word(job_id) + word(worker)}
+        call: TxParams = {"to": self.deployment.contract, "data": _ACCOUNT + encode_word(job_id) + encode_word(worker)}
         with node_errors():
-            return _account(bytes(self.web3.eth.call(call, _block(at))))
+            return _decode_account(bytes(self.web3.eth.call(call, _choose_block_identifier(at))))
 
     def accounts(self, job_id: int, workers: Sequence[Address], at: int) -> dict[Address, AccountOnChain]:
         """Returns the workers' accounts as of block `at`, about a hundred in each request."""
-        data = [_ACCOUNT + word(job_id) + word(worker) for worker in workers]
-        answers = calls(self.web3, self.deployment.contract, data, at)
-        return {worker: _account(words) for worker, words in zip(workers, answers, strict=True)}
+        data = [_ACCOUNT + encode_word(job_id) + encode_word(worker) for worker in workers]
+        answers = call_views(self.web3, self.deployment.contract, data, at)
+        return {worker: _decode_account(words) for worker, words in zip(workers, answers, strict=True)}
 
     def free(self, job_id: int) -> Units:
         """Returns what the requester can withdraw now."""
@@ -161,7 +161,7 @@ class Ledger:
         with node_errors():
             return Amount(self._token.allowance(owner, self.deployment.contract).call())
 
-    def permit(self, owner: Address, value: Amount, deadline: int) -> Permit:
+    def build_permit(self, owner: Address, value: Amount, deadline: int) -> Permit:
         """Returns a permit for the contract, which `owner` signs by permits.sign_permit."""
         with node_errors():
             nonce = int(self._token.nonces(owner).call())
@@ -224,7 +224,7 @@ _ACCOUNT: Final = keccak(text="account(uint256,address)")[:4]
 _WORD: Final = 32
 
 
-def _account(words: bytes) -> AccountOnChain:
+def _decode_account(words: bytes) -> AccountOnChain:
     """Decodes an account: one word for each member, in the contract's order, which is the same as ours."""
     if len(words) != _WORD * len(fields(AccountOnChain)):
         raise ForeignChain("account", "four words", f"{len(words)} bytes")
@@ -232,5 +232,5 @@ def _account(words: bytes) -> AccountOnChain:
     return AccountOnChain(*(Units(int.from_bytes(words[start : start + _WORD], "big")) for start in starts))
 
 
-def _block(at: int | None) -> BlockIdentifier:
+def _choose_block_identifier(at: int | None) -> BlockIdentifier:
     return "latest" if at is None else BlockNumber(at)

@@ -25,9 +25,9 @@ from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
 from contracts.private_files import private_folder
-from contracts.processes import gone, holds, listening_port
-from contracts.rpc import connect, request
-from contracts.toolchain import find
+from contracts.processes import has_open_file, has_process_ended, listening_port
+from contracts.rpc import call_json_rpc, connect_to_node
+from contracts.toolchain import locate_tool
 from gradmarket.network.chain_errors import ChainUnreachable, LocalChainFailed
 
 CHAIN_ID: Final = 31337
@@ -80,7 +80,7 @@ class LocalChain:
 
         Raises AlreadyRuns if one runs in the folder, LocalChainFailed if its state is damaged or the port is taken.
         """
-        command = _command(port, block_time, chain_id, history)
+        command = _build_anvil_command(port, block_time, chain_id, history)
         if directory is None:
             return _start_leashed(command)
         private_folder(directory)
@@ -92,10 +92,10 @@ class LocalChain:
             return _start_on_state(directory, command, lock.fileno())
 
     @classmethod
-    def reattach(cls, directory: Path) -> "LocalChain | None":
+    def find_running_chain(cls, directory: Path) -> "LocalChain | None":
         """Returns the Anvil that runs on the folder's state, whoever started it; None if none does."""
         pid = _recorded_pid(directory)
-        if pid is None or not holds(pid, directory / _LOCK):
+        if pid is None or not has_open_file(pid, directory / _LOCK):
             return None
         return _when_it_answers(pid, directory)
 
@@ -104,7 +104,7 @@ class LocalChain:
         """Returns the folder's running chain, or starts it from its state. Concurrent callers get the same chain."""
         until = time.monotonic() + START_S
         while time.monotonic() < until:
-            running = cls.reattach(directory)
+            running = cls.find_running_chain(directory)
             if running is not None:
                 return running
             try:
@@ -122,7 +122,7 @@ class LocalChain:
         if self.directory is None:
             return False
         pid = _recorded_pid(self.directory)
-        if pid is not None and holds(pid, self.directory / _LOCK):
+        if pid is not None and has_open_file(pid, self.directory / _LOCK):
             return False
         try:
             LocalChain.start(self.directory, int(self.url.rpartition(":")[2]))
@@ -132,16 +132,16 @@ class LocalChain:
 
     @property
     def alive(self) -> bool:
-        return not gone(self.pid)
+        return not has_process_ended(self.pid)
 
     def connect(self) -> Web3:
-        return connect(self.url)
+        return connect_to_node(self.url)
 
     def stop(self) -> None:
         """Sends SIGTERM, on which Anvil saves its state, and waits for its end; raises LocalChainFailed if it stays."""
-        if not gone(self.pid):
+        if not has_process_ended(self.pid):
             os.kill(self.pid, signal.SIGTERM)
-        if not _until(lambda: gone(self.pid), STOP_S):
+        if not _wait_until(lambda: has_process_ended(self.pid), STOP_S):
             raise LocalChainFailed(f"process {self.pid} does not end")
         if self.leash is not None:
             os.close(self.leash)
@@ -151,11 +151,20 @@ def fund_gas(web3: Web3, address: str, wei: int) -> None:
     """Sets `address`'s gas balance; raises LocalChainFailed on any chain but a local Anvil's."""
     if web3.eth.chain_id != CHAIN_ID:
         raise LocalChainFailed("gas is given away only on a local chain")
-    request(web3, "anvil_setBalance", address, hex(wei))
+    call_json_rpc(web3, "anvil_setBalance", address, hex(wei))
 
 
-def _command(port: int, block_time: int | None, chain_id: int, history: bool) -> list[str]:
-    command = [str(find("anvil")), "--quiet", "--host", "127.0.0.1", "--port", str(port), "--mnemonic", _MNEMONIC]
+def _build_anvil_command(port: int, block_time: int | None, chain_id: int, history: bool) -> list[str]:
+    command = [
+        str(locate_tool("anvil")),
+        "--quiet",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--mnemonic",
+        _MNEMONIC,
+    ]
     command += ["--chain-id", str(chain_id), *([] if history else ["--prune-history"])]
     return command + (["--block-time", str(block_time)] if block_time else [])
 
@@ -166,7 +175,7 @@ def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChai
     files = [str(directory / _PID), str(directory / _LOG)]
     launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
     pid = int(subprocess.check_output(launch, pass_fds=(lock,), start_new_session=True, stdin=subprocess.DEVNULL))
-    return _started(pid, directory)
+    return _wait_or_end_process(pid, directory)
 
 
 def _keep_previous(directory: Path) -> None:
@@ -190,10 +199,10 @@ def _start_leashed(command: list[str]) -> LocalChain:
     launch = ["/bin/sh", "-c", _LAUNCH_LEASHED, "sh", *command]
     pid = int(subprocess.check_output(launch, stdin=read_end, start_new_session=True))
     os.close(read_end)
-    return _started(pid, None, write_end)
+    return _wait_or_end_process(pid, None, write_end)
 
 
-def _started(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:
+def _wait_or_end_process(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:
     """Waits as `_when_it_answers` does; ends the process that this one started where it never answers."""
     try:
         return _when_it_answers(pid, directory, leash)
@@ -205,17 +214,19 @@ def _started(pid: int, directory: Path | None, leash: int | None = None) -> Loca
 
 def _when_it_answers(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:
     """Waits until the process listens and answers; raises LocalChainFailed, with the end of its log, if it does not."""
-    if not _until(lambda: gone(pid) or listening_port(pid) is not None, START_S) or gone(pid):
+    if not _wait_until(lambda: has_process_ended(pid) or listening_port(pid) is not None, START_S) or has_process_ended(
+        pid
+    ):
         raise LocalChainFailed(f"Anvil does not start: {_last_words(directory)}")
     chain = LocalChain(f"http://127.0.0.1:{listening_port(pid)}", pid, directory, leash)
-    if not _until(lambda: _answers(chain), START_S):
+    if not _wait_until(lambda: _is_answering(chain), START_S):
         raise LocalChainFailed(f"Anvil (process {pid}) does not answer")
     return chain
 
 
-def _answers(chain: LocalChain) -> bool:
+def _is_answering(chain: LocalChain) -> bool:
     try:
-        return bool(request(chain.connect(), "eth_chainId"))
+        return bool(call_json_rpc(chain.connect(), "eth_chainId"))
     except ChainUnreachable:
         return False
 
@@ -232,7 +243,7 @@ def _last_words(directory: Path | None) -> str:
     return log.read_text(errors="replace").strip()[-500:] if log and log.is_file() else "no word from it"
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 from contracts.local import STATE, LocalChain
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from gradmarket.network.chain_errors import LocalChainFailed
 
 
-def resumable(directory: Path) -> bool:
+def is_chain_resumable(directory: Path) -> bool:
     """Returns whether the folder has a chain that runs or can be started again."""
-    return (directory / STATE).is_file() or LocalChain.reattach(directory) is not None
+    return (directory / STATE).is_file() or LocalChain.find_running_chain(directory) is not None
 
 
 def copy_state(directory: Path, to: Path) -> bool:
@@ -19,9 +19,9 @@ def copy_state(directory: Path, to: Path) -> bool:
 
     Raises LocalChainFailed if the state is damaged.
     """
-    running = LocalChain.reattach(directory)
+    running = LocalChain.find_running_chain(directory)
     if running is not None:
-        state = gzip.decompress(bytes.fromhex(request(running.connect(), "anvil_dumpState")[2:]))
+        state = gzip.decompress(bytes.fromhex(call_json_rpc(running.connect(), "anvil_dumpState")[2:]))
     elif (directory / STATE).is_file():
         state = (directory / STATE).read_bytes()
     else:

@@ -19,7 +19,7 @@ class PackedGroup:
     digests: tuple[Hash, ...]
 
 
-def group(rows: Iterable[tuple[Address, Units, Hash]]) -> list[PackedGroup]:
+def group_by_worker(rows: Iterable[tuple[Address, Units, Hash]]) -> list[PackedGroup]:
     """Groups rows (worker, price, digest) by worker and price, in order of first appearance."""
     digests: dict[tuple[Address, Units], list[Hash]] = {}
     for worker, price, digest in rows:
@@ -29,12 +29,12 @@ def group(rows: Iterable[tuple[Address, Units, Hash]]) -> list[PackedGroup]:
 
 def pack_groups(groups: Sequence[PackedGroup]) -> bytes:
     """Packs each group as worker (20 bytes) | price (6) | count (2) | digests (32 each), and concatenates them."""
-    return b"".join(_pack(each) for each in groups)
+    return b"".join(_pack_group(each) for each in groups)
 
 
 def pack_reservations(rows: Sequence[tuple[Address, Units]]) -> bytes:
     """Packs each row as worker (20 bytes) | units (8), and concatenates them."""
-    return b"".join(_worker(worker) + _number("amount", units, 8) for worker, units in rows)
+    return b"".join(_pack_worker_address(worker) + _pack_number("amount", units, 8) for worker, units in rows)
 
 
 def pack_sums(groups: Sequence[PackedGroup]) -> bytes:
@@ -45,23 +45,27 @@ def pack_sums(groups: Sequence[PackedGroup]) -> bytes:
     return pack_reservations([(worker, Units(units)) for worker, units in sums.items()])
 
 
-def _pack(each: PackedGroup) -> bytes:
+def _pack_group(each: PackedGroup) -> bytes:
     if not each.digests or any(len(digest) != 32 for digest in each.digests):
         raise Refused("a group without digests, or a digest that is not 32 bytes")
-    head = _worker(each.worker) + _number("price", each.price, 6) + _number("count", len(each.digests), 2)
+    head = (
+        _pack_worker_address(each.worker)
+        + _pack_number("price", each.price, 6)
+        + _pack_number("count", len(each.digests), 2)
+    )
     return head + b"".join(each.digests)
 
 
-def record(worker: Address, price: Units, digest: Hash) -> bytes:
+def pack_record(worker: Address, price: Units, digest: Hash) -> bytes:
     """Packs an accepted gradient as worker (20 bytes) | price (6) | digest (32), the leaf of a batch's root."""
-    return _worker(worker) + _number("price", price, 6) + digest
+    return _pack_worker_address(worker) + _pack_number("price", price, 6) + digest
 
 
-def _worker(address: Address) -> bytes:
+def _pack_worker_address(address: Address) -> bytes:
     return bytes.fromhex(address.removeprefix("0x"))
 
 
-def _number(field: str, value: int, size: int) -> bytes:
+def _pack_number(field: str, value: int, size: int) -> bytes:
     try:
         return value.to_bytes(size, "big")
     except OverflowError as error:

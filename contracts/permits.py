@@ -6,7 +6,7 @@ from typing import Final
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
-from gradmarket.market.signing import address_of, sign, word
+from gradmarket.market.signing import address_of, encode_word, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash
 
 TYPE: Final = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
@@ -33,9 +33,9 @@ class SignedPermit:
     s: bytes
 
 
-def digest(separator: Hash, permit: Permit) -> Hash:
+def compute_permit_digest(separator: Hash, permit: Permit) -> Hash:
     """Returns the digest that the owner signs; `separator` is the token's DOMAIN_SEPARATOR()."""
-    body = keccak(keccak(text=TYPE) + b"".join(map(word, astuple(permit))))
+    body = keccak(keccak(text=TYPE) + b"".join(map(encode_word, astuple(permit))))
     return Hash(keccak(b"\x19\x01" + separator + body))
 
 
@@ -43,5 +43,5 @@ def sign_permit(key: PrivateKey, separator: Hash, permit: Permit) -> SignedPermi
     """Signs a permit; raises ValueError if `key` is not the owner's, since the token would reject the permit."""
     if address_of(key) != permit.owner:
         raise ValueError(f"a permit of {permit.owner} signed by {address_of(key)}")
-    signature = sign(key, digest(separator, permit))
+    signature = sign_digest(key, compute_permit_digest(separator, permit))
     return SignedPermit(permit.deadline, signature[64], signature[:32], signature[32:64])

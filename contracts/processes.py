@@ -7,7 +7,7 @@ from typing import Final
 _LISTEN: Final = "0A"
 
 
-def gone(pid: int) -> bool:
+def has_process_ended(pid: int) -> bool:
     """Returns whether the process has ended with all its threads, reaped or not, so that its files are closed."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -18,7 +18,7 @@ def gone(pid: int) -> bool:
 
 def own_name() -> str:
     """Returns a name that is unique across machines: boot id, pid namespace, process id and start time."""
-    return " ".join((*_id_space(), str(os.getpid()), _started(os.getpid())))
+    return " ".join((*_id_space(), str(os.getpid()), _read_start_time(os.getpid())))
 
 
 def known_ended(name: str) -> bool:
@@ -27,10 +27,10 @@ def known_ended(name: str) -> bool:
     if len(words) != 4 or words[:2] != _id_space():
         return False
     pid, started = int(words[2]), words[3]
-    return gone(pid) or _started(pid) != started
+    return has_process_ended(pid) or _read_start_time(pid) != started
 
 
-def holds(pid: int, path: Path) -> bool:
+def has_open_file(pid: int, path: Path) -> bool:
     """Returns whether the process has the file open."""
     return os.path.realpath(path) in _open_files(pid)
 
@@ -52,7 +52,7 @@ def _id_space() -> list[str]:
     return [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
 
 
-def _started(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """Returns the start time in clock ticks since boot; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -66,10 +66,10 @@ def _open_files(pid: int) -> set[str]:
         entries = os.listdir(folder)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return set()
-    return {target for entry in entries if (target := _target(f"{folder}/{entry}"))}
+    return {target for entry in entries if (target := _read_link_target(f"{folder}/{entry}"))}
 
 
-def _target(link: str) -> str:
+def _read_link_target(link: str) -> str:
     """Returns the link's target; empty if the file was closed meanwhile."""
     try:
         return os.readlink(link)

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 
 from eth_utils.crypto import keccak
 
-from contracts.packing import PackedGroup, record
+from contracts.packing import PackedGroup, pack_record
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.terms import Address, Hash, Units
 
 
 def batch_root(groups: Sequence[PackedGroup]) -> Hash:
     """Returns the batch's root; raises Refused for an empty batch."""
-    return Hash(_levels(groups)[-1][0])
+    return Hash(_build_tree_levels(groups)[-1][0])
 
 
-def prove(groups: Sequence[PackedGroup], worker: Address, price: Units, digest: Hash) -> list[Hash]:
+def build_proof(groups: Sequence[PackedGroup], worker: Address, price: Units, digest: Hash) -> list[Hash]:
     """Returns the siblings from leaf to root, as `wasAccepted` takes them; raises NotFound for an unknown record."""
-    levels, leaf = _levels(groups), keccak(record(worker, price, digest))
+    levels, leaf = _build_tree_levels(groups), keccak(pack_record(worker, price, digest))
     if leaf not in levels[0]:
         raise NotFound(f"a gradient of {worker} at {price} with digest {digest.hex()} in the batch")
     at, proof = levels[0].index(leaf), []
@@ -31,26 +31,26 @@ def prove(groups: Sequence[PackedGroup], worker: Address, price: Units, digest: 
     return proof
 
 
-def proves(root: Hash, worker: Address, price: Units, digest: Hash, proof: Sequence[Hash]) -> bool:
+def is_record_proven(root: Hash, worker: Address, price: Units, digest: Hash, proof: Sequence[Hash]) -> bool:
     """Returns whether the record is under the root, as `wasAccepted` does, for a root of either kind."""
-    node = keccak(record(worker, price, digest))
+    node = keccak(pack_record(worker, price, digest))
     for sibling in proof:
-        node = _parent(node, sibling)
+        node = _compute_parent_hash(node, sibling)
     return node == root
 
 
-def _levels(groups: Sequence[PackedGroup]) -> list[list[bytes]]:
+def _build_tree_levels(groups: Sequence[PackedGroup]) -> list[list[bytes]]:
     """Returns the tree's levels, from the leaves to the root; raises Refused for an empty batch."""
-    level = [keccak(record(row.worker, row.price, digest)) for row in groups for digest in row.digests]
+    level = [keccak(pack_record(row.worker, row.price, digest)) for row in groups for digest in row.digests]
     if not level:
         raise Refused("an empty batch")
     levels = [level]
     while len(level) > 1:
-        above = [_parent(*pair) for pair in zip(level[::2], level[1::2], strict=False)]
+        above = [_compute_parent_hash(*pair) for pair in zip(level[::2], level[1::2], strict=False)]
         level = above + level[len(above) * 2 :]
         levels.append(level)
     return levels
 
 
-def _parent(one: bytes, other: bytes) -> bytes:
+def _compute_parent_hash(one: bytes, other: bytes) -> bytes:
     return keccak(min(one, other) + max(one, other))

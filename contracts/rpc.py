@@ -23,11 +23,11 @@ from web3.exceptions import (
 )
 from web3.types import RPCEndpoint, RPCResponse
 
-from contracts.artifact import load
+from contracts.artifact import load_artifact
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, ForeignChain, NodeBusy, NodeRefused
-from gradmarket.network.environment import authorities, is_address, proxy_of
+from gradmarket.network.environment import find_authorities, is_address, proxy_of
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """The ids of chains on one machine, whose money is worth nothing."""
@@ -57,7 +57,7 @@ class _Provider(HTTPProvider):
         return answer
 
 
-def connect(url: str, timeout_s: float = 10.0) -> Web3:
+def connect_to_node(url: str, timeout_s: float = 10.0) -> Web3:
     """Returns a connection that does not retry requests without an answer: the caller knows whether that is safe.
 
     It omits web3's validation, which requests the chain id before every call: our signatures include it anyway. Proxy
@@ -68,7 +68,7 @@ def connect(url: str, timeout_s: float = 10.0) -> Web3:
     parts = urlsplit(url)
     proxy = proxy_of(parts.scheme, parts.hostname or "", parts.port)
     proxies = {"no_proxy": "*", **({"http": proxy, "https": proxy} if proxy else {})}
-    network = {"timeout": timeout_s, "proxies": proxies, "verify": authorities() or True}
+    network = {"timeout": timeout_s, "proxies": proxies, "verify": find_authorities() or True}
     web3 = Web3(_Provider(url, request_kwargs=network, exception_retry_configuration=None))
     web3.middleware_onion.remove("validation")
     return web3
@@ -90,29 +90,29 @@ def node_errors() -> Iterator[None]:
     except (RequestException, ConnectionError, TimeoutError) as error:
         raise ChainUnreachable(type(error).__name__) from error
     except ContractLogicError as error:
-        raise refusal(error.data, str(error)) from error
+        raise decode_refusal(error.data, str(error)) from error
     except BadFunctionCallOutput as error:
         raise ForeignChain("code", "a contract", "none") from error
     except TransactionNotFound:
         raise
     except Web3RPCError as error:
-        raise _refused(_message(error)) from error
+        raise _build_node_refusal(_extract_message(error)) from error
     except Web3Exception as error:
         raise ChainUnreachable(str(error)) from error
     except MALFORMED as error:
         raise NodeRefused(f"the node's answer makes no sense ({type(error).__name__}: {str(error)[:200]})") from error
 
 
-def request(web3: Web3, method: str, *parameters: Any) -> Any:
+def call_json_rpc(web3: Web3, method: str, *parameters: Any) -> Any:
     """Makes a JSON-RPC call that web3 has no method for; returns the result as JSON."""
     with node_errors():
         answer = web3.provider.make_request(RPCEndpoint(method), list(parameters))
         if "error" in answer:
-            raise _refused(str(answer["error"]))
+            raise _build_node_refusal(str(answer["error"]))
         return answer.get("result")
 
 
-def calls(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes]:
+def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes]:
     """Calls views of the contract `to` at block `at`, in JSON-RPC batches of BATCH calls; returns their results."""
     results: list[bytes] = []
     for start in range(0, len(data), BATCH):
@@ -124,7 +124,7 @@ def calls(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes
             answers = web3.provider.make_batch_request(requests)  # type: ignore[attr-defined]
             for answer in answers if isinstance(answers, list) else [answers]:
                 if "error" in answer:
-                    raise _refused(str(answer["error"]))
+                    raise _build_node_refusal(str(answer["error"]))
                 results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
     if len(results) != len(data):
         raise NodeRefused(f"the node's answer makes no sense ({len(results)} results of {len(data)} calls)")
@@ -138,17 +138,17 @@ def _of_status(response: Response) -> NodeBusy | NodeRefused:
         return NodeBusy(status, PLANS)
     try:
         error = response.json()["error"]
-        return _refused(str(error["message"]))
+        return _build_node_refusal(str(error["message"]))
     except (ValueError, LookupError, TypeError):
         return NodeBusy(status) if response.status_code >= SERVERS_FAULT else NodeRefused(status)
 
 
-def _refused(message: str) -> NodeBusy | NodeRefused:
+def _build_node_refusal(message: str) -> NodeBusy | NodeRefused:
     """Returns the refusal that a node put in words; one of too many requests passes by itself."""
     return NodeBusy(message, PLANS) if _TOO_OFTEN.search(message) else NodeRefused(message)
 
 
-def refusal(data: Any, message: str = "") -> ContractRefused:
+def decode_refusal(data: Any, message: str = "") -> ContractRefused:
     """Decodes revert data (0x hex) to an error of the contract or the token; uses `message` if it is none of them."""
     raw = bytes.fromhex(data[2:]) if isinstance(data, str) and re.fullmatch("0x([0-9a-fA-F]{2})*", data) else b""
     known = _custom_errors().get(raw[:4])
@@ -166,14 +166,14 @@ def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
     """Returns name and argument types of every error that either contract declares, by selector."""
     errors = {}
     for contract in ("GradMarket", "GradToken"):
-        for item in load(contract).abi:
+        for item in load_artifact(contract).abi:
             if item["type"] == "error":
                 types = tuple(collapse_if_tuple(argument) for argument in item["inputs"])
                 errors[keccak(text=f"{item['name']}({','.join(types)})")[:4]] = (item["name"], types)
     return errors
 
 
-def _message(error: Web3RPCError) -> str:
+def _extract_message(error: Web3RPCError) -> str:
     """Returns what the node said, whatever form that has."""
     answer = error.rpc_response
     told = answer.get("error") if isinstance(answer, dict) else None

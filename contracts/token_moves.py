@@ -17,7 +17,7 @@ from web3.types import StateOverride
 
 from contracts.deployment import token_at
 from contracts.rpc import node_errors
-from gradmarket.market.signing import word
+from gradmarket.market.signing import encode_word
 from gradmarket.market.terms import Address
 from gradmarket.network.chain_errors import ChainError
 
@@ -25,7 +25,7 @@ _TOKEN, _TO, _AMOUNT = "5f35", "602035", "604035"
 """Push the words of the input: token, recipient and amount."""
 
 
-def _balance(of: str, at: str) -> str:
+def _assemble_balance_call(of: str, at: str) -> str:
     """Instructions that store balanceOf(of) at this byte of the memory."""
     asked = f"6370a0823160e01b5f52{of}600452"
     return f"{asked}602060{at}60245f{_TOKEN}5afa50"
@@ -33,11 +33,11 @@ def _balance(of: str, at: str) -> str:
 
 _PROBE: Final = "0x" + "".join(
     (
-        _balance("30", "80"),
-        _balance(_TO, "a0"),
+        _assemble_balance_call("30", "80"),
+        _assemble_balance_call(_TO, "a0"),
         f"63a9059cbb60e01b5f52{_TO}600452{_AMOUNT}6024525f5f60445f5f{_TOKEN}5af1610120" + "52",
-        _balance("30", "c0"),
-        _balance(_TO, "e0"),
+        _assemble_balance_call("30", "c0"),
+        _assemble_balance_call(_TO, "e0"),
         "60c05160805103610140" + "52",
         "60a05160e05103610160" + "52",
         "6060610120f3",
@@ -73,7 +73,7 @@ def token_move(web3: Web3, token: Address, holder: Address, to: Address) -> Toke
             if told == 0 or holder == to:
                 return None
             override: StateOverride = {to_checksum_address(holder): {"code": _PROBE}}  # type: ignore[typeddict-item]
-            asked = HexBytes(word(token) + word(to) + word(told))
+            asked = HexBytes(encode_word(token) + encode_word(to) + encode_word(told))
             answer = bytes(web3.eth.call({"to": to_checksum_address(holder), "data": asked}, "latest", override))
     except (ChainError, Web3Exception):
         return None

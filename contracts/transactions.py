@@ -22,7 +22,7 @@ from web3.exceptions import TransactionNotFound
 from web3.types import TxParams, TxReceipt
 
 from contracts.calls import Call
-from contracts.gas_price import GasPrice, bumped, offered, raised
+from contracts.gas_price import GasPrice, compute_least_replacement, compute_offered_fees, compute_raised_fees
 from contracts.rpc import node_errors
 from contracts.transaction_types import Fees, Mined, Outcome, Receipt, Reverted, Signed, Unknown
 from gradmarket.market.signing import address_of
@@ -42,7 +42,7 @@ STUCK_S: Final = 30.0
 """Seconds without a mined one after which a waiting transaction is taken for stuck."""
 
 
-def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:
+def execute_call(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:
     """Sends from `key`'s account with its next nonce, and waits; tries again if another transaction takes that nonce.
 
     Where the base fee rises beyond what it offers meanwhile, it is replaced; so is one of an earlier call that waits
@@ -53,18 +53,22 @@ def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) ->
     what is stuck offers too much for it, and ChainUnreachable only if nothing was sent yet.
     """
     sender = address_of(key)
-    gas, chain = estimate(web3, sender, call), chain_id(web3)
+    gas, chain = estimate_gas_limit(web3, sender, call), chain_id(web3)
     for _ in range(NONCE_TRIES):
         nonce, stuck = _free_nonce(web3, sender)
-        again, price, raises = partial(sign, key, chain, nonce, call, gas), fees(web3), RAISES if stuck else 0
+        again, price, raises = (
+            partial(sign_call, key, chain, nonce, call, gas),
+            fetch_fees(web3),
+            RAISES if stuck else 0,
+        )
         signed = again(price)
         try:
             while not (taken := _send_new(web3, signed.raw)) and raises:
-                price, raises = bumped(price), raises - 1
+                price, raises = compute_least_replacement(price), raises - 1
                 signed = again(price)
             if stuck and not taken:
                 raise NodeRefused(f"a transaction that waits (nonce {nonce}) offers more than {price.most} wei for gas")
-            if not _overtaken(web3, sender, nonce, signed):
+            if not _is_nonce_overtaken(web3, sender, nonce, signed):
                 break
         except ChainUnreachable:
             break
@@ -73,13 +77,13 @@ def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) ->
 
 def _free_nonce(web3: Web3, sender: Address) -> tuple[int, bool]:
     """Returns the next nonce; where none was mined for STUCK_S, that of the oldest that waits, and True for stuck."""
-    oldest, until = _nonce(web3, sender, "latest"), time.monotonic() + STUCK_S
-    while _nonce(web3, sender, "pending") > oldest:
+    oldest, until = _fetch_nonce(web3, sender, "latest"), time.monotonic() + STUCK_S
+    while _fetch_nonce(web3, sender, "pending") > oldest:
         if time.monotonic() >= until:
             return oldest, True
         time.sleep(POLL_S)
-        if _nonce(web3, sender, "latest") > oldest:
-            return _nonce(web3, sender, "pending"), False
+        if _fetch_nonce(web3, sender, "latest") > oldest:
+            return _fetch_nonce(web3, sender, "pending"), False
     return oldest, False
 
 
@@ -88,7 +92,7 @@ def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees]
     tried, look_at = [first], time.monotonic() + RAISE_S
     while True:
         for signed in reversed(tried):
-            result = outcome(web3, signed.hash)
+            result = fetch_outcome(web3, signed.hash)
             if not isinstance(result, Unknown):
                 return result
         if time.monotonic() > until:
@@ -96,17 +100,17 @@ def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees]
         if time.monotonic() > look_at:
             look_at = time.monotonic() + RAISE_S
             with suppress(ChainUnreachable, NodeRefused):
-                if new := raised(price, gas_price(web3), overdue=False):
+                if new := compute_raised_fees(price, gas_price(web3), overdue=False):
                     price = new
                     tried.append(again(new))
-                    send(web3, tried[-1].raw)
+                    send_transaction(web3, tried[-1].raw)
         time.sleep(POLL_S)
 
 
 def _send_new(web3: Web3, raw: bytes) -> bool:
     """Sends the transaction; returns False where the node keeps another one that waits with this nonce."""
     try:
-        send(web3, raw)
+        send_transaction(web3, raw)
     except NodeRefused as error:
         if "replacement transaction underpriced" not in error.detail.lower():
             raise
@@ -114,22 +118,22 @@ def _send_new(web3: Web3, raw: bytes) -> bool:
     return True
 
 
-def _overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:
+def _is_nonce_overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:
     """Returns whether another transaction, mined or waiting, has taken the nonce."""
     try:
         with node_errors():
             web3.eth.get_transaction(HexBytes(signed.hash))
     except TransactionNotFound:
-        return _nonce(web3, sender, "pending") > nonce
+        return _fetch_nonce(web3, sender, "pending") > nonce
     return False
 
 
-def _nonce(web3: Web3, sender: Address, block: Literal["latest", "pending"]) -> int:
+def _fetch_nonce(web3: Web3, sender: Address, block: Literal["latest", "pending"]) -> int:
     with node_errors():
         return int(web3.eth.get_transaction_count(to_checksum_address(sender), block))
 
 
-def mined(outcome: Outcome) -> Receipt:
+def require_receipt(outcome: Outcome) -> Receipt:
     """Returns the receipt of a success; raises ContractRefused for a revert, ChainUnreachable if unknown."""
     match outcome:
         case Mined(receipt):
@@ -140,10 +144,10 @@ def mined(outcome: Outcome) -> Receipt:
             raise ChainUnreachable(f"no receipt yet for {hash_}")
 
 
-def estimate(web3: Web3, sender: Address, call: Call) -> int:
+def estimate_gas_limit(web3: Web3, sender: Address, call: Call) -> int:
     """Returns a gas limit with a margin of a quarter; raises ContractRefused if the call would revert now."""
     with node_errors():
-        return min(MAX_GAS, int(web3.eth.estimate_gas(_parameters(sender, call)) * GAS_MARGIN))
+        return min(MAX_GAS, int(web3.eth.estimate_gas(_build_parameters(sender, call)) * GAS_MARGIN))
 
 
 def gas_price(web3: Web3) -> GasPrice:
@@ -155,12 +159,12 @@ def gas_price(web3: Web3) -> GasPrice:
         return GasPrice(int(base), max(1, int(web3.eth.max_priority_fee)))
 
 
-def fees(web3: Web3, ceiling: int | None = None) -> Fees:
+def fetch_fees(web3: Web3, ceiling: int | None = None) -> Fees:
     """Returns what to offer now, in wei per gas. Raises GasTooDear where that is more than the ceiling."""
-    return offered(gas_price(web3), ceiling)
+    return compute_offered_fees(gas_price(web3), ceiling)
 
 
-def sign(key: PrivateKey, chain: int, nonce: int, call: Call, gas: int, price: Fees) -> Signed:
+def sign_call(key: PrivateKey, chain: int, nonce: int, call: Call, gas: int, price: Fees) -> Signed:
     """Signs a transaction without value: of type 2 (EIP-1559), or a legacy one (EIP-155) where the fees are such."""
     fields: dict[str, Any] = {"chainId": chain, "nonce": nonce, "gas": gas, "value": 0, "data": call.data}
     if price.legacy:
@@ -178,7 +182,7 @@ def offer_in(raw: bytes) -> tuple[int, Fees]:
     return fields["gas"], Fees(fields["maxFeePerGas"], fields["maxPriorityFeePerGas"])
 
 
-def send(web3: Web3, raw: bytes) -> None:
+def send_transaction(web3: Web3, raw: bytes) -> None:
     """Sends the transaction to the node; it is no error if the node has it already or its nonce is mined.
 
     Raises NodeRefused, or ChainUnreachable, after which the transaction may have arrived or not.
@@ -191,23 +195,23 @@ def send(web3: Web3, raw: bytes) -> None:
             raise
 
 
-def wait(web3: Web3, hash_: str, timeout_s: float, confirmations: int = 1) -> Outcome:
+def wait_for_outcome(web3: Web3, hash_: str, timeout_s: float, confirmations: int = 1) -> Outcome:
     until = time.monotonic() + timeout_s
     while True:
-        result = outcome(web3, hash_, confirmations)
+        result = fetch_outcome(web3, hash_, confirmations)
         if not isinstance(result, Unknown) or time.monotonic() > until:
             return result
         time.sleep(POLL_S)
 
 
-def outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
+def fetch_outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
     """Returns the transaction's outcome; 1 confirmation is its own block. Unknown if the node does not answer."""
     try:
         with node_errors():
             receipt = web3.eth.get_transaction_receipt(HexBytes(hash_))
             if web3.eth.block_number < receipt["blockNumber"] + confirmations - 1:
                 return Unknown(hash_)
-            return _outcome(web3, receipt)
+            return _build_outcome(web3, receipt)
     except (TransactionNotFound, ChainUnreachable):
         return Unknown(hash_)
 
@@ -217,12 +221,12 @@ def chain_id(web3: Web3) -> int:
         return int(web3.eth.chain_id)
 
 
-def _outcome(web3: Web3, mined: TxReceipt) -> Outcome:
-    receipt = _receipt(mined)
-    return Mined(receipt) if mined["status"] == 1 else Reverted(_why(web3, receipt), receipt)
+def _build_outcome(web3: Web3, mined: TxReceipt) -> Outcome:
+    receipt = _build_receipt(mined)
+    return Mined(receipt) if mined["status"] == 1 else Reverted(_fetch_revert_name(web3, receipt), receipt)
 
 
-def _receipt(mined: TxReceipt) -> Receipt:
+def _build_receipt(mined: TxReceipt) -> Receipt:
     created = mined["contractAddress"]
     return Receipt(
         hash=HexBytes(mined["transactionHash"]).to_0x_hex(),
@@ -234,7 +238,7 @@ def _receipt(mined: TxReceipt) -> Receipt:
     )
 
 
-def _why(web3: Web3, receipt: Receipt) -> str:
+def _fetch_revert_name(web3: Web3, receipt: Receipt) -> str:
     """Returns the error's name by calling it again; empty if the call does not revert now."""
     try:
         with node_errors():
@@ -247,7 +251,7 @@ def _why(web3: Web3, receipt: Receipt) -> str:
     return ""
 
 
-def _parameters(sender: Address, call: Call) -> TxParams:
+def _build_parameters(sender: Address, call: Call) -> TxParams:
     parameters: TxParams = {"from": to_checksum_address(sender), "data": HexBytes(call.data)}
     if call.to is not None:
         parameters["to"] = to_checksum_address(call.to)

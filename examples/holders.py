@@ -22,8 +22,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from gradmarket import Market, TrainingJob
-from gradmarket.data.pack import Cut, pack, write
-from gradmarket.endpoint import find
+from gradmarket.data.pack import Cut, pack_dataset, write_dataset
+from gradmarket.endpoint import find_endpoint
 from worker import wallet
 
 HOLDERS, ALPHA, LEAST = 10, 0.5, 32
@@ -75,7 +75,7 @@ def post(
     addresses = []
     for number, (x, y) in enumerate(theirs):
         place = folder / f"holder-{number}"
-        write(pack({"x": x, "y": y}, Cut(rows=10**6)), place / "rows")
+        write_dataset(pack_dataset({"x": x, "y": y}, Cut(rows=10**6)), place / "rows")
         addresses.append(wallet.load_or_create(place, None).address)
     private: dict[str, Any] = {"holders": addresses, "least_rows": LEAST}
     if secure:
@@ -105,7 +105,7 @@ def main(
     with tempfile.TemporaryDirectory() as temporary, Market() as market:
         folder = keep or Path(temporary)
         job = post(market, model, folder, rounds, holders, secure, **fields)
-        with workers(folder, find().url, job.id, holders):
+        with workers(folder, find_endpoint().url, job.id, holders):
             job.watch()
         job.load_into(model)
         print(f"held-out accuracy {job.metrics['accuracy']:.3f}")

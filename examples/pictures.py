@@ -53,7 +53,7 @@ def market_here(folder: Path) -> Iterator[None]:
     """A market whose folder is the one that this process's environment names."""
     children = DemoProcesses(folder / "logs")
     try:
-        place = service.start(children, folder / "data").place
+        place = service.start_service(children, folder / "data").place
         for number in range(WORKERS):
             options = ["--market", place.url, "--data", str(folder / f"worker-{number}")]
             children.start(f"worker-{number}", ["-m", "gradmarket", "worker", "run", *options])

@@ -35,12 +35,12 @@ class Kind(Protocol):
 
 def kind_of(name: str, package: str = KINDS) -> Kind:
     """The kind of that name. Raises Refused where there is none."""
-    return cast(Kind, plugins.load(package, name))
+    return cast(Kind, plugins.load_plugin(package, name))
 
 
 def kinds(package: str = KINDS) -> tuple[str, ...]:
     """The kinds there are."""
-    return plugins.names(package)
+    return plugins.list_plugin_names(package)
 
 
 def seed_of(kind: str, number: int) -> str:

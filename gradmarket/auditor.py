@@ -17,8 +17,8 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import MachineLimits
-from gradmarket.compute.own_machine import AUTO, computing
-from gradmarket.compute.scoring import changes
+from gradmarket.compute.own_machine import AUTO, open_runner_on_device
+from gradmarket.compute.scoring import compute_loss_changes
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
 from gradmarket.market.job import Publication
@@ -76,64 +76,64 @@ class Auditor:
     ) -> None:
         self._name, self._market = name, market
         self._runner, self._fetcher, self._limits = runner, fetcher, limits
-        self._bench = self._fresh()
+        self._bench = self._build_executor()
         self._publications: dict[str, Publication] = {}
         self.determinism_class = runner.determinism_class()
 
     def turn(self) -> Done | None:
         """Runs one task; returns None if none is due for this class. Raises Refused if no two runs agree."""
         work = self._market.claim_audit(AuditRequest(auditor=self._name, determinism_class=self.determinism_class))
-        return None if work is None else self._run(work)
+        return None if work is None else self._run_until_settled(work)
 
-    def _run(self, work: AuditWork) -> Done:
+    def _run_until_settled(self, work: AuditWork) -> Done:
         """Runs the task; while its answer differs, repeats it in a new child with reloaded downloads."""
         for runs in range(1, TRIES + 1):
-            payload, seconds = self._computed(work, first=runs == 1)
+            payload, seconds = self._compute_answer(work, first=runs == 1)
             root = blob_digest(payload)
             answer = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root, seconds=seconds)
-            if not self._answer(work, payload, answer):
+            if not self._send_answer(work, payload, answer):
                 return Done(work.task, root, runs, seconds, work.calibrates)
             self._runner.close()
-            self._bench = self._fresh()
+            self._bench = self._build_executor()
         raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")
 
-    def _computed(self, work: AuditWork, first: bool) -> tuple[Bytes, float]:
+    def _compute_answer(self, work: AuditWork, first: bool) -> tuple[Bytes, float]:
         """Returns the payload and the step's seconds; the first run repeats two windows where the work says so.
 
         Where the worker's states are malformed, or no step goes on from them, the whole task is repeated: it committed
         to them.
         """
-        publication, offer = self._publication(work), work.offer.struct()
+        publication, offer = self._fetch_publication(work), work.offer.struct()
         if first and work.window is not None:
             with suppress(TensorsRefused, RunnerFailed):
                 return self._bench.replay(publication, offer, work.window.window, work.window.leaves)
         return self._bench.work(publication, offer)
 
-    def _answer(self, work: AuditWork, payload: Bytes, said: AuditAnswer) -> bool:
+    def _send_answer(self, work: AuditWork, payload: Bytes, said: AuditAnswer) -> bool:
         """Sends the answer, with score and sketch if needed; returns whether the task must be run once more."""
         if work.score is not None:
-            said = said.model_copy(update={"score": self._score(work, work.score, payload)})
+            said = said.model_copy(update={"score": self._score_payloads(work, work.score, payload)})
         if work.wave_seed is None:
             return self._market.answer_audit(work.task, said)
-        sketch = sketch_packing.tell(
-            self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.wave_seed)
+        sketch = sketch_packing.encode_sketch(
+            self._bench.sketch(self._fetch_publication(work), work.offer.struct(), payload, work.wave_seed)
         )
         if not work.calibrates:
             return self._market.answer_audit(work.task, said.model_copy(update={"sketch": sketch}))
         fields = said.model_dump(exclude={"score"}) | {"sketch": sketch, "determinism_class": self.determinism_class}
         return self._market.answer_sketch(work.task, SketchAnswer(**fields))
 
-    def _score(self, work: AuditWork, wanted: ScoreTask, own: Bytes) -> ScoreRequest:
+    def _score_payloads(self, work: AuditWork, wanted: ScoreTask, own: Bytes) -> ScoreRequest:
         """Returns the scores of the accepted payload and of this auditor's own."""
         payloads = [self._market.blob(wanted.payload), bytes(own)]
-        publication, offer = self._publication(work), work.offer.struct()
+        publication, offer = self._fetch_publication(work), work.offer.struct()
         accepted, trusted = (
             LossFall(own=change.own, others=change.others)
-            for change in changes(self._bench, publication, offer, wanted.seed, payloads)
+            for change in compute_loss_changes(self._bench, publication, offer, wanted.seed, payloads)
         )
         return ScoreRequest(accepted=accepted, trusted=trusted)
 
-    def _publication(self, work: AuditWork) -> Publication:
+    def _fetch_publication(self, work: AuditWork) -> Publication:
         """Returns the publication that the offer names. Raises Refused if the service publishes another one."""
         if work.job not in self._publications:
             self._publications[work.job] = self._market.publication(work.job)
@@ -142,12 +142,12 @@ class Auditor:
             raise Refused(f"job {work.job} is not published as the offer of {work.task} names it")
         return publication
 
-    def _fresh(self) -> Executor:
+    def _build_executor(self) -> Executor:
         return Executor(self._runner, self._fetcher, self._limits)
 
 
 @contextmanager
-def opened(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
+def open_auditor(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
     """Yields an auditor with its runner and cache until the `with` block ends."""
     with ExitStack() as stack:
         settings = RunnerSettings(
@@ -155,7 +155,7 @@ def opened(name: str, market: RequesterClient, token: str | None, machine: Machi
             seconds=machine.seconds,
             operations=int(machine.flops),
         )
-        mine = stack.enter_context(computing(settings, machine.device, machine.threads))
+        mine = stack.enter_context(open_runner_on_device(settings, machine.device, machine.threads))
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
         cache = Cache(machine.folder / "cache", machine.disk)
         fetcher = Fetcher(
@@ -174,7 +174,7 @@ def opened(name: str, market: RequesterClient, token: str | None, machine: Machi
         yield Auditor(name, market, mine.runner, fetcher, limits)
 
 
-def watch(auditor: Auditor, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
+def run_due_tasks(auditor: Auditor, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
     """Runs due tasks until `pause` returns True; `pause` gets whether nothing is due, and may wait in that case.
 
     Errors are passed to `tell` and the task is retried: the service gives an unanswered audit to whoever asks next.

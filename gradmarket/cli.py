@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 
 COMMANDS: Final = {
     "serve": ("requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
@@ -60,11 +60,11 @@ class LazyGroup(TyperGroup):
             _check_text(given)
             code = super().main(given, prog_name, **{**options, "standalone_mode": False})
         except Exception as error:  # noqa: BLE001
-            tell = import_module(MISTAKES).tell
-            code = tell(error, self._called(given), as_json=JSON in given, debug=given != words)
+            print_error = import_module(MISTAKES).print_error
+            code = print_error(error, self._find_called_command(given), as_json=JSON in given, debug=given != words)
         sys.exit(code if isinstance(code, int) else 0)
 
-    def _called(self, words: Sequence[str]) -> str:
+    def _find_called_command(self, words: Sequence[str]) -> str:
         """Returns the command that the words begin with, such as "gradmarket job show"."""
         name, at = "gradmarket", self
         for word in words:
@@ -73,14 +73,14 @@ class LazyGroup(TyperGroup):
                 break
             name = f"{name} {word}"
             try:
-                at = _loaded(word) if at is self else subcommand
+                at = _load_command(word) if at is self else subcommand
             except ModuleNotFoundError:
                 break
         return name
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else _loaded(name), rest
+        return name, command if name is None else _load_command(name), rest
 
 
 def _check_text(words: Sequence[str]) -> None:
@@ -90,9 +90,9 @@ def _check_text(words: Sequence[str]) -> None:
             raise typer.BadParameter(f"{word.encode(errors='replace').decode()!r} is not text in UTF-8")
 
 
-def _loaded(name: str) -> Any:
+def _load_command(name: str) -> Any:
     module, attribute, _ = COMMANDS[name]
-    with _uncollected():
+    with _pause_garbage_collection():
         command = getattr(import_module(module), attribute)
     wrapper = typer.Typer(add_completion=False)
     if not isinstance(command, typer.Typer):
@@ -103,7 +103,7 @@ def _loaded(name: str) -> Any:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _pause_garbage_collection() -> Iterator[None]:
     """What an import makes stays: to look through it for garbage, again and again, took a fifth of the start."""
     gc.disable()
     try:
@@ -113,7 +113,7 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _placeholder() -> None:
+def _stand_in_for_command() -> None:
     """Stands in for a command in the list until it is called."""
 
 
@@ -126,7 +126,7 @@ app = typer.Typer(
 
 def _say_version(asked: bool) -> None:
     if asked:
-        echo(f"gradmarket {version('gradmarket')}")
+        echo_text(f"gradmarket {version('gradmarket')}")
         raise typer.Exit
 
 
@@ -141,4 +141,4 @@ def root(
 
 
 for _name, (_, _, _line) in COMMANDS.items():
-    app.command(_name, help=_line)(_placeholder)
+    app.command(_name, help=_line)(_stand_in_for_command)

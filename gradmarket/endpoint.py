@@ -27,13 +27,13 @@ def data_folder(data: Path | None = None) -> Path:
     return data or Path(os.environ.get(DATA, "data"))
 
 
-def find(url: str | None = None, token: str | None = None, data: Path | None = None) -> Endpoint:
+def find_endpoint(url: str | None = None, token: str | None = None, data: Path | None = None) -> Endpoint:
     """Returns the given values, else the environment's, else the data folder's. Raises NotFound, or Refused.
 
     The folder's token belongs to the folder's service: it is sent to no other address.
     """
     folder = data_folder(data)
-    here = _line(folder / "url")
+    here = _read_line(folder / "url")
     address = url or os.environ.get(URL) or here
     if address is None:
         fix = f"start one with `gradmarket serve`, or name one with --market or {URL}"
@@ -41,7 +41,7 @@ def find(url: str | None = None, token: str | None = None, data: Path | None = N
     _check_address(address)
     credential = token or os.environ.get(TOKEN)
     if credential is None and here is not None and address.rstrip("/") == here.rstrip("/"):
-        credential = _line(folder / "keys" / "token")
+        credential = _read_line(folder / "keys" / "token")
     if not (credential or "").isprintable() or not (credential or "").isascii():
         raise Refused("the token is not an API token", "copy it again: letters, digits and dashes")
     return Endpoint(address, credential)
@@ -52,7 +52,7 @@ def _check_address(address: str) -> None:
         raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
 
 
-def _line(path: Path) -> str | None:
+def _read_line(path: Path) -> str | None:
     try:
         return path.read_text().strip() or None
     except FileNotFoundError:

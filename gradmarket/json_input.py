@@ -14,7 +14,7 @@ from gradmarket.market.fields import faults_of, in_words
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read(file: str) -> dict[str, Any]:
+def load_json_object(file: str) -> dict[str, Any]:
     """Returns the object in the file, or from standard input for "-". Raises NotFound, or Refused for anything else."""
     try:
         value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
@@ -29,7 +29,7 @@ def read(file: str) -> dict[str, Any]:
     return value
 
 
-def checked(kind: type[Model], given: Mapping[str, Any], name: str) -> Model:
+def check_input(kind: type[Model], given: Mapping[str, Any], name: str) -> Model:
     """Returns the input as a `kind`. Raises Refused with every error, by its field, or by `name` for the whole."""
     try:
         return kind.model_validate(given)

@@ -20,7 +20,7 @@ from gradmarket.network.chain_errors import (
     LocalChainFailed,
     NodeRefused,
 )
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 
 CODE: Final = 2
 """The exit code of a mistake; 1 is a command's own "no"."""
@@ -96,16 +96,16 @@ class Mistake:
         return {"error": {name: value for name, value in asdict(self).items() if name != "code"}}
 
 
-def of(error: BaseException, command: str) -> Mistake:
+def describe_error(error: BaseException, command: str) -> Mistake:
     """Returns the error in sentences; `command` is the one that was given, such as "gradmarket job show"."""
     kind, usage = type(error).__name__, f"see `{command} --help`"
     if isinstance(error, TyperException):
         return Mistake(_one_line(getattr(error, "format_message", error.__str__)()), usage, kind)
     if isinstance(error, MarketError):
         said = error.detail if type(error) in PLAIN and error.detail else error
-        known = _known(error)
+        known = _find_known_fix(error)
         fix = known or error.remedy if isinstance(error, ServiceProblem) else error.remedy or known
-        return Mistake(_one_line(said), fix or usage, kind, fields=_fields(error))
+        return Mistake(_one_line(said), fix or usage, kind, fields=_list_wrong_fields(error))
     if isinstance(error, ValidationError):
         return Mistake(": ".join(first_fault(error)), usage, kind)
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
@@ -120,23 +120,23 @@ def of(error: BaseException, command: str) -> Mistake:
     return Mistake(said, "say the same with --debug and report what it prints", kind, BUG)
 
 
-def tell(error: Exception, command: str, as_json: bool = False, debug: bool = False) -> int:
+def print_error(error: Exception, command: str, as_json: bool = False, debug: bool = False) -> int:
     """Prints the error on standard error; returns the exit code."""
-    mistake = of(error, command)
+    mistake = describe_error(error, command)
     if debug:
-        echo("".join(traceback.format_exception(error)), err=True)
+        echo_text("".join(traceback.format_exception(error)), err=True)
     for line in (json.dumps(mistake.as_json()),) if as_json else mistake.lines():
-        echo(line.encode(errors="replace").decode(), err=True)
+        echo_text(line.encode(errors="replace").decode(), err=True)
     return mistake.code
 
 
-def _known(error: Exception) -> str:
+def _find_known_fix(error: Exception) -> str:
     if isinstance(error, ServiceProblem):
         return STATUSES.get(error.status, "")
     return next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
 
 
-def _fields(error: MarketError) -> tuple[WrongField, ...]:
+def _list_wrong_fields(error: MarketError) -> tuple[WrongField, ...]:
     """Returns the fields of a service's problem, unless its detail says the same."""
     fields = error.fields if isinstance(error, ServiceProblem) else ()
     return tuple(WrongField(field.name, field.detail) for field in fields if field.detail not in str(error))

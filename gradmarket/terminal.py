@@ -8,17 +8,17 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from gradmarket.market.printable import escaped, printable_lines
+from gradmarket.market.printable import escape_controls, printable_lines
 
 
-def echo(text: object, err: bool = False, nl: bool = True) -> None:
+def echo_text(text: object, err: bool = False, nl: bool = True) -> None:
     """Prints text, of one or more lines."""
     typer.echo(printable_lines(str(text)), err=err, nl=nl)
 
 
 def echo_json(value: Any, **how: Any) -> None:
     """Prints JSON as `json.dumps` makes it, every letter as it is but those that control a terminal."""
-    typer.echo(escaped(json.dumps(value, ensure_ascii=False, **how)))
+    typer.echo(escape_controls(json.dumps(value, ensure_ascii=False, **how)))
 
 
 class ShownConsole(Console):

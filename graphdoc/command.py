@@ -127,7 +127,7 @@ def run_document(given: Namespace) -> Iterator[str]:
             return
         answer = runner.run(state, batch, given.seed, given.at_once or rows)
     weight = answer.pop(WEIGHT, None)
-    given.out.write_bytes(tensors.pack(answer))
+    given.out.write_bytes(tensors.pack_tensors(answer))
     yield _line({"rows": rows, "loss": float(answer["loss"])} | ({} if weight is None else {"weight": float(weight)}))
 
 
@@ -137,7 +137,7 @@ def _runner(given: Namespace) -> DocumentRunner:
 
 def _arrays(path: Path) -> dict[str, Any]:
     try:
-        return tensors.unpack(path.read_bytes())
+        return tensors.unpack_tensors(path.read_bytes())
     except GraphdocError as error:
         raise Refused(f"{path}: {error.detail}") from None
 

@@ -17,8 +17,8 @@ from graphdoc.document import schema
 from graphdoc.document.alone import as_when_alone
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import publish
-from graphdoc.document.ranges import ranges
+from graphdoc.document.publish import publish_module
+from graphdoc.document.ranges import find_input_ranges
 from graphdoc.document.unfit import refuse_unfit
 from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.figures import Published
@@ -58,7 +58,7 @@ def export_module(
     measured = _with_metrics(loss, failed)
     try:
         with _ONE_AT_A_TIME, _without_logs():
-            return publish(_copied(module), measured, (inputs, y), precision=precision, around=as_when_alone)
+            return publish_module(_copied(module), measured, (inputs, y), precision=precision, around=as_when_alone)
     except DocumentRefused as refused:
         place = _where(refused.__cause__) if refused.__cause__ else ""
         raise DocumentRefused(f"{refused.detail}{place}{_hint(arrays) if failed else ''}", refused.remedy) from None
@@ -75,7 +75,7 @@ def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
 
 def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
     """Raises Refused, naming the first row with a label or index that a pass over `rows` rows does not take."""
-    check_labels(arrays, ranges(Program(schema.load(made.document)), rows))
+    check_labels(arrays, find_input_ranges(Program(schema.parse_document(made.document)), rows))
 
 
 def _copied(module: nn.Module) -> nn.Module:

@@ -23,7 +23,7 @@ def export(given: Namespace) -> Iterator[str]:
         raise Refused(f"{given.module} names no module: write FILE.py:NAME")
     file = Path(path)
     source = _executed(file)
-    arrays = tensors.unpack(given.data.read_bytes())
+    arrays = tensors.unpack_tensors(given.data.read_bytes())
     if "y" not in arrays or len(arrays) < 2:
         raise Refused(f"{given.data} has {', '.join(arrays) or 'nothing'}: it takes the target y and its inputs")
     made = export_module(_module(source, name, file), _loss(source, given.loss, file), arrays, given.precision)
@@ -31,7 +31,7 @@ def export(given: Namespace) -> Iterator[str]:
     written = {
         "training.json": made.document,
         "evaluation.json": made.evaluation,
-        "parameters.safetensors": tensors.pack(made.parameters),
+        "parameters.safetensors": tensors.pack_tensors(made.parameters),
     }
     for part, data in written.items():
         (given.out / part).write_bytes(data)

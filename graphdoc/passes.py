@@ -11,7 +11,7 @@ from torch import Tensor
 from graphdoc.cost import EVALUATION_ROWS
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.inputs import check_batch, check_state
-from graphdoc.document.interpret import Program, Results, gradients
+from graphdoc.document.interpret import Program, Results, compute_gradients
 from graphdoc.errors import Refused
 from graphdoc.figures import Metrics
 
@@ -20,7 +20,7 @@ Outcome = dict[str, np.ndarray]
 Tensors = dict[str, Tensor]
 
 
-def tensors(arrays: Arrays, device: str) -> Tensors:
+def build_tensors(arrays: Arrays, device: str) -> Tensors:
     """Returns copies in C order in torch's own memory: order and alignment decide a kernel's path, and so the bits."""
     return {name: torch.tensor(np.asarray(array, order="C"), device=device) for name, array in arrays.items()}
 
@@ -30,11 +30,11 @@ def numpy_of(values: Tensors) -> Outcome:
     return {name: np.array(value.cpu().numpy(), order="C") for name, value in values.items()}
 
 
-def microbatches(batch: Arrays, rows: int, size: int, device: str) -> Iterator[tuple[Tensors, float]]:
+def iterate_microbatches(batch: Arrays, rows: int, size: int, device: str) -> Iterator[tuple[Tensors, float]]:
     """Yields each microbatch in order, with its share of the rows."""
     for start in range(0, rows, size):
         part = {name: array[start : start + size] for name, array in batch.items()}
-        yield tensors(part, device), min(size, rows - start) / rows
+        yield build_tensors(part, device), min(size, rows - start) / rows
 
 
 class Shares:
@@ -79,9 +79,11 @@ def mean_gradient(
     sums: Tensors = {}
     buffers: Tensors = {}
     shares = Shares()
-    for number, (part, share) in enumerate(microbatches(batch, *cut, device)):
-        results, answer = _answer(program, inputs | buffers, part, numbered(b"microbatch", number, seed))
-        _accumulate(sums, answer, shares.of(results, share))
+    for number, (part, share) in enumerate(iterate_microbatches(batch, *cut, device)):
+        results, answer = _compute_part_answer(
+            program, inputs | buffers, part, derive_part_seed(b"microbatch", number, seed)
+        )
+        _add_answer(sums, answer, shares.of(results, share))
         buffers |= {name: update.detach() for name, update in results.updates.items()}
         del results, answer  # the next pass is not to have them beside its own
     if shares.whole != 1.0:
@@ -98,10 +100,10 @@ def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu"
     """
     rows = check_batch(program.document, batch)
     check_state(program.document, state)
-    inputs = tensors(state, device)
+    inputs = build_tensors(state, device)
     loss, shares = 0.0, Shares()
     sums = dict.fromkeys(program.document.metrics, 0.0)
-    for part, share in microbatches(batch, rows, EVALUATION_ROWS, device):
+    for part, share in iterate_microbatches(batch, rows, EVALUATION_ROWS, device):
         with torch.no_grad():
             results = program.run(inputs, part, bytes(32))
         counts = shares.of(results, share)
@@ -112,31 +114,31 @@ def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu"
     return Metrics(rows, loss / shares.whole, {name: total / rows for name, total in sums.items()})
 
 
-def numbered(what: bytes, number: int, seed: bytes) -> bytes:
+def derive_part_seed(what: bytes, number: int, seed: bytes) -> bytes:
     """Returns the seed of part `number`, derived from the seed of the whole."""
     return hashlib.sha256(what + number.to_bytes(8, "big") + seed).digest()
 
 
-def _answer(program: Program, inputs: Tensors, part: Tensors, seed: bytes) -> tuple[Results, Tensors]:
+def _compute_part_answer(program: Program, inputs: Tensors, part: Tensors, seed: bytes) -> tuple[Results, Tensors]:
     """Returns the results of one microbatch, and loss and gradients by entry name."""
     names = [entry.name for entry in program.document.trainable]
     leaves = {name: inputs[name].detach().requires_grad_() for name in names}
     results: Results = program.run(inputs | leaves, part, seed)
-    computed = gradients(results.loss, list(leaves.values()))
+    computed = compute_gradients(results.loss, list(leaves.values()))
     return results, {"loss": results.loss.detach(), **dict(zip(names, computed, strict=True))}
 
 
-def _accumulate(sums: Tensors, answer: Tensors, share: float) -> None:
+def _add_answer(sums: Tensors, answer: Tensors, share: float) -> None:
     """Adds share * answer to sums, with two roundings everywhere: a fused multiply-add would round once on some."""
     for name, tensor in answer.items():
-        part = _part(tensor, share)
+        part = _scale_tensor(tensor, share)
         if name in sums:
             sums[name].add_(part)
         else:
             sums[name] = part
 
 
-def _part(tensor: Tensor, share: float) -> Tensor:
+def _scale_tensor(tensor: Tensor, share: float) -> Tensor:
     if share == 0.0:  # of rows without a target the mean is 0 / 0
         return torch.zeros_like(tensor)
     return tensor if share == 1.0 else tensor * share

@@ -11,7 +11,7 @@ from graphdoc.errors import Refused
 
 
 @cache
-def names(package: str) -> tuple[str, ...]:
+def list_plugin_names(package: str) -> tuple[str, ...]:
     """Returns the sorted names of the public plug-ins of `package`, without importing them.
 
     `package` is a dotted name of our own source. The result is cached, since a stranger's manifest may look up names a
@@ -24,12 +24,12 @@ def names(package: str) -> tuple[str, ...]:
     return tuple(sorted(module.name for module in modules if not module.name.startswith("_") and not module.ispkg))
 
 
-def load(package: str, name: str) -> ModuleType:
+def load_plugin(package: str, name: str) -> ModuleType:
     """Imports and returns the plug-in called `name`, which may come from a stranger.
 
     Only a name that `names` lists is imported. Raises Refused for any other.
     """
-    known = names(package)
+    known = list_plugin_names(package)
     if name not in known:
         near = get_close_matches(name[:80], known, 1)
         meant = f"did you mean {near[0]!r}? There" if near else "there"

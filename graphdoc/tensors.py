@@ -25,7 +25,7 @@ Expected = Mapping[str, tuple[tuple[int, ...], str]]
 """The shape and element type of each array by its name."""
 
 
-def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
+def pack_tensors(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Returns the canonical safetensors of the arrays, whatever their order and layout. Raises TensorsRefused."""
     for name, array in arrays.items():
         _check_name(name)
@@ -33,7 +33,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     return bytes(save_safetensors({name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}))
 
 
-def chunks(arrays: Mapping[str, np.ndarray]) -> list[memoryview]:
+def pack_in_chunks(arrays: Mapping[str, np.ndarray]) -> list[memoryview]:
     """Returns what `pack` does in pieces that are not copied: the header, then each contiguous array."""
     codes = {
         name: next(code for code, dtype in DTYPES.items() if array.dtype == dtype) for name, array in arrays.items()
@@ -50,31 +50,31 @@ def chunks(arrays: Mapping[str, np.ndarray]) -> list[memoryview]:
     return [memoryview(head), *(arrays[name].reshape(-1).view(np.uint8).data for name in order)]
 
 
-def unpack(data: Bytes, expected: Expected | None = None) -> dict[str, np.ndarray]:
+def unpack_tensors(data: Bytes, expected: Expected | None = None) -> dict[str, np.ndarray]:
     """Returns the arrays of a file, which may be a stranger's; with `expected`, exactly those. Raises TensorsRefused.
 
     They are views of the bytes: to copy large files into new memory takes longer than to hash them. Only an array that
     does not lie where its element type may is copied.
     """
-    arrays = views(data)
-    places(data)
+    arrays = view_tensors(data)
+    locate_tensors(data)
     if expected is not None:
-        _compare({name: (array.shape, array.dtype.name) for name, array in arrays.items()}, expected)
+        _check_expected({name: (array.shape, array.dtype.name) for name, array in arrays.items()}, expected)
     for name, array in arrays.items():
         check_truths(name, array)
     return {name: np.require(arrays[name], requirements="A") for name in sorted(arrays)}
 
 
-def views(data: Bytes) -> dict[str, np.ndarray]:
+def view_tensors(data: Bytes) -> dict[str, np.ndarray]:
     """Returns the arrays of a file as views of its bytes, writable where those are. Raises TensorsRefused.
 
     Of a mapped file, give a memoryview: a slice of the map itself is a copy.
     """
-    header = _header(data)
+    header = _parse_header(data)
     start = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
     arrays = {}
     for name, entry in header.items():
-        shape, dtype = _description(name, entry)
+        shape, dtype = _parse_description(name, entry)
         count, (begin, end) = math.prod(shape), entry["data_offsets"]
         if end - begin != count * np.dtype(dtype).itemsize or not 0 <= begin <= end <= len(data) - start:
             raise TensorsRefused(f"{name} does not lie where the header says")
@@ -82,12 +82,12 @@ def views(data: Bytes) -> dict[str, np.ndarray]:
     return arrays
 
 
-def places(data: Bytes) -> dict[str, slice]:
+def locate_tensors(data: Bytes) -> dict[str, slice]:
     """Returns where the bytes of each array lie in a file, in the file's order. Raises TensorsRefused as `views` does,
     and where anything lies between them or after them."""
     start = done = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
     found: dict[str, slice] = {}
-    offsets: dict[str, list[int]] = {name: entry["data_offsets"] for name, entry in _header(data).items()}
+    offsets: dict[str, list[int]] = {name: entry["data_offsets"] for name, entry in _parse_header(data).items()}
     for name, (first, last) in sorted(offsets.items(), key=lambda one: one[1]):
         if start + first != done:
             raise TensorsRefused(f"{name} does not follow the array before it")
@@ -98,12 +98,12 @@ def places(data: Bytes) -> dict[str, slice]:
     return found
 
 
-def _header(data: Bytes) -> dict[str, Any]:
+def _parse_header(data: Bytes) -> dict[str, Any]:
     length = int.from_bytes(data[:_LENGTH], "little")
     if len(data) < _LENGTH or length > min(HEADER_LIMIT, len(data) - _LENGTH):
         raise TensorsRefused("the header is longer than the file or the limit")
     try:
-        header = json.loads(bytes(data[_LENGTH : _LENGTH + length]).decode(), object_pairs_hook=_unique)
+        header = json.loads(bytes(data[_LENGTH : _LENGTH + length]).decode(), object_pairs_hook=_build_unique_header)
     except (ValueError, RecursionError) as error:
         raise TensorsRefused(f"the header is not JSON: {str(error)[:100]}") from None
     if not isinstance(header, dict) or len(header) > COUNT_LIMIT:
@@ -111,14 +111,14 @@ def _header(data: Bytes) -> dict[str, Any]:
     return header
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_unique_header(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise TensorsRefused("a key stands twice in the header")
     return result
 
 
-def _description(name: str, entry: Any) -> tuple[tuple[int, ...], str]:
+def _parse_description(name: str, entry: Any) -> tuple[tuple[int, ...], str]:
     """Returns shape and element type of one array; whoever reads it checks where its bytes lie."""
     _check_name(name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -141,7 +141,7 @@ def _check_name(name: str) -> None:
         raise TensorsRefused(f"{name[:80]!r} is not the name of an array")
 
 
-def _compare(described: Expected, expected: Expected) -> None:
+def _check_expected(described: Expected, expected: Expected) -> None:
     check_names(described, expected)
     for name, (shape, dtype) in expected.items():
         if described[name] != (tuple(shape), dtype):

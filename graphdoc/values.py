@@ -30,18 +30,18 @@ class Outside:
         return f"row {self.row} of {self.input} has {self.value}{place}; the model takes {taken}"
 
 
-def outside(arrays: Mapping[str, np.ndarray], ranges: Ranges) -> Outside | None:
+def find_misfit(arrays: Mapping[str, np.ndarray], ranges: Ranges) -> Outside | None:
     """Returns the first value of integer arrays [rows, …] that is outside of its range, or None."""
     for name in sorted(ranges):
         array = arrays.get(name)
         if array is not None and array.dtype.kind in "iu" and array.size:
-            found = list(_misfits(name, array.reshape(len(array), -1), ranges))
+            found = list(_list_range_misfits(name, array.reshape(len(array), -1), ranges))
             if found:
                 return min(found, key=lambda one: one.row)
     return None
 
 
-def _misfits(name: str, rows: np.ndarray, ranges: Ranges) -> Iterator[Outside]:
+def _list_range_misfits(name: str, rows: np.ndarray, ranges: Ranges) -> Iterator[Outside]:
     """Yields the first misfit of each range of this input."""
     for allowed in ranges[name]:
         part = rows[:, list(allowed.columns)] if allowed.columns else rows
@@ -56,7 +56,7 @@ def _misfits(name: str, rows: np.ndarray, ranges: Ranges) -> Iterator[Outside]:
 
 def check_labels(arrays: Mapping[str, np.ndarray], taken: Ranges) -> None:
     """Raises Refused, naming the first row with a label or index that the model does not take."""
-    problem = outside(arrays, taken)
+    problem = find_misfit(arrays, taken)
     if problem is None:
         return
     allowed, array = problem.allowed, arrays[problem.input]

@@ -68,8 +68,8 @@ class Workshop:
         return self._forge(*_INVARIANTS) if fate is MutantFate.SURVIVED else fate
 
     def _forge(self, *chosen: str) -> MutantFate:
-        command = [str(toolchain.find("forge")), "test", "--fail-fast", "--gas-snapshot-emit", "false", *chosen]
-        environment = toolchain.environment() | _QUICK
+        command = [str(toolchain.locate_tool("forge")), "test", "--fail-fast", "--gas-snapshot-emit", "false", *chosen]
+        environment = toolchain.build_node_environment() | _QUICK
         try:
             result = subprocess.run(
                 command, cwd=self.folder, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False

@@ -83,7 +83,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         work = {
             "news": lambda: worker_routes.look_out(context),
             "presence": app.state.parked.keep,
-            "unfinished uploads": lambda: payload_pieces.tidy(context),
+            "unfinished uploads": lambda: payload_pieces.run_upload_cleanup(context),
         }
         watches = [asyncio.create_task(keep_running(name, begin, settings.sweep_s)) for name, begin in work.items()]
         try:
@@ -103,8 +103,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         responses=problems.EVERYWHERE,
     )
     _keep_state(app, context)
-    problems.install(app)
-    openapi.install(app)
+    problems.install_error_handlers(app)
+    openapi.install_openapi(app)
     routers = routers_with(features_of(context))
     for router in routers:
         app.include_router(router)

@@ -47,7 +47,7 @@ class BackupEntry:
     """Whether the service's own local chain is in it."""
 
 
-def backup(data: Path, to: Path) -> BackupEntry:
+def create_backup(data: Path, to: Path) -> BackupEntry:
     """Copies the database, blobs, keys, deployment file and local chain of `data` into the new folder `to`."""
     if not (data / DATABASE).is_file():
         raise BackupRefused(f"no {DATABASE} in {data}")
@@ -56,7 +56,7 @@ def backup(data: Path, to: Path) -> BackupEntry:
         links = Path(place)
         with closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as reader:
             with _nobody_writes(data / DATABASE):
-                _link(data / BLOBS, links)
+                _link_blob_files(data / BLOBS, links)
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
             with closing(sqlite3.connect(to / DATABASE)) as copy:
@@ -64,12 +64,12 @@ def backup(data: Path, to: Path) -> BackupEntry:
         shutil.copytree(links, to / BLOBS)
     _copy_keys(data, to)
     local_copy.copy_state(data / CHAIN, to / CHAIN)
-    return kept(to)
+    return check_backup(to)
 
 
-def restore(kept_in: Path, data: Path) -> BackupEntry:
+def restore_backup(kept_in: Path, data: Path) -> BackupEntry:
     """Copies a backup into the new folder `data`; raises BackupRefused where the backup is not whole."""
-    entry = kept(kept_in)
+    entry = check_backup(kept_in)
     _new_folder(data)
     shutil.copy2(kept_in / DATABASE, data / DATABASE)
     shutil.copytree(kept_in / BLOBS, data / BLOBS)
@@ -78,9 +78,9 @@ def restore(kept_in: Path, data: Path) -> BackupEntry:
     return entry
 
 
-def lacks(kept_in: Path) -> str:
+def describe_missing_chain(kept_in: Path) -> str:
     """Returns what a restore of this backup does not bring back; empty if it brings everything."""
-    if not (kept_in / DEPLOYMENT).is_file() or local_copy.resumable(kept_in / CHAIN):
+    if not (kept_in / DEPLOYMENT).is_file() or local_copy.is_chain_resumable(kept_in / CHAIN):
         return ""
     return (
         f"The backup has no chain. The money of its jobs is on the one that {kept_in / DEPLOYMENT} names: "
@@ -88,15 +88,15 @@ def lacks(kept_in: Path) -> str:
     )
 
 
-def kept(folder: Path) -> BackupEntry:
+def check_backup(folder: Path) -> BackupEntry:
     """Checks a backup and returns its contents; raises BackupRefused for a broken database or a misnamed blob."""
     database = folder / DATABASE
     if not database.is_file():
         raise BackupRefused(f"no {DATABASE} in {folder}")
     _check_database(database)
-    sizes = [_checked(path) for path in _blobs(folder / BLOBS)]
+    sizes = [_check_blob_file(path) for path in _list_blob_files(folder / BLOBS)]
     keys = len(list((folder / KEYS).glob("*")))
-    chain = local_copy.resumable(folder / CHAIN)
+    chain = local_copy.is_chain_resumable(folder / CHAIN)
     return BackupEntry(len(sizes), sum(sizes), keys, database.stat().st_size, chain)
 
 
@@ -110,7 +110,7 @@ def _check_database(path: Path) -> None:
         raise BackupRefused(f"{path}: {result}")
 
 
-def _checked(path: Path) -> int:
+def _check_blob_file(path: Path) -> int:
     hasher = blake3().update_mmap(path)
     if hasher.hexdigest() != path.name:
         raise BackupRefused(f"the blob {path.name} holds other bytes")
@@ -134,13 +134,13 @@ def _nobody_writes(path: Path) -> Iterator[None]:
             writer.execute("ROLLBACK")
 
 
-def _blobs(root: Path) -> Iterator[Path]:
+def _list_blob_files(root: Path) -> Iterator[Path]:
     """Returns complete blobs; `incoming` holds what is still being uploaded."""
     return (path for path in root.glob("[0-9a-f][0-9a-f]/*") if path.is_file())
 
 
-def _link(root: Path, to: Path) -> None:
-    for path in _blobs(root):
+def _link_blob_files(root: Path, to: Path) -> None:
+    for path in _list_blob_files(root):
         place = to / path.parent.name
         place.mkdir(exist_ok=True)
         with suppress(FileNotFoundError):  # dropped meanwhile: no row needs it any more
@@ -149,11 +149,11 @@ def _link(root: Path, to: Path) -> None:
 
 def _copy_keys(data: Path, to: Path) -> None:
     if (data / KEYS).is_dir():
-        shutil.copytree(data / KEYS, to / KEYS, copy_function=_privately)
+        shutil.copytree(data / KEYS, to / KEYS, copy_function=_copy_private_file)
     if (data / DEPLOYMENT).is_file():
         shutil.copy2(data / DEPLOYMENT, to / DEPLOYMENT)
 
 
-def _privately(source: str, target: str) -> None:
+def _copy_private_file(source: str, target: str) -> None:
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(Path(source).read_bytes())

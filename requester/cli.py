@@ -14,17 +14,17 @@ import typer
 import uvicorn
 
 from gradmarket.market.fields import settings_from
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 from requester import logs
 from requester.app import create_app
 from requester.context import Context
-from requester.edge.serving import EVERYWHERE, config, listener, own_url
+from requester.edge.serving import EVERYWHERE, build_server_config, open_listener, own_url
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
-from requester.folder_lock import serving
+from requester.folder_lock import lock_data_folder
 from requester.notifier import Notifier
 from requester.settings import RequesterSettings
-from requester.wiring import wired
+from requester.wiring import open_context
 
 CELERY: Final = "requester.queue"
 """Imported where stages are left to it: Celery, its messages and Redis take a seventh of the start."""
@@ -42,20 +42,20 @@ def serve(
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
     options = {"data": data, "host": host, "port": port, "rpc": rpc}
     settings = settings_from(RequesterSettings, options)
-    logs.configure(json, settings.log)
+    logs.configure_logging(json, settings.log)
     alone = settings.database_url.startswith("sqlite")
     os.umask(settings.hidden)
-    with serving(settings.data, alone, settings.hidden), listener(settings.host, settings.port) as socket:
+    with lock_data_folder(settings.data, alone, settings.hidden), open_listener(settings.host, settings.port) as socket:
         url = settings.url or own_url(settings.host, socket.getsockname()[1])
         relay = import_module(CELERY).relay_of(settings) if settings.stages == "celery" else None
-        with wired(settings, url, relay) as context:
-            app = create_app(context, lambda: _stages(context))
-            _announce(settings, url, context)
+        with open_context(settings, url, relay) as context:
+            app = create_app(context, lambda: _build_stage_engine(context))
+            _print_addresses(settings, url, context)
             gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time
             gc.set_threshold(*COLLECT)
-            Server(config(app, settings), context.notifier).run([socket])
+            Server(build_server_config(app, settings), context.notifier).run([socket])
         if settings.rpc is None:
-            echo(f"Stopped. The local chain goes on: `gradmarket chain down --data {settings.data}` stops it.")
+            echo_text(f"Stopped. The local chain goes on: `gradmarket chain down --data {settings.data}` stops it.")
 
 
 class Server(uvicorn.Server):
@@ -67,19 +67,19 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._leave) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self._handle_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _leave(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         self.handle_exit(number, frame)
         self._notifier.close()
 
 
-def _stages(context: Context) -> AbstractContextManager[object]:
+def _build_stage_engine(context: Context) -> AbstractContextManager[object]:
     if context.settings.stages != "embedded":
         return nullcontext()
     return StageEngine(context, tuple(stages_with(features_of(context)).values()))
@@ -92,13 +92,13 @@ def write_address(path: Path, url: str) -> None:
     beside.replace(path)
 
 
-def _announce(settings: RequesterSettings, url: str, context: Context) -> None:
+def _print_addresses(settings: RequesterSettings, url: str, context: Context) -> None:
     """Prints where everything is, and writes the URL to a file for commands on the same machine."""
     write_address(settings.data / "url", url)
     facts = context.chain_facts
-    echo(f"gradmarket serves {url} (docs at {url}/docs)")
-    echo(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
-    echo(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
-    echo(f"  join   gradmarket worker run --market {url}")
+    echo_text(f"gradmarket serves {url} (docs at {url}/docs)")
+    echo_text(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
+    echo_text(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
+    echo_text(f"  join   gradmarket worker run --market {url}")
     if settings.url is None and settings.host.strip("[]") in EVERYWHERE:
-        echo("  others on other machines: set GRADMARKET_URL to the address that they reach this one under")
+        echo_text("  others on other machines: set GRADMARKET_URL to the address that they reach this one under")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from contracts.ledger import Ledger
 from gradmarket.market.messages import Voucher
-from gradmarket.market.signing import Domain, Signer, Struct, digest
+from gradmarket.market.signing import Domain, Signer, Struct, digest_struct
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts
 from requester.blobs import Blobs
 from requester.chain.chain_worker import ChainWorker
-from requester.event_logging import narrate
+from requester.event_logging import log_events
 from requester.live_states import LiveStates
 from requester.meters import Meters
 from requester.model_runner import ModelRunner
@@ -19,19 +19,19 @@ from requester.notifier import Notifier
 from requester.settings import RequesterSettings
 from requester.store.session import Sessions
 from requester.store.tables import Account, Job
-from requester.store.work import RowReader, Work, begin, reading
-from requester.tracing import span
+from requester.store.work import RowReader, Work, begin_work, open_reader
+from requester.tracing import record_span
 
 Clock = Callable[[], float]
 
 
 @contextmanager
-def begun(sessions: Sessions, notifier: Notifier) -> Iterator[Work]:
+def open_work(sessions: Sessions, notifier: Notifier) -> Iterator[Work]:
     """Opens one unit of work; after its commit logs the events and sends the notifications that it asked for."""
-    with span("transaction"), begin(sessions) as work:
+    with record_span("transaction"), begin_work(sessions) as work:
         yield work
         notifier.promise(work.connection, work.topics)
-    narrate(work.recorded)
+    log_events(work.recorded)
     notifier.notify(work.topics)
 
 
@@ -61,13 +61,13 @@ class Context:
     states: LiveStates = field(default_factory=LiveStates)
 
     def begin(self) -> AbstractContextManager[Work]:
-        return begun(self.sessions, self.notifier)
+        return open_work(self.sessions, self.notifier)
 
     def reading(self) -> AbstractContextManager[RowReader]:
-        return reading(self.sessions)
+        return open_reader(self.sessions)
 
     def sign(self, struct: Struct) -> bytes:
-        return self.signer(digest(self.domain, struct))
+        return self.signer(digest_struct(self.domain, struct))
 
     def voucher(self, job: Job, account: Account) -> bytes:
         """Signs a voucher over all that the worker has earned in the job."""

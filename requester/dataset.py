@@ -2,7 +2,7 @@
 
 import httpx
 
-from gradmarket.market.data.manifest import Manifest, Partition, parsed, training
+from gradmarket.market.data.manifest import Manifest, Partition, list_training_partitions, parse_manifest
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData
@@ -26,7 +26,7 @@ def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
     A link to one of its blobs is a path, however it was spelt: what is stored here is checked here.
     """
     if isinstance(spec.data, ReadyData):
-        return digits.manifest()
+        return digits.build_manifest()
     if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
         return Manifest(inputs=spec.data.inputs, partitions=())
     digest = spec.data.manifest or Digest("")
@@ -34,7 +34,7 @@ def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
         raise JobRefused("data.manifest", f"upload it first: PUT {OURS}{digest}")
     if blobs.length(digest) > MANIFEST_BYTES:
         raise JobRefused("data.manifest", f"a manifest has at most {MANIFEST_BYTES} bytes")
-    manifest = parsed(blobs.read(digest))
+    manifest = parse_manifest(blobs.read(digest))
     parts = (part.model_copy(update={"link": own_path(part.link, url)}) for part in manifest.partitions)
     return manifest.model_copy(update={"partitions": tuple(parts)})
 
@@ -49,16 +49,16 @@ def own_path(link: str, url: str) -> str:
     except (httpx.InvalidURL, ValueError):
         return link
     path = resolved.path.removeprefix(path_of(url))
-    return path if _origin(resolved) == _origin(own) and path.startswith(OURS) else link
+    return path if _build_origin(resolved) == _build_origin(own) and path.startswith(OURS) else link
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+def _build_origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
 def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
     """Checks that every partition has rows enough for a task, and that the held-out one is there. Raises JobRefused."""
-    partitions = training(manifest, spec)
+    partitions = list_training_partitions(manifest, spec)
     if spec.private and manifest.inputs != spec.private.inputs:
         raise JobRefused("data.inputs", "the manifest in data.manifest has other inputs: pack your own rows alike")
     if not partitions and not spec.private:
@@ -76,13 +76,13 @@ def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
         manifest.named(spec.evaluation.partition)
 
 
-def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
+def check_dataset(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
     """Checks that there are rows enough for a task, and that the partitions linked to this service are stored here.
 
     The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
     """
     check_rows_of_a_task(manifest, spec)
-    for partition in training(manifest, spec):
+    for partition in list_training_partitions(manifest, spec):
         if partition.link.startswith(OURS):
             _check_here(blobs, partition)
     if spec.evaluation is not None:
@@ -94,7 +94,10 @@ def check_inputs(manifest: Manifest, inputs: Expected) -> None:
     declared = manifest.batch(1)
     if dict(inputs) != declared:
         names = sorted(name for name in {*inputs, *declared} if inputs.get(name) != declared.get(name))
-        texts = (f"{name}: the model reads {_said(inputs, name)}, it has {_said(declared, name)}" for name in names)
+        texts = (
+            f"{name}: the model reads {_describe_rows(inputs, name)}, it has {_describe_rows(declared, name)}"
+            for name in names
+        )
         reads = "; ".join(texts)
         raise JobRefused("data.manifest.inputs", reads[:500])
 
@@ -109,8 +112,8 @@ def check_rows(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Ma
     if isinstance(spec.data, ReadyData):
         return
     measured = [manifest.named(spec.evaluation.partition)] if spec.evaluation else []
-    for partition in (*training(manifest, spec), *measured):
-        if partition.link.startswith(OURS) and modelling.reads(manifest, partition):
+    for partition in (*list_training_partitions(manifest, spec), *measured):
+        if partition.link.startswith(OURS) and modelling.may_read_partition(manifest, partition):
             _check_rows(blobs, modelling, manifest, partition, ranges)
 
 
@@ -126,7 +129,7 @@ def _check_rows(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partit
         raise JobRefused(field, outside.said())
 
 
-def _said(expected: Expected, name: str) -> str:
+def _describe_rows(expected: Expected, name: str) -> str:
     if name not in expected:
         return "nothing"
     shape, dtype = expected[name]

@@ -27,8 +27,8 @@ from requester.stages import (
     unmask,
 )
 from requester.stages.stage import Stage
-from requester.store.retries import patiently
-from requester.tracing import span
+from requester.store.retries import retry_on_conflict
+from requester.tracing import record_span
 
 STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
@@ -55,7 +55,8 @@ class StageEngine:
         self._stopping = threading.Event()
         self._notified: dict[str, threading.Event] = {}
         self._threads = [
-            threading.Thread(target=self._drive, args=(stage,), name=f"stage-{stage.TOPIC}") for stage in stages
+            threading.Thread(target=self._run_stage_loop, args=(stage,), name=f"stage-{stage.TOPIC}")
+            for stage in stages
         ]
         self._threads.append(threading.Thread(target=self._look_out, name="look-out"))
 
@@ -70,7 +71,7 @@ class StageEngine:
         for thread in self._threads:
             thread.join()
 
-    def _drive(self, stage: Stage) -> None:
+    def _run_stage_loop(self, stage: Stage) -> None:
         with self._context.notifier.listen([stage.TOPIC]) as notified:
             self._notified[stage.TOPIC] = notified
             while not self._stopping.is_set():
@@ -82,12 +83,12 @@ class StageEngine:
     def _look_out(self) -> None:
         """Looks for all stages' ready rows once a sweep: notifications get lost, and due times send none."""
         while not self._stopping.wait(self._context.settings.sweep_s):
-            for topic in waiting(self._context, self._stages):
+            for topic in list_waiting_topics(self._context, self._stages):
                 if topic in self._notified:
                     self._notified[topic].set()
 
 
-def waiting(context: Context, stages: Sequence[Stage]) -> list[str]:
+def list_waiting_topics(context: Context, stages: Sequence[Stage]) -> list[str]:
     """Returns topics of stages with something ready; all of them where the query fails, so that each reports it."""
     look_after(context)
     try:
@@ -113,11 +114,11 @@ def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:
 
 def run_once(context: Context, stage: Stage, row_id: str) -> float | None:
     """Runs `stage.run`, timed and logged. A row that fails stays ready and is tried again; the stage goes on."""
-    with logs.about(stage.TOPIC, row_id):
+    with logs.bind_stage_and_row(stage.TOPIC, row_id):
         log.debug("stage begins")
         try:
-            with context.meters.stage(stage.TOPIC), span(f"stage {stage.TOPIC}"):
-                again = patiently(stage.run)(context, row_id)
+            with context.meters.stage(stage.TOPIC), record_span(f"stage {stage.TOPIC}"):
+                again = retry_on_conflict(stage.run)(context, row_id)
         except Exception:
             log.exception("stage failed")
             return context.settings.sweep_s

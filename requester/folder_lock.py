@@ -15,7 +15,7 @@ LOCK: Final = "serve.lock"
 
 
 @contextmanager
-def serving(folder: Path, alone: bool, hidden: int = OTHERS) -> Iterator[None]:
+def lock_data_folder(folder: Path, alone: bool, hidden: int = OTHERS) -> Iterator[None]:
     """Locks the folder for this process, which makes it if needed; it ends with the process, however that ends.
 
     What `hidden` names of a file's mode others may not do there.

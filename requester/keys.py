@@ -28,18 +28,18 @@ class Lock:
     plain: bool
 
 
-def lock(settings: RequesterSettings, local: bool) -> Lock:
+def load_key_lock(settings: RequesterSettings, local: bool) -> Lock:
     """Reads the passphrase from a setting, a file or, for a keystore, the keyboard. Raises Refused for a bad file."""
     passphrase = settings.passphrase.get_secret_value() if settings.passphrase else None
     if passphrase is None and settings.passphrase_file is not None:
         passphrase = keystore.passphrase_in(settings.passphrase_file)
     folder = settings.data / "keys"
     if passphrase is None and any(folder.glob("*.json")):
-        passphrase = keystore.asked(str(folder))
+        passphrase = keystore.ask_passphrase(str(folder))
     return Lock(passphrase, local or settings.plain_keys)
 
 
-def key(given: SecretStr | None, path: Path, lock: Lock) -> PrivateKey:
+def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> PrivateKey:
     """Returns a secp256k1 key: `given` in hexadecimal, or the one at `path`, created and encrypted as the lock says.
 
     Raises Refused where the lock forbids plain text and the key is, or would be, stored so; or the passphrase is wrong.
@@ -50,35 +50,35 @@ def key(given: SecretStr | None, path: Path, lock: Lock) -> PrivateKey:
     if sealed.exists():
         if lock.passphrase is None:
             raise Refused(f"{sealed} is encrypted: give {FIX}")
-        return keystore.decrypted(sealed.read_text(), lock.passphrase)
+        return keystore.decrypt_key(sealed.read_text(), lock.passphrase)
     if lock.passphrase is not None:
-        return _sealed(path, sealed, lock.passphrase)
+        return _store_sealed_key(path, sealed, lock.passphrase)
     if not lock.plain:
         raise Refused(
             f"money is real here, and {path} would be in plain text: give {FIX}, or GRADMARKET_PLAIN_KEYS=true"
         )
-    return PrivateKey(bytes.fromhex(secret(None, path)))
+    return PrivateKey(bytes.fromhex(load_or_create_secret(None, path)))
 
 
-def _sealed(plain: Path, sealed: Path, passphrase: str) -> PrivateKey:
+def _store_sealed_key(plain: Path, sealed: Path, passphrase: str) -> PrivateKey:
     """Stores a new key, or the plain one, in a keystore; deletes the plain file once the keystore can be decrypted."""
     private = PrivateKey(bytes.fromhex(plain.read_text().strip()) if plain.exists() else secrets.token_bytes(32))
-    _write(sealed, keystore.encrypted(private, passphrase))
-    if keystore.decrypted(sealed.read_text(), passphrase) == private:
+    _write_private_file(sealed, keystore.encrypt_key(private, passphrase))
+    if keystore.decrypt_key(sealed.read_text(), passphrase) == private:
         plain.unlink(missing_ok=True)
     return private
 
 
-def secret(given: SecretStr | None, path: Path) -> str:
+def load_or_create_secret(given: SecretStr | None, path: Path) -> str:
     """Returns the secret: the given one, or that at `path`, created there as 32 random bytes in hexadecimal."""
     if given is not None:
         return given.get_secret_value()
     if not path.exists():
-        _write(path, secrets.token_hex(32))
+        _write_private_file(path, secrets.token_hex(32))
     return path.read_text().strip()
 
 
-def _write(path: Path, text: str) -> None:
+def _write_private_file(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

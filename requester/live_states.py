@@ -48,7 +48,7 @@ class Image:
             for start in range(0, len(view), BLOCK):
                 image.data[start : start + BLOCK] = view[start : start + BLOCK]
                 image.release()
-        image.arrays = tensors.views(image.data)
+        image.arrays = tensors.view_tensors(image.data)
         return image
 
     @property
@@ -59,7 +59,7 @@ class Image:
     def mapped(self) -> bool:
         return self._map is not None
 
-    def blocks(self) -> Iterator[memoryview]:
+    def iterate_blocks(self) -> Iterator[memoryview]:
         """Yields the bytes in order."""
         for start in range(0, len(self.data), BLOCK):
             yield self.data[start : start + BLOCK]
@@ -108,7 +108,7 @@ class LiveState:
     def mapped(self) -> bool:
         return self.memory.mapped or self.parameters.mapped
 
-    def swap(self) -> None:
+    def swap_images(self) -> None:
         """Makes the spare image, which holds the next parameters, the current one."""
         self.parameters, self.spare = self.spare, self.parameters
 
@@ -116,7 +116,7 @@ class LiveState:
         for image in self._images:
             image.release()
 
-    def draft(self, length: int) -> memoryview:
+    def make_update_room(self, length: int) -> memoryview:
         """Returns room for an update of so many bytes."""
         if self.update.length != length:
             self.update = Image(length, self.folder)
@@ -152,7 +152,9 @@ class LiveStates:
                 self._states.popitem(last=False)
 
 
-def load(model: Bytes, memory: Bytes, version: Version, snapshot: int, limit: int, folder: Path) -> LiveState:
+def load_live_state(
+    model: Bytes, memory: Bytes, version: Version, snapshot: int, limit: int, folder: Path
+) -> LiveState:
     """Copies a state from files of arrays. One of more than `limit` bytes is mapped from unnamed files in `folder`."""
     place = folder if 2 * len(model) + len(memory) > limit else None
     images = (Image.of(model, place), Image.of(model, place), Image.of(memory, place))

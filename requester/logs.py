@@ -32,11 +32,11 @@ _TASK: Final = re.compile(r"(?P<task>(?P<job>[0-9a-f]{16})(?:-\d+){3})\Z")
 _JOB: Final = re.compile(r"(?P<job>[0-9a-f]{16})\Z")
 
 
-def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -> None:
+def configure_logging(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -> None:
     """Configures the whole process: its own lines and those of libraries go to standard error unless `to` is given."""
     least = logging.getLevelNamesMapping().get(level.upper(), logging.WARNING)
     rendered: list[Processor] = [
-        hide,
+        hide_secrets,
         structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(),
     ]
     shared: list[Processor] = [
@@ -75,7 +75,7 @@ class Unfailing:
             self._stream.flush()
 
 
-def hide(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+def hide_secrets(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
     """Hides the secrets in a line, by the names of its fields and by the form of their values.
 
     A stranger's text controls no terminal that shows the log.
@@ -87,20 +87,20 @@ def _without_secrets(value: Any) -> Any:
     if isinstance(value, str):
         return printable_lines(_SECRETS.sub(HIDDEN, value))
     if isinstance(value, Mapping):
-        return hide(None, "", dict(value))
+        return hide_secrets(None, "", dict(value))
     if isinstance(value, list | tuple):
         return [_without_secrets(item) for item in value]
     return HIDDEN if isinstance(value, bytes) else value
 
 
 @contextmanager
-def about(stage: str, row_id: str) -> Iterator[None]:
+def bind_stage_and_row(stage: str, row_id: str) -> Iterator[None]:
     """Adds the stage and the row's ids to every line within the block."""
-    with bound_contextvars(stage=stage, **ids(row_id)):
+    with bound_contextvars(stage=stage, **parse_row_ids(row_id)):
         yield
 
 
-def ids(row_id: str) -> dict[str, str]:
+def parse_row_ids(row_id: str) -> dict[str, str]:
     """Returns job, task and replica, as far as the row's id names them: JOB[-ROUND-INDEX-ATTEMPT[-FENCE-WORKER]]."""
     match = next(filter(None, (form.match(row_id) for form in (_JOB, _TASK, _ROW))), None)
     return match.groupdict() if match else {"row": row_id}

@@ -13,13 +13,13 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
-from gradmarket.market.model.layout import layout
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.layout import build_layout
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
 from graphdoc.cost import evaluation_cost, evaluation_sizes
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
 from graphdoc.values import Outside
@@ -81,31 +81,31 @@ class ModelRunner:
             model = self._runner.publish(
                 spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision
             )
-        parameters = blobs.put(tensors.pack(model.parameters))
+        parameters = blobs.put(tensors.pack_tensors(model.parameters))
         documents = blobs.put(model.document), blobs.put(model.evaluation)
-        return self._described(blobs, spec, *documents, parameters, PUBLISHING)
+        return self._describe_model(blobs, spec, *documents, parameters, PUBLISHING)
 
     def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> PublishedModel:
         """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
-        return self._described(blobs, spec, model.document, model.evaluation, model.parameters, BOUNDING)
+        return self._describe_model(blobs, spec, model.document, model.evaluation, model.parameters, BOUNDING)
 
-    def _described(
+    def _describe_model(
         self, blobs: Blobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest, child: str
     ) -> PublishedModel:
         with self._lock:
             self._runner.turn(child, publishes=child == PUBLISHING)
             loaded = self._runner.load(blobs.read(document))
             bounded = self._runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
-            estimate = cost(loaded, bounded, spec.step)
+            estimate = compute_task_cost(loaded, bounded, spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
-        tensors.unpack(blobs.read(parameters), loaded.state)
+        tensors.unpack_tensors(blobs.read(parameters), loaded.state)
         if loaded.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
         return PublishedModel(
             document=document,
             evaluation=evaluation,
             parameters=parameters,
-            layout=layout(loaded),
+            layout=build_layout(loaded),
             counters=loaded.counters,
             inputs=loaded.batch(1),
             ranges=ranges,
@@ -120,7 +120,7 @@ class ModelRunner:
         with self._lock:
             self._runner.turn(model.child, publishes=model.child == PUBLISHING)
             bound = self._runner.bound_evaluation(document, *evaluation_sizes(rows))
-        needed, most = evaluation_cost(load(document), bound, rows), self._runner.settings
+        needed, most = evaluation_cost(parse_document(document), bound, rows), self._runner.settings
         if needed.memory - bound.idle_bytes > most.memory_bytes:
             raise JobRefused(
                 "evaluation", f"it takes {needed.memory} bytes, more than there are here: hold out fewer rows"
@@ -137,7 +137,7 @@ class ModelRunner:
                 self._held_out = (key, arrays)
             return self._held_out[1]
 
-    def reads(self, manifest: Manifest, partition: Partition) -> bool:
+    def may_read_partition(self, manifest: Manifest, partition: Partition) -> bool:
         """Whether the reader has enough memory for the partition's file and arrays."""
         arrays = sum(
             math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in manifest.batch(partition.rows).values()

@@ -78,7 +78,7 @@ def _is_outage(error: BaseException | None) -> bool:
 
 def told_once(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
     """A structlog processor: of a part that fails the first line alone is written, and without a traceback."""
-    error = _error(line.get("exc_info"))
+    error = _find_exception(line.get("exc_info"))
     part = part_of(error) or line.get("part")
     if part is None:
         return line
@@ -92,21 +92,21 @@ class ToldOnce(logging.Filter):
     """The same for lines that libraries write."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        part = part_of(_error(record.exc_info))
+        part = part_of(_find_exception(record.exc_info))
         if part is None:
             return True
         record.exc_info = None
         return TROUBLES.begins(part)
 
 
-def probe(parts: Mapping[str, Callable[[], str]]) -> None:
+def probe_failed_parts(parts: Mapping[str, Callable[[], str]]) -> None:
     """Tries the parts that failed; says of each that works again how long it was away. `parts` return what is wrong."""
     for part in TROUBLES.to_probe():
         if not parts[part]() and (seconds := TROUBLES.over(part)) is not None:
             log.warning("it is back", of=part, after_s=round(seconds, 1))
 
 
-def _error(exc_info: object) -> object:
+def _find_exception(exc_info: object) -> object:
     """Returns the exception that a line is about; structlog's `True` means the one that is being handled."""
     if exc_info is True:
         return sys.exc_info()[1]

@@ -30,7 +30,7 @@ from requester.features import FEATURES
 from requester.moves.probing import look_after
 from requester.settings import RequesterSettings
 from requester.stages import settle
-from requester.wiring import wired
+from requester.wiring import open_context
 
 STAGES: Final = stages_with(FEATURES)
 SWEEP: Final = "gradmarket.sweep"
@@ -69,13 +69,13 @@ def celery_of(settings: RequesterSettings) -> Celery:
         broker_connection_max_retries=None,
         beat_scheduler=Sweeps,
         broker_transport_options={"visibility_timeout": 60, "socket_connect_timeout": 1.0},
-        beat_schedule={f"sweep {topic}": _every(settings.sweep_s, topic) for topic in STAGES},
+        beat_schedule={f"sweep {topic}": _build_schedule_entry(settings.sweep_s, topic) for topic in STAGES},
         beat_max_loop_interval=settings.sweep_s,
     )
     return app
 
 
-def _every(seconds: float, topic: str) -> dict[str, Any]:
+def _build_schedule_entry(seconds: float, topic: str) -> dict[str, Any]:
     return {"task": SWEEP, "schedule": seconds, "args": [topic], "options": {"expires": FRESH_S, "retry": False}}
 
 
@@ -100,22 +100,22 @@ class BrokerNotifier:
             self._topics |= stages
             self._asked.notify()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._carry, name="courier", daemon=True)
+                self._thread = threading.Thread(target=self._run_send_loop, name="courier", daemon=True)
                 self._thread.start()
 
-    def _carry(self) -> None:
+    def _run_send_loop(self) -> None:
         while True:
             with self._asked:
                 self._asked.wait_for(lambda: self._topics)
                 topics, self._topics = self._topics, set()
             for topic in topics:
                 try:
-                    send(self._app, SWEEP, topic)
+                    send_message(self._app, SWEEP, topic)
                 except Exception:  # the thread is the only one that notifies
                     log.exception("a notification is lost", topic=topic)
 
 
-def send(app: Celery, task: str, *arguments: str, seconds: float = 0.0) -> None:
+def send_message(app: Celery, task: str, *arguments: str, seconds: float = 0.0) -> None:
     """Sends a message once: if the broker does not take it, the next sweep finds the row."""
     try:
         app.send_task(task, arguments, countdown=seconds, expires=FRESH_S + seconds, retry=False)
@@ -134,12 +134,12 @@ class TaskRunner:
     @cached_property
     def _context(self) -> Context:
         url = self._settings.url or f"http://{self._settings.host}:{self._settings.port}"
-        return self._open.enter_context(wired(self._settings, url, BrokerNotifier(self._app)))
+        return self._open.enter_context(open_context(self._settings, url, BrokerNotifier(self._app)))
 
-    def sweep(self, topic: str) -> None:
+    def sweep_topic(self, topic: str) -> None:
         """Requests a run of every row that is ready."""
         for row_id in ready_rows(self._context, STAGES[topic]):
-            send(self._app, RUN, topic, row_id)
+            send_message(self._app, RUN, topic, row_id)
 
     def run(self, topic: str, row_id: str) -> None:
         """Moves one row on; requests another run where it is to be tried again soon, or is ready for more at once."""
@@ -149,9 +149,9 @@ class TaskRunner:
         if stage is settle:
             context.chain_worker.leave()
         if again is None and row_id in ready_rows(context, stage):
-            send(self._app, RUN, topic, row_id)
+            send_message(self._app, RUN, topic, row_id)
         elif again is not None and again < context.settings.sweep_s:
-            send(self._app, RUN, topic, row_id, seconds=again)
+            send_message(self._app, RUN, topic, row_id, seconds=again)
 
     def close(self, **_signal: Any) -> None:
         self._open.close()
@@ -161,7 +161,7 @@ def worker_of(settings: RequesterSettings) -> Celery:
     """Returns the application with its tasks."""
     app = celery_of(settings)
     runner = TaskRunner(app, settings)
-    app.task(name=SWEEP)(runner.sweep)
+    app.task(name=SWEEP)(runner.sweep_topic)
     app.task(name=RUN)(runner.run)
     signals.worker_process_shutdown.connect(runner.close, weak=False)
     return app
@@ -177,7 +177,7 @@ def worker(
     json: Json = False,
 ) -> None:
     """Run stages. The first SIGTERM lets those that run end."""
-    settings = _settings(json)
+    settings = _load_celery_settings(json)
     application = worker_of(settings)
     running = application.Worker(pool="prefork", concurrency=concurrency, quiet=True, optimization="fair", **_ALONE)
     running.start()
@@ -191,16 +191,16 @@ _ALONE: Final = {"without_gossip": True, "without_mingle": True, "without_heartb
 @app.command()
 def beat(json: Json = False) -> None:
     """Ring for every stage, once each sweep."""
-    settings = _settings(json)
+    settings = _load_celery_settings(json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     scheduler: Callable[..., Any] = celery_of(settings).Beat
     scheduler(quiet=True).run()
 
 
-def _settings(json: bool) -> RequesterSettings:
+def _load_celery_settings(json: bool) -> RequesterSettings:
     settings = settings_from(RequesterSettings, {})
     if settings.stages != "celery":
         raise typer.BadParameter("the service runs the stages itself: set GRADMARKET_STAGES=celery for all of it")
-    logs.configure(json, settings.log)
+    logs.configure_logging(json, settings.log)
     os.umask(settings.hidden)
     return settings

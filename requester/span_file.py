@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 
 
 @contextmanager
-def written(file: Path) -> Iterator[None]:
+def write_spans(file: Path) -> Iterator[None]:
     """Appends the spans to the file, one JSON object a line, until the end of the block."""
     provider = TracerProvider()
     with file.open("a", buffering=1) as lines:

@@ -39,12 +39,14 @@ class SteadyClock:
             steady = self._steady()
             offset = self._wall() - steady
             if abs(offset - self._offset) <= STEP_S:
-                self._follow(offset)
+                self._adopt_offset(offset)
             elif self._stepped is None or abs(offset - self._stepped[0]) > STEP_S:
                 self._stepped = (offset, steady)
-                log.warning("the machine's clock stepped; the service keeps its own", by_s=self._off(offset))
+                log.warning(
+                    "the machine's clock stepped; the service keeps its own", by_s=self._compute_deviation(offset)
+                )
             elif steady - self._stepped[1] >= ADOPT_S:
-                log.warning("the machine's clock stays; the service follows it", by_s=self._off(offset))
+                log.warning("the machine's clock stays; the service follows it", by_s=self._compute_deviation(offset))
                 self._behind |= offset < self._offset
                 self._stepped, self._offset = None, offset
             return steady + self._offset
@@ -64,10 +66,12 @@ class SteadyClock:
             with self._lock:
                 self._behind |= behind
 
-    def _follow(self, offset: float) -> None:
+    def _adopt_offset(self, offset: float) -> None:
         if self._stepped is not None:
-            log.warning("the machine's clock stepped back; no time was lost", after_s=self._off(self._stepped[0]))
+            log.warning(
+                "the machine's clock stepped back; no time was lost", after_s=self._compute_deviation(self._stepped[0])
+            )
         self._stepped, self._offset = None, offset
 
-    def _off(self, offset: float) -> float:
+    def _compute_deviation(self, offset: float) -> float:
         return round(offset - self._offset, 1)

@@ -49,78 +49,78 @@ STATES: Final = {
 MONEY: Final = ("deposited", "refunded", "earned", "settled", "withdrawn")
 
 
-def tallies(reader: RowReader, now: float, waits: Mapping[str, float] | None = None) -> Iterator[Metric]:
+def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | None = None) -> Iterator[Metric]:
     """Yields all metrics, from one snapshot. Money is in the token's smallest unit.
 
     waits: the lags of the stages of which no row tells since when it is ready (api.metric_routes.StageWaits).
     """
-    counted = {name: _grouped(reader, column) for name, (column, _) in STATES.items()}
+    counted = {name: _count_by_column(reader, column) for name, (column, _) in STATES.items()}
     for name, (_, text) in STATES.items():
-        yield _gauges(f"gradmarket_{name}", text, "state", counted[name])
+        yield _build_gauges(f"gradmarket_{name}", text, "state", counted[name])
     replicas = counted["replicas"]
-    yield _counter("gradmarket_leases", "Leases given", sum(replicas.values()))
-    yield _counter("gradmarket_waves", "Waves closed", _count(reader, Wave.task_id))
-    yield _verdicts(replicas)
-    yield from _workers(reader, now)
-    yield from _money(reader)
+    yield _build_counter("gradmarket_leases", "Leases given", sum(replicas.values()))
+    yield _build_counter("gradmarket_waves", "Waves closed", _count_rows(reader, Wave.task_id))
+    yield _build_verdict_counter(replicas)
+    yield from _list_worker_gauges(reader, now)
+    yield from _list_money_metrics(reader)
     for feature in features_of(reader):
         yield from feature.metrics(reader)
-    yield _gauges(
+    yield _build_gauges(
         "gradmarket_stage_lag_seconds",
         "How long the oldest row has waited",
         "stage",
-        lags(reader, now) | dict(waits or {}),
+        compute_stage_lags(reader, now) | dict(waits or {}),
     )
 
 
-def _grouped(reader: RowReader, column: InstrumentedAttribute[str]) -> dict[str, int]:
+def _count_by_column(reader: RowReader, column: InstrumentedAttribute[str]) -> dict[str, int]:
     return dict(reader.session.execute(select(column, func.count()).group_by(column)).all())
 
 
-def _count(reader: RowReader, column: InstrumentedAttribute[Any], *where: Any, **named: Any) -> int:
+def _count_rows(reader: RowReader, column: InstrumentedAttribute[Any], *where: Any, **named: Any) -> int:
     return reader.session.scalar(select(func.count(column)).where(*where), named) or 0
 
 
-def _gauges(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
+def _build_gauges(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, description, labels=[label])
     for value, number in values.items():
         family.add_metric([value], number)
     return family
 
 
-def _counter(name: str, description: str, value: float) -> Metric:
+def _build_counter(name: str, description: str, value: float) -> Metric:
     return CounterMetricFamily(name, description, value=value)
 
 
-def _verdicts(replicas: Mapping[str, int]) -> Metric:
+def _build_verdict_counter(replicas: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily("gradmarket_verdicts", "How replicas with an answer ended", labels=["kind"])
     for state, kind in VERDICTS.items():
         family.add_metric([kind], replicas.get(state, 0))
     return family
 
 
-def _workers(reader: RowReader, now: float) -> Iterator[Metric]:
-    yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count(reader, Worker.address))
-    asking = _count(reader, Worker.address, workers.ASKS, now=now)
+def _list_worker_gauges(reader: RowReader, now: float) -> Iterator[Metric]:
+    yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count_rows(reader, Worker.address))
+    asking = _count_rows(reader, Worker.address, workers.ASKS, now=now)
     yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
 
 
-def _money(reader: RowReader) -> Iterator[Metric]:
+def _list_money_metrics(reader: RowReader) -> Iterator[Metric]:
     """Yields sums over all jobs, and what is left in each job that has not ended: neither refunded nor earned."""
     sums = dict.fromkeys(MONEY, 0)
     left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
-    for job_id, state, unit, *amounts in reader.session.execute(_books()):
+    for job_id, state, unit, *amounts in reader.session.execute(_select_job_sums()):
         money = dict(zip(MONEY, (int(amount) * int(unit) for amount in amounts), strict=True))
         for name, amount in money.items():
             sums[name] += amount
         if state not in ENDED:
             left.add_metric([job_id], money["deposited"] - money["refunded"] - money["earned"])
     for name, total in sums.items():
-        yield _counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)
+        yield _build_counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)
     yield left
 
 
-def _books() -> Any:
+def _select_job_sums() -> Any:
     kinds = (Account.earned, Account.settled, Account.withdrawn)
     sums = [func.coalesce(func.sum(kind), 0) for kind in kinds]
     return (
@@ -130,7 +130,7 @@ def _books() -> Any:
     )
 
 
-def lags(reader: RowReader, now: float) -> dict[str, float]:
+def compute_stage_lags(reader: RowReader, now: float) -> dict[str, float]:
     """Returns the seconds since the oldest row of each stage could have been moved on, or was due; 0 where none waits.
 
     `assign` counts from a task's opening, so it also shows a market without workers; `aggregate` from the oldest
@@ -138,16 +138,20 @@ def lags(reader: RowReader, now: float) -> dict[str, float]:
     """
     since = {
         "publish": select(func.min(Job.created_at)).where(Job.state == JobState.DRAFT),
-        "assign": select(func.min(Task.created_at)).where(Task.state == TaskState.OPEN, _works(Task.job_id)),
+        "assign": select(func.min(Task.created_at)).where(
+            Task.state == TaskState.OPEN, _build_running_condition(Task.job_id)
+        ),
         "close": select(func.min(Task.due_at)).where(Task.state.in_([TaskState.OPEN, TaskState.COMMITTING])),
         "judge": select(func.min(Task.due_at)).where(Task.state == TaskState.REVEALING),
         "expire": select(func.min(Replica.lease_until)).where(Replica.state == ReplicaState.LEASED),
-        "aggregate": select(func.min(Task.ended_at)).where(Task.state == TaskState.ACCEPTED, _works(Task.job_id)),
+        "aggregate": select(func.min(Task.ended_at)).where(
+            Task.state == TaskState.ACCEPTED, _build_running_condition(Task.job_id)
+        ),
         "settle": select(func.min(Earned.at)).where(Earned.job_id.in_(select(Job.id)), Earned.batch_id.is_(None)),
     }
     oldest = {stage: reader.session.scalar(statement) for stage, statement in since.items()}
     return {stage: max(0.0, now - at) if at is not None else 0.0 for stage, at in oldest.items()}
 
 
-def _works(job_id: InstrumentedAttribute[str]) -> Any:
+def _build_running_condition(job_id: InstrumentedAttribute[str]) -> Any:
     return job_id.in_(select(Job.id).where(Job.state == JobState.RUNNING))

@@ -12,14 +12,14 @@ TRACER: Final = trace.get_tracer("gradmarket")
 SPAN_FILE: Final = "requester.span_file"
 
 
-def span(name: str) -> AbstractContextManager[trace.Span]:
+def record_span(name: str) -> AbstractContextManager[trace.Span]:
     """Records what the block takes, as a part of the span around it."""
     return TRACER.start_as_current_span(name)
 
 
-def started(file: Path | None) -> AbstractContextManager[None]:
+def start_tracing(file: Path | None) -> AbstractContextManager[None]:
     """Appends this process's spans to the file, one JSON object a line, until the end of the block; None: no spans."""
     if file is None:
         return nullcontext()
-    written: AbstractContextManager[None] = import_module(SPAN_FILE).written(file)
+    written: AbstractContextManager[None] = import_module(SPAN_FILE).write_spans(file)
     return written

@@ -16,7 +16,7 @@ from contracts.deployment import Deployment
 from contracts.gas_price import GWEI, WAITS
 from contracts.ledger import Ledger
 from contracts.private_files import private_folder
-from contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL
@@ -27,19 +27,19 @@ from gradmarket.network.chain_errors import ChainError
 from requester import blobs, keys
 from requester.chain.chain_context import ChainContext, ChainPolicy
 from requester.chain.chain_worker import ChainWorker, local_grant
-from requester.context import Context, begun
+from requester.context import Context, open_work
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier, Relay, notifier_of
 from requester.settings import RequesterSettings
 from requester.steady_clock import SteadyClock
 from requester.store import schema, tokens
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 from requester.store.session import Sessions, sessions_of
-from requester.store.session import connect as connect_database
+from requester.store.session import open_engine as connect_database
 from requester.store.unfinished import check_unfinished
-from requester.store.work import begin, reading
-from requester.tracing import started
+from requester.store.work import begin_work, open_reader
+from requester.tracing import start_tracing
 
 OFFICE = "settle"
 """The topic that is notified when there may be chain work."""
@@ -63,38 +63,38 @@ def open_chain(settings: RequesterSettings) -> Chain:
     Raises Refused where that one's state is gone.
     """
     path = settings.data / "deployment.json"
-    if settings.rpc is None and path.exists() and not local_copy.resumable(settings.data / "chain"):
+    if settings.rpc is None and path.exists() and not local_copy.is_chain_resumable(settings.data / "chain"):
         remedy = "name that chain's node with --rpc, bring the chain back with the rest by `gradmarket restore`"
         raise Refused(
             f"the chain that {path} names is not in {settings.data / 'chain'}",
             f"{remedy}, or take a new folder with --data",
         )
     process = None if settings.rpc else local.LocalChain.open(settings.data / "chain")
-    web3 = connect(str(settings.rpc) if settings.rpc else process.url)  # type: ignore[union-attr]
+    web3 = connect_to_node(str(settings.rpc) if settings.rpc else process.url)  # type: ignore[union-attr]
     if not path.exists():
-        deployed = deployment.deploy(web3, local.development_key(), settings.min_claim_window_s)
-        deployment.write(deployed, path)
-    known = deployment.read(path)
-    deployment.verify(web3, known)
+        deployed = deployment.deploy_market(web3, local.development_key(), settings.min_claim_window_s)
+        deployment.write_deployment(deployed, path)
+    known = deployment.load_deployment(path)
+    deployment.verify_deployment(web3, known)
     return Chain(web3, known, Ledger(web3, known), process)
 
 
 @contextmanager
-def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
+def open_context(settings: RequesterSettings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
     """Yields a context for one process, closed at the end of the block; `relay` as in notifier.postgres."""
     private_folder(settings.data, settings.hidden)
     with ExitStack() as stack:
-        stack.enter_context(started(settings.tracing))
+        stack.enter_context(start_tracing(settings.tracing))
         engine, clock = connect_database(settings.database_url), SteadyClock()
         stack.callback(engine.dispose)
         check_unfinished(engine)
-        schema.upgrade(engine)
+        schema.upgrade_schema(engine)
         sessions = sessions_of(engine, FEATURES)
         with _first_there(settings.data):
             chain = open_chain(settings)
-            lock = keys.lock(settings, _is_local(chain))
-            signer = keys.key(settings.signer_key, settings.data / "keys" / "signer", lock)
-            sender = keys.key(settings.sender_key, settings.data / "keys" / "sender", lock)
+            lock = keys.load_key_lock(settings, _is_local(chain))
+            signer = keys.load_or_create_key(settings.signer_key, settings.data / "keys" / "signer", lock)
+            sender = keys.load_or_create_key(settings.sender_key, settings.data / "keys" / "sender", lock)
             _remember_token(settings, sessions)
         modelling = ModelRunner()
         stack.callback(modelling.close)
@@ -102,13 +102,16 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
         stack.callback(notifier.stop)
         notified = stack.enter_context(notifier.listen([OFFICE])) if settings.stages == "embedded" else None
         chain_worker = ChainWorker(
-            _chain(settings, sessions, notifier, chain, sender, signing.address_of(signer), public_url, clock), notified
+            _build_chain_context(
+                settings, sessions, notifier, chain, sender, signing.address_of(signer), public_url, clock
+            ),
+            notified,
         )
         stack.callback(chain_worker.leave)
         yield Context(
             settings=settings,
             sessions=sessions,
-            blobs=blobs.opened(settings),
+            blobs=blobs.open_blob_store(settings),
             notifier=notifier,
             clock=clock,
             after_fall=clock.after_fall,
@@ -116,12 +119,12 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
             signer=signing.signer_of(signer),
             signer_address=signing.address_of(signer),
             public_url=public_url,
-            chain_facts=_facts(chain, signing.address_of(signer)),
+            chain_facts=_build_chain_facts(chain, signing.address_of(signer)),
             modelling=modelling,
             ledger=chain.ledger,
             chain_worker=chain_worker,
             on_sign_in=_gas_giver(chain),
-            chain_trouble=lambda: _fault(chain_worker.trouble) or _trouble(chain),
+            chain_trouble=lambda: _filter_gas_waits(chain_worker.trouble) or _find_chain_trouble(chain),
         )
 
 
@@ -133,7 +136,7 @@ def _first_there(data: Path) -> Iterator[None]:
         yield
 
 
-def _chain(
+def _build_chain_context(
     settings: RequesterSettings,
     sessions: Sessions,
     notifier: Notifier,
@@ -145,8 +148,8 @@ def _chain(
 ) -> ChainContext:
     grant = local_grant(chain.ledger, signing.address_of(sender)) if _is_local(chain) else None
     return ChainContext(
-        begin=partial(begun, sessions, notifier),
-        reading=partial(reading, sessions),
+        begin=partial(open_work, sessions, notifier),
+        reading=partial(open_reader, sessions),
         ledger=chain.ledger,
         key=sender,
         signer=signer,
@@ -170,14 +173,14 @@ def _is_local(chain: Chain) -> bool:
     return chain.deployment.chain_id in LOCAL_CHAIN_IDS
 
 
-@patiently
+@retry_on_conflict
 def _remember_token(settings: RequesterSettings, sessions: Sessions) -> None:
-    token = keys.secret(settings.token, settings.data / "keys" / "token")
-    with begin(sessions) as work:
+    token = keys.load_or_create_secret(settings.token, settings.data / "keys" / "token")
+    with begin_work(sessions) as work:
         tokens.keep_own(work, token, time.time())
 
 
-def _facts(chain: Chain, signer: Address) -> ChainFacts:
+def _build_chain_facts(chain: Chain, signer: Address) -> ChainFacts:
     known, decimals = chain.deployment, chain.ledger.decimals()
     return ChainFacts(
         chain_id=known.chain_id,
@@ -203,12 +206,12 @@ def _gas_giver(chain: Chain) -> Callable[[Address], None]:
     return give
 
 
-def _fault(trouble: str) -> str:
+def _filter_gas_waits(trouble: str) -> str:
     """Returns the chain's trouble; none where only gas is too dear: what is computed goes on."""
     return "" if trouble.startswith(WAITS) else trouble
 
 
-def _trouble(chain: Chain) -> str:
+def _find_chain_trouble(chain: Chain) -> str:
     try:
         chain.ledger.verify()
     except ChainError as error:

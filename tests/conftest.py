@@ -16,7 +16,7 @@ from eth_utils.crypto import keccak
 from hypothesis import HealthCheck, settings
 
 from contracts import rpc
-from contracts.deployment import Deployment, deploy
+from contracts.deployment import Deployment, deploy_market
 from contracts.ledger import Ledger
 from contracts.local import CHAIN_ID, LocalChain
 from gradmarket.demo import service as demo_service
@@ -137,7 +137,7 @@ def own_anvil() -> Iterator[LocalChain]:
 
 @pytest.fixture(scope="session")
 def deployment(anvil: LocalChain) -> Deployment:
-    return deploy(anvil.connect(), DEPLOYER)
+    return deploy_market(anvil.connect(), DEPLOYER)
 
 
 @pytest.fixture(scope="session")
@@ -150,7 +150,7 @@ def disturbed_ledger() -> Iterator[Ledger]:
     """On the one chain of the session that tests disturb in turn."""
     chain = LocalChain.start(None)
     web3 = chain.connect()
-    yield Ledger(web3, deploy(web3, DEPLOYER))
+    yield Ledger(web3, deploy_market(web3, DEPLOYER))
     chain.stop()
 
 
@@ -158,14 +158,14 @@ def disturbed_ledger() -> Iterator[Ledger]:
 def own_ledger(disturbed_ledger: Ledger) -> Iterator[Ledger]:
     """For what others must not feel, such as moved time, stopped mining and lost blocks: all of it is taken back."""
     web3 = disturbed_ledger.web3
-    before = rpc.request(web3, "evm_snapshot")
+    before = rpc.call_json_rpc(web3, "evm_snapshot")
     yield Ledger(web3, disturbed_ledger.deployment)
-    rpc.request(web3, "anvil_dropAllTransactions")
-    rpc.request(web3, "evm_setAutomine", True)
-    rpc.request(web3, "anvil_setChainId", CHAIN_ID)
-    assert rpc.request(web3, "evm_revert", before) is True
+    rpc.call_json_rpc(web3, "anvil_dropAllTransactions")
+    rpc.call_json_rpc(web3, "evm_setAutomine", True)
+    rpc.call_json_rpc(web3, "anvil_setChainId", CHAIN_ID)
+    assert rpc.call_json_rpc(web3, "evm_revert", before) is True
     newest = web3.eth.get_block("latest")["baseFeePerGas"]  # what the next block asks is not taken back
-    rpc.request(web3, "anvil_setNextBlockBaseFeePerGas", hex(newest))
+    rpc.call_json_rpc(web3, "anvil_setNextBlockBaseFeePerGas", hex(newest))
 
 
 @pytest.fixture(scope="session")

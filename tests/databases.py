@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from requester.store import schema
-from requester.store.session import connect
+from requester.store.session import open_engine
 from tests.lanes import FULL
 
 IN_MEMORY = Path("/dev/shm")
@@ -96,6 +96,6 @@ def _name(url: str) -> str:
 
 
 def _make(url: str) -> None:
-    engine = connect(url)
-    schema.upgrade(engine)
+    engine = open_engine(url)
+    schema.upgrade_schema(engine)
     engine.dispose()

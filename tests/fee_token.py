@@ -10,7 +10,7 @@ from web3 import Web3
 from contracts import calls
 from contracts.deployment import Deployment, genesis_of, market_at
 from contracts.ledger import Ledger
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Hash
 from tests.onchain import DEPLOYER
 
@@ -21,7 +21,7 @@ CODE = json.loads((Path(__file__).parent / "vectors" / "fee_token.json").read_te
 def market_over_fee_token(web3: Web3) -> Ledger:
     """The genuine contract over such a token, which takes no fee yet."""
     token = _made(web3, calls.Call(None, bytes.fromhex(CODE[2:])))
-    contract = _made(web3, calls.construct("GradMarket", token, 60, bytes(range(32))))
+    contract = _made(web3, calls.build_creation_call("GradMarket", token, 60, bytes(range(32))))
     instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
     block = web3.eth.block_number
     return Ledger(web3, Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, block))
@@ -30,10 +30,10 @@ def market_over_fee_token(web3: Web3) -> Ledger:
 def takes(ledger: Ledger, top: int, lost: int) -> None:
     """Percent on top from who pays, and percent that get lost."""
     data = keccak(text="setFees(uint256,uint256)")[:4] + encode(["uint256", "uint256"], [top, lost])
-    mined(execute(ledger.web3, DEPLOYER, calls.Call(ledger.deployment.token, data)))
+    require_receipt(execute_call(ledger.web3, DEPLOYER, calls.Call(ledger.deployment.token, data)))
 
 
 def _made(web3: Web3, call: calls.Call) -> Address:
-    created = mined(execute(web3, DEPLOYER, call)).created
+    created = require_receipt(execute_call(web3, DEPLOYER, call)).created
     assert created is not None
     return created

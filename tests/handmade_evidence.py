@@ -10,9 +10,9 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Commitment, Offer, Outcome, SignedWave
 from gradmarket.market.rules import secrets
-from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
+from gradmarket.market.rules.secrets import digest_of, seal_commitment, wave_seed
 from gradmarket.market.rules.task_proof import VerdictCase
-from gradmarket.market.signing import Domain, Struct, address_of, digest, sign
+from gradmarket.market.signing import Domain, Struct, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave, Thresholds
 from gradmarket.market.wire.poll import OfferFields, SketchRequest, hash_of
@@ -52,7 +52,7 @@ SIGNER: Final = key(0)
 
 
 def signature(by: PrivateKey, struct: Struct) -> bytes:
-    return sign(by, digest(DOMAIN, struct))
+    return sign_digest(by, digest_struct(DOMAIN, struct))
 
 
 def publication(spec: JobSpec) -> Publication:
@@ -76,8 +76,8 @@ def numbers(scale: float) -> dict[str, bytes]:
 
 def ballot(spec: JobSpec, number: int, root: Digest, wave: int = 0, salt: Hash = ZERO) -> PublishedBallot:
     """What replica r-`number` revealed, before it is judged."""
-    name, who = digest(DOMAIN, offer_of(spec)), address_of(key(1 + number))
-    sealed = seal(name, who, salt, hash_of(root))
+    name, who = digest_struct(DOMAIN, offer_of(spec)), address_of(key(1 + number))
+    sealed = seal_commitment(name, who, salt, hash_of(root))
     signed = signature(key(1 + number), Commitment(name, who, sealed))
     return PublishedBallot(
         id=ReplicaId(f"r-{number}"),
@@ -95,7 +95,7 @@ def ballot(spec: JobSpec, number: int, root: Digest, wave: int = 0, salt: Hash =
 def sketched(spec: JobSpec, number: int, cast: PublishedBallot, seed: Hash, kind: tuple[str, float]) -> PublishedBallot:
     """The ballot with a sketch that its worker signed."""
     sketch = SketchRequest(numbers=numbers(kind[1]), determinism_class=kind[0], signature=bytes(65))
-    signed = signature(key(1 + number), sketch.struct(digest(DOMAIN, offer_of(spec)), cast.worker, seed))
+    signed = signature(key(1 + number), sketch.struct(digest_struct(DOMAIN, offer_of(spec)), cast.worker, seed))
     update = {"sketch": sketch.numbers, "determinism_class": kind[0], "sketch_signature": signed}
     return cast.model_copy(update=update)
 
@@ -103,7 +103,7 @@ def sketched(spec: JobSpec, number: int, cast: PublishedBallot, seed: Hash, kind
 def wave(spec: JobSpec, number: int, cast: Sequence[PublishedBallot]) -> PublishedWave:
     members = [(one.worker, Hash(one.sealed or b"")) for one in cast if one.wave == number]
     commitments, secret = digest_of(members), links(spec)[number]
-    signed = signature(SIGNER, SignedWave(digest(DOMAIN, offer_of(spec)), number, secret, commitments))
+    signed = signature(SIGNER, SignedWave(digest_struct(DOMAIN, offer_of(spec)), number, secret, commitments))
     seed = wave_seed(secret, commitments)
     return PublishedWave(number=number, commitments=commitments, secret=secret, seed=seed, signature=signed)
 
@@ -114,7 +114,7 @@ def judged(spec: JobSpec, cast: PublishedBallot, right: bool, root: Digest) -> P
     state, outcome = accepted if right else (ReplicaState.REJECTED, Outcome.REJECTED)
     update = {"state": state, "outcome": int(outcome), "verdict_root": cast.root if right else root}
     told = cast.model_copy(update=update).verdict(offer.price if right else Units(0))
-    signed = signature(SIGNER, told.struct(digest(DOMAIN, offer), cast.worker))
+    signed = signature(SIGNER, told.struct(digest_struct(DOMAIN, offer), cast.worker))
     return cast.model_copy(update={**update, "verdict_signature": signed})
 
 
@@ -125,7 +125,7 @@ def evidence(spec: JobSpec, cast: Sequence[PublishedBallot], right: Sequence[boo
         "state": TaskState.FINAL,
         "root": root,
         "offer": OfferFields(**asdict(offer)),
-        "offer_digest": digest(DOMAIN, offer),
+        "offer_digest": digest_struct(DOMAIN, offer),
         "offer_signature": signature(SIGNER, offer),
         "waves": tuple(wave(spec, number, cast) for number in sorted({one.wave for one in cast})),
         "replicas": tuple(judged(spec, one, fit, Digest(root or "")) for one, fit in zip(cast, right, strict=True)),
@@ -162,4 +162,4 @@ def case(spec: JobSpec, shown: PublishedEvidence) -> VerdictCase:
 
 
 def of_another_offer(spec: JobSpec) -> Hash:
-    return digest(DOMAIN, replace(offer_of(spec), attempt=1))
+    return digest_struct(DOMAIN, replace(offer_of(spec), attempt=1))

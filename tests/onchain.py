@@ -11,9 +11,9 @@ from contracts import calls, events
 from contracts.ledger import Ledger
 from contracts.local import STATE, development_key, fund_gas
 from contracts.transaction_types import Receipt
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Voucher
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.patience import wait_until
 
@@ -42,22 +42,22 @@ class OpenedJob:
 
     def send(self, call: calls.Call, key: PrivateKey | None = None) -> Receipt:
         """By the requester, unless `key` says otherwise."""
-        return mined(execute(self.ledger.web3, key or self.requester, call))
+        return require_receipt(execute_call(self.ledger.web3, key or self.requester, call))
 
     def reserve(self, *rows: tuple[Address, int]) -> None:
         self.send(calls.reserve(self.market, self.id, [(worker, Units(units)) for worker, units in rows]))
 
     def voucher(self, worker: Address, cumulative: int) -> tuple[Voucher, bytes]:
         voucher = Voucher(self.id, worker, Units(cumulative))
-        return voucher, sign(self.signer, digest(self.ledger.domain(), voucher))
+        return voucher, sign_digest(self.signer, digest_struct(self.ledger.domain(), voucher))
 
 
 def with_money(ledger: Ledger, key: PrivateKey, tokens: int = 10**24) -> PrivateKey:
     """Gas money and tokens for `key`, and leave for the contract to pull them."""
     fund_gas(ledger.web3, address_of(key), ETHER)
     place = ledger.deployment
-    mined(execute(ledger.web3, DEPLOYER, calls.mint(place.token, address_of(key), Amount(tokens))))
-    mined(execute(ledger.web3, key, calls.approve(place.token, place.contract, Amount(tokens))))
+    require_receipt(execute_call(ledger.web3, DEPLOYER, calls.mint(place.token, address_of(key), Amount(tokens))))
+    require_receipt(execute_call(ledger.web3, key, calls.approve(place.token, place.contract, Amount(tokens))))
     return key
 
 
@@ -70,7 +70,7 @@ def open_on(
     terms = calls.OpenJob(
         Units(deposit), Amount(unit), expiry, expiry + window_s, address_of(signer), spec, endpoint="test"
     )
-    receipt = mined(execute(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
     (event,) = events.opened(ledger, receipt)
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + window_s)
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.commands.job_reference import editors_schema, page
+from gradmarket.commands.job_reference import build_job_reference, editors_schema
 from gradmarket.demo.spec import JOB
 from gradmarket.market.job import JobSpec
 from graphdoc import plugins
@@ -21,18 +21,18 @@ SCHEMA: Final = "https://example.org/job.schema.json"
 
 
 def test_the_page_and_the_schema_are_current() -> None:
-    assert (ROOT / "docs" / "job.md").read_text() == page(), "gradmarket job reference > docs/job.md"
+    assert (ROOT / "docs" / "job.md").read_text() == build_job_reference(), "gradmarket job reference > docs/job.md"
     said = json.loads((ROOT / "docs" / "job.schema.json").read_text())
     assert said == editors_schema(), "gradmarket job reference --schema > docs/job.schema.json"
 
 
 def test_every_field_has_a_meaning_and_every_link_leads_somewhere() -> None:
-    text = page()
+    text = build_job_reference()
     job = text.partition("## The job")[2].partition("\n### ")[0]
     assert len(re.findall(r"^- `\w+` \(.+\): \S", job, re.MULTILINE)) == len(re.findall(r"^- ", job, re.MULTILINE)) > 25
     heads = {head.lower() for head in re.findall(r"^### `?(\w+)`?$", text, re.MULTILINE)}
     assert set(re.findall(r"\(#(\w+)\)", text)) <= heads
-    for name in plugins.names("gradmarket.market.model.arguments"):
+    for name in plugins.list_plugin_names("gradmarket.market.model.arguments"):
         assert f"### `{name}`" in text
 
 
@@ -56,5 +56,5 @@ def test_no_other_field_is_let_through(field: str) -> None:
 
 
 def test_the_command_prints_both() -> None:
-    assert CliRunner().invoke(app, ["job", "reference"]).stdout == page()
+    assert CliRunner().invoke(app, ["job", "reference"]).stdout == build_job_reference()
     assert json.loads(CliRunner().invoke(app, ["job", "reference", "--schema"]).stdout) == editors_schema()

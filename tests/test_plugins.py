@@ -25,12 +25,12 @@ from graphdoc import formats, plugins
 Vector = NDArray[np.float32]
 FOLDERS = (codecs, aggregators, optimizers, formats, replication, verifiers)
 LOOKUPS = {
-    codecs: codecs.codec,
-    aggregators: aggregators.aggregator,
-    optimizers: optimizers.optimizer,
+    codecs: codecs.load_codec,
+    aggregators: aggregators.load_aggregator,
+    optimizers: optimizers.load_optimizer,
     formats: formats.format_of,
-    replication: replication.policy,
-    verifiers: verifiers.verifier,
+    replication: replication.load_policy,
+    verifiers: verifiers.load_verifier,
 }
 SEEDS = st.binary(min_size=32, max_size=32)
 SHARDS = st.integers(0, 300).flatmap(lambda size: st.integers(0, 2**32).map(lambda seed: normal(seed, size)))
@@ -41,7 +41,7 @@ def normal(seed: int, *shape: int) -> Vector:
 
 
 def found(folder: ModuleType) -> tuple[str, ...]:
-    return plugins.names(folder.__name__)
+    return plugins.list_plugin_names(folder.__name__)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.__name__.rpartition(".")[2])
@@ -79,19 +79,19 @@ class TestFolder:
 class TestCodec:
     @given(shard=SHARDS, seed=SEEDS)
     def test_the_length_is_known_from_the_count(self, name: str, shard: Vector, seed: bytes) -> None:
-        codec = codecs.codec(name)
+        codec = codecs.load_codec(name)
         assert len(codec.pack(shard, seed)) == codec.packed_bytes(shard.size)
 
     @given(shard=SHARDS, seed=SEEDS)
     def test_the_same_shard_and_seed_give_the_same_bytes(self, name: str, shard: Vector, seed: bytes) -> None:
-        codec = codecs.codec(name)
+        codec = codecs.load_codec(name)
         first = codec.pack(shard, seed)
         codec.pack(shard[::-1].copy(), seed)
         assert codec.pack(shard.copy(), seed) == first
 
     @given(shard=SHARDS, seed=SEEDS)
     def test_what_comes_out_is_a_shard_near_the_one_that_went_in(self, name: str, shard: Vector, seed: bytes) -> None:
-        codec = codecs.codec(name)
+        codec = codecs.load_codec(name)
         back = codec.unpack(memoryview(codec.pack(shard, seed)), shard.size, seed)
         assert back.dtype == np.float32
         assert back.shape == shard.shape
@@ -100,12 +100,12 @@ class TestCodec:
     @given(shard=SHARDS, seed=SEEDS)
     def test_packing_leaves_the_shard_as_it_was(self, name: str, shard: Vector, seed: bytes) -> None:
         before = shard.tobytes()
-        codecs.codec(name).pack(shard, seed)
+        codecs.load_codec(name).pack(shard, seed)
         assert shard.tobytes() == before
 
     @given(shard=SHARDS, seed=SEEDS, change=st.integers(-8, 8).filter(bool))
     def test_bytes_of_another_length_are_refused(self, name: str, shard: Vector, seed: bytes, change: int) -> None:
-        codec = codecs.codec(name)
+        codec = codecs.load_codec(name)
         packed = codec.pack(shard, seed)
         wrong = packed + bytes(change) if change > 0 else packed[:change]
         if len(wrong) != len(packed):
@@ -114,7 +114,7 @@ class TestCodec:
 
     @given(noise=st.binary(max_size=600), count=st.integers(0, 300), seed=SEEDS)
     def test_noise_is_a_shard_or_refused(self, name: str, noise: bytes, count: int, seed: bytes) -> None:
-        codec = codecs.codec(name)
+        codec = codecs.load_codec(name)
         data = (noise * 300)[: codec.packed_bytes(count)]
         try:
             shard = codec.unpack(memoryview(data), count, seed)
@@ -140,7 +140,7 @@ class Rows:
 @pytest.mark.parametrize("name", found(aggregators))
 class TestAggregator:
     def merged(self, name: str, *stacks: list[Vector]) -> list[Vector]:
-        aggregator = aggregators.aggregator(name)
+        aggregator = aggregators.load_aggregator(name)
         return list(aggregator.aggregate([Rows(rows) for rows in stacks], aggregator.Settings()))
 
     @given(seed=st.integers(0, 2**32), order=st.permutations(range(7)))
@@ -151,11 +151,11 @@ class TestAggregator:
 
     @given(seed=st.integers(0, 2**32), more=st.integers(0, 8))
     def test_equal_rows_merge_to_themselves(self, name: str, seed: int, more: int) -> None:
-        row, least = normal(seed, 40), aggregators.aggregator(name).Settings().least
+        row, least = normal(seed, 40), aggregators.load_aggregator(name).Settings().least
         np.testing.assert_allclose(self.merged(name, [row] * (least + more))[0], row, rtol=1e-6, atol=1e-9)
 
     def test_fewer_answers_than_its_guarantee_needs_are_refused(self, name: str) -> None:
-        settings = aggregators.aggregator(name).Settings()
+        settings = aggregators.load_aggregator(name).Settings()
         settings.check(settings.least, settings.least)
         with pytest.raises(Refused, match=f"takes {settings.least} to {settings.most} answers"):
             settings.check(settings.least - 1, settings.least)
@@ -172,7 +172,7 @@ class TestAggregator:
 
     @given(seed=st.integers(0, 2**32), cut=st.integers(1, 39))
     def test_a_shard_comes_out_for_each_stack_and_the_cut_does_not_show(self, name: str, seed: int, cut: int) -> None:
-        aggregator, rows = aggregators.aggregator(name), list(normal(seed, 7, 40))
+        aggregator, rows = aggregators.load_aggregator(name), list(normal(seed, 7, 40))
         whole = aggregator.aggregate([Rows(rows, 40)], aggregator.Settings())
         shards = [Rows([row[:cut] for row in rows], cut), Rows([row[cut:] for row in rows], 40 - cut)]
         first, second = aggregator.aggregate(shards, aggregator.Settings())
@@ -180,7 +180,7 @@ class TestAggregator:
         assert np.concatenate([first, second]).tobytes() == next(whole).tobytes()
 
     def test_unknown_settings_are_refused(self, name: str) -> None:
-        assert_refuses_unknown(aggregators.aggregator(name).Settings)
+        assert_refuses_unknown(aggregators.load_aggregator(name).Settings)
 
 
 def assert_refuses_unknown(settings: type[BaseModel]) -> None:
@@ -200,14 +200,14 @@ class TestOptimizer:
 
     def settings(self, name: str) -> Any:
         """With a momentum where there is one, so that there is a memory."""
-        kind = optimizers.optimizer(name).Settings
+        kind = optimizers.load_optimizer(name).Settings
         return kind(momentum=0.9) if "momentum" in kind.model_fields else kind()
 
     def bits(self, arrays: Any) -> dict[str, bytes]:
         return {name: values.tobytes() for name, values in arrays.items()}
 
     def test_a_step_is_pure(self, name: str) -> None:
-        rule, settings = optimizers.optimizer(name), self.settings(name)
+        rule, settings = optimizers.load_optimizer(name), self.settings(name)
         parameters, gradient = self.drawn(0), self.drawn(1)
         memory = rule.start(parameters, settings)
         given = self.bits(parameters), self.bits(gradient), self.bits(memory)
@@ -217,7 +217,7 @@ class TestOptimizer:
         assert (self.bits(parameters), self.bits(gradient), self.bits(memory)) == given
 
     def test_shapes_dtypes_and_names_stay(self, name: str) -> None:
-        rule, settings = optimizers.optimizer(name), self.settings(name)
+        rule, settings = optimizers.load_optimizer(name), self.settings(name)
         parameters = self.drawn(0)
         before = rule.start(parameters, settings)
         moved, memory = rule.step(parameters, self.drawn(1), before, 0.1, settings)
@@ -227,7 +227,7 @@ class TestOptimizer:
             }
 
     def test_an_elementwise_step_on_parts_gives_the_parts_of_the_step(self, name: str) -> None:
-        rule, settings = optimizers.optimizer(name), self.settings(name)
+        rule, settings = optimizers.load_optimizer(name), self.settings(name)
         whole, slope = np.asarray(normal(0, 11), np.float32), np.asarray(normal(1, 11), np.float32)
         step = [
             rule.step({"p": w}, {"p": g}, rule.start({"p": w}, settings), 0.1, settings)[0]["p"]
@@ -242,7 +242,7 @@ class TestOptimizer:
 
     def test_it_goes_downhill(self, name: str) -> None:
         """On f(p) = |p|^2 / 2, whose gradient is p."""
-        rule, settings = optimizers.optimizer(name), self.settings(name)
+        rule, settings = optimizers.load_optimizer(name), self.settings(name)
         parameters = self.drawn(0)
         memory = rule.start(parameters, settings)
         start = sum(float(np.square(values).sum()) for values in parameters.values())
@@ -251,13 +251,13 @@ class TestOptimizer:
         assert sum(float(np.square(values).sum()) for values in parameters.values()) < start / 2
 
     def test_rate_zero_moves_nothing(self, name: str) -> None:
-        rule, settings = optimizers.optimizer(name), self.settings(name)
+        rule, settings = optimizers.load_optimizer(name), self.settings(name)
         parameters = self.drawn(0)
         moved, _ = rule.step(parameters, self.drawn(1), rule.start(parameters, settings), 0.0, settings)
         assert self.bits(moved) == self.bits(parameters)
 
     def test_what_does_not_fit_together_is_refused(self, name: str) -> None:
-        rule, settings = optimizers.optimizer(name), self.settings(name)
+        rule, settings = optimizers.load_optimizer(name), self.settings(name)
         parameters, gradient = self.drawn(0), self.drawn(1)
         memory = rule.start(parameters, settings)
         wrong = [
@@ -273,14 +273,17 @@ class TestOptimizer:
             rule.step(parameters, gradient, {}, 0.1, settings)
 
     def test_unknown_settings_are_refused(self, name: str) -> None:
-        assert_refuses_unknown(optimizers.optimizer(name).Settings)
+        assert_refuses_unknown(optimizers.load_optimizer(name).Settings)
 
     @given(decay=st.floats(0, 1))
     def test_decay_is_by_name(self, name: str, decay: float) -> None:
-        settings = optimizers.optimizer(name).Settings(
+        settings = optimizers.load_optimizer(name).Settings(
             weight_decay=0.5, groups=[{"pattern": "*.bias", "weight_decay": decay}]
         )
-        assert (settings.decay("layer.bias"), settings.decay("layer.weight")) == (decay, 0.5)
+        assert (settings.choose_weight_decay("layer.bias"), settings.choose_weight_decay("layer.weight")) == (
+            decay,
+            0.5,
+        )
 
 
 @pytest.mark.parametrize("folder", [replication, verifiers])
@@ -289,4 +292,4 @@ def test_a_policy_or_verifier_is_one_new_file(folder: ModuleType) -> None:
     for module in (job, job_parts):
         tree = ast.parse(Path(module.__file__ or "").read_text())
         said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-        assert not said & set(plugins.names(folder.__name__))
+        assert not said & set(plugins.list_plugin_names(folder.__name__))

@@ -11,7 +11,7 @@ from gradmarket.commands import printed
 def printed_on(console: Console, stream: StringIO) -> str:
     table = Table("id", "why")
     table.add_row("a" * 16, "a reason of more than eighty letters, " * 4)
-    printed.show(table, console)
+    printed.print_table(table, console)
     return stream.getvalue()
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.panel import Panel
 from rich.table import Table
 
-from gradmarket.client.client_errors import problem
+from gradmarket.client.client_errors import parse_problem
 from gradmarket.commands import job_commands, progress
 from gradmarket.commands.edge import say_json
 from gradmarket.demo.spec import JOB
@@ -21,16 +21,16 @@ from gradmarket.market import admissible
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.printable import escaped, fault, printable, printable_lines
+from gradmarket.market.printable import escape_controls, find_text_fault, printable_lines, replace_controls
 from gradmarket.market.terms import JobState
 from gradmarket.market.wire.audits import AuditRequest
 from gradmarket.market.wire.poll import LeaseReturn, PollRequest
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
-from gradmarket.mistakes import tell
+from gradmarket.mistakes import print_error
 from gradmarket.pages.rendering import Templates
-from gradmarket.sdk.bar import bar
-from gradmarket.sdk.curve import _svg
-from gradmarket.terminal import ShownConsole, echo
+from gradmarket.sdk.bar import open_progress_bar
+from gradmarket.sdk.curve import _draw_svg
+from gradmarket.terminal import ShownConsole, echo_text
 from requester import logs
 from tests import source_tree
 from tests.shown import shown_job
@@ -38,7 +38,7 @@ from worker.journal import Journal
 
 EVIL: Final = "\x1b]52;c;aGFja2Vk\x07 \x1b[2J \x9b1A \u202eevas\u2066 \u2028 [/red] [bold] \ud800 \U000e0041 \r\n"
 """Writes a clipboard, clears a screen, turns a row around, begins lines, and is wrong markup."""
-BAD: Final = {letter for letter in EVIL if fault(letter)} - {"\n"}
+BAD: Final = {letter for letter in EVIL if find_text_fault(letter)} - {"\n"}
 OURS: Final = ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[?25")
 TOKEN: Final = TokenUnit("GRAD", 18)
 
@@ -53,8 +53,8 @@ def test_what_is_evil_is_found() -> None:
 
 @given(st.text())
 def test_the_filter_leaves_no_control_and_everything_else(text: str) -> None:
-    shown = printable(text)
-    assert fault(shown) == ""
+    shown = replace_controls(text)
+    assert find_text_fault(shown) == ""
     assert len(shown) == len(text)
     assert all(letter == there or there == "?" for letter, there in zip(text, shown, strict=True))
     assert printable_lines(text).count("\n") == text.count("\n")
@@ -62,14 +62,14 @@ def test_the_filter_leaves_no_control_and_everything_else(text: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_escaped_json_says_the_same(text: str) -> None:
-    shown = escaped(json.dumps({"a": text}, ensure_ascii=False, indent=1))
+    shown = escape_controls(json.dumps({"a": text}, ensure_ascii=False, indent=1))
     assert json.loads(shown) == {"a": text}
-    assert fault(shown.replace("\n", "")) == ""
+    assert find_text_fault(shown.replace("\n", "")) == ""
 
 
 @pytest.mark.parametrize("name", ["زهرا‌نامه", "डिजिट्स", "数字 モデル", "naïve café", "👩‍🔬", "שלום"])
 def test_the_letters_of_any_language_stay(name: str) -> None:
-    assert (printable(name), fault(name)) == (name, "")
+    assert (replace_controls(name), find_text_fault(name)) == (name, "")
 
 
 def test_no_other_module_prints() -> None:
@@ -95,9 +95,9 @@ def test_a_console_shows_no_strangers_control(terminal: bool, monkeypatch: pytes
     job = shown_job(name=EVIL, reason=EVIL, state=JobState.PAUSED)
     table.add_row(job.name.replace("[", "("))
     console.print(table)
-    job_commands._show([job], TOKEN, console)
-    progress.Lines(console, TOKEN).show(job)
-    console.print(progress._panel(job, TOKEN))
+    job_commands._print_jobs([job], TOKEN, console)
+    progress.Lines(console, TOKEN).print_job_lines(job)
+    console.print(progress._build_panel(job, TOKEN))
     console.print(Panel("x", title=EVIL.replace("[", "(")))
     shown = out.getvalue()
     assert "evas" in shown
@@ -108,9 +108,9 @@ def test_live_panels_and_bars_filter_too() -> None:
     out = StringIO()
     console = ShownConsole(file=out, force_terminal=True, width=300)
     job = shown_job(name=EVIL, reason=EVIL)
-    with progress.display(console, TOKEN) as show:
+    with progress.display_progress(console, TOKEN) as show:
         show(job)
-    with bar(console, TOKEN) as show:
+    with open_progress_bar(console, TOKEN) as show:
         show(job)
     shown = out.getvalue()
     assert "evas" in shown
@@ -120,10 +120,10 @@ def test_live_panels_and_bars_filter_too() -> None:
 
 def test_lines_and_json_and_errors_are_printed_without(capsys: pytest.CaptureFixture[str]) -> None:
     job = shown_job(name=EVIL[:20], reason=EVIL)
-    job_commands._print(job, TOKEN)
-    echo(EVIL)
+    job_commands._print_job(job, TOKEN)
+    echo_text(EVIL)
     say_json({"name": EVIL.replace("\ud800", "")})
-    tell(problem(422, "", json.dumps({"detail": EVIL, "remedy": EVIL}).encode()), "gradmarket job list")
+    print_error(parse_problem(422, "", json.dumps({"detail": EVIL, "remedy": EVIL}).encode()), "gradmarket job list")
     shown = "".join(capsys.readouterr())
     assert shown.count("evas") == 5
     assert controls(shown) == set()
@@ -134,7 +134,7 @@ def test_the_journal_pages_and_logs_show_none(tmp_path: Path) -> None:
     said, logged = StringIO(), StringIO()
     Journal(stream=said).say("x", EVIL)
     Journal(True, said).say("x", EVIL)
-    logs.configure(as_json=False, to=logged)
+    logs.configure_logging(as_json=False, to=logged)
     logs.structlog.get_logger().warning(EVIL, job=EVIL)
     logs.logging.getLogger("uvicorn").warning("%s", EVIL)
     for shown in (said.getvalue(), Templates(tmp_path).render("one.html", value=EVIL), logged.getvalue()):
@@ -157,8 +157,8 @@ def test_at_the_door_a_strangers_words_are_printable_or_refused(text: str) -> No
         with pytest.raises(ValidationError, match="leave control and direction characters out"):
             make()
     with pytest.raises(JobRefused, match="name: has U"):
-        admissible.check(JobSpec.model_validate(JOB | {"name": text}))
+        admissible.check_job_spec(JobSpec.model_validate(JOB | {"name": text}))
 
 
 def test_a_notebook_s_picture_of_a_job_shows_none() -> None:
-    assert controls(_svg(EVIL, {"loss": [(0, 1.0)], "held-out": []}).replace("\n", "")) == set()
+    assert controls(_draw_svg(EVIL, {"loss": [(0, 1.0)], "held-out": []}).replace("\n", "")) == set()

@@ -44,7 +44,7 @@ def start_town(folder: Path) -> Iterator[Service]:
     """Starts a service and a worker with their data below the folder; ends both and their chain."""
     children = DemoProcesses(folder / "logs")
     try:
-        made = service.start(children, folder / "data")
+        made = service.start_service(children, folder / "data")
         children.start("worker", ["-m", "gradmarket", "worker", "run", "--market", made.place.url,
                                   "--data", str(folder / "worker")])  # fmt: skip
         yield made

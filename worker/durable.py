@@ -15,7 +15,7 @@ PAUSES_S: Final = (0.01, 0.05, 0.0)
 """Seconds after each failed try to lock a folder: `in_use` has the lock for a moment, a worker while it runs."""
 
 
-def write(path: Path, data: Bytes, synced: bool = True) -> None:
+def write_file_atomically(path: Path, data: Bytes, synced: bool = True) -> None:
     """Replaces `path` by `data` atomically: after a crash it holds either the old bytes or the new ones.
 
     Only the owner may read it. Without `synced`, this holds for a crash of the process only; syncing takes some
@@ -34,7 +34,7 @@ def write(path: Path, data: Bytes, synced: bool = True) -> None:
         _sync_folder(path.parent)
 
 
-def append(path: Path, line: bytes) -> None:
+def append_line(path: Path, line: bytes) -> None:
     """Appends one line in one write; only the owner may read it.
 
     It survives a crash of the process, not a power cut.
@@ -55,7 +55,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def lock(folder: Path) -> BinaryIO:
+def lock_worker_folder(folder: Path) -> BinaryIO:
     """Locks the folder for one worker while the file stays open; raises Conflict if another worker holds the lock."""
     private_folder(folder)
     file = (folder / LOCK).open("wb")

@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from gradmarket.market.printable import printable
+from gradmarket.market.printable import replace_controls
 
 
 class Journal:
@@ -21,28 +21,28 @@ class Journal:
         self._last: dict[str, str] = {}
 
     def say(self, event: str, text: str, **facts: Any) -> None:
-        line = self._line(event, text, facts)
+        line = self._format_entry(event, text, facts)
         self._stream.write(
-            f"{self._dated(line)}\n"
+            f"{self._add_time(line)}\n"
         )  # one write: a container's log collector takes each write for a line
         self._stream.flush()
         self._last.clear()
 
     def once(self, event: str, text: str, **facts: Any) -> None:
         """Logs the entry, unless the last of its event was the same and nothing was logged by `say` since then."""
-        line = self._line(event, text, facts)
+        line = self._format_entry(event, text, facts)
         if line == self._last.get(event):
             return
         others = dict(self._last)
         self.say(event, text, **facts)
         self._last = others | {event: line}
 
-    def _dated(self, line: str) -> str:
+    def _add_time(self, line: str) -> str:
         if not self._timed:
             return line
         return f'{line[:-1]}, "at": {time.time():.3f}}}' if self._as_json else f"{time.strftime('%H:%M:%S')} {line}"
 
-    def _line(self, event: str, text: str, facts: dict[str, Any]) -> str:
+    def _format_entry(self, event: str, text: str, facts: dict[str, Any]) -> str:
         """Returns one line. Replaces unprintable characters, and those that the stream's encoding has not: a stranger's
         text must neither control the terminal nor end the worker.
 
@@ -50,5 +50,5 @@ class Journal:
         """
         if self._as_json:
             return json.dumps({"event": event, "text": text, **facts})
-        shown, encoding = printable(text), self._stream.encoding
+        shown, encoding = replace_controls(text), self._stream.encoding
         return shown.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")

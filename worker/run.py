@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from contracts.transactions import chain_id
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute import kept_memory
-from gradmarket.compute.own_machine import computing
+from gradmarket.compute.own_machine import open_runner_on_device
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.row_uses import NO_BUDGET, RowBudget
 from gradmarket.market.errors import Refused
@@ -22,7 +22,7 @@ from worker.markets.market_session import Shared, Wrap
 from worker.markets.scheduler import MarketSource, Scheduler
 from worker.money import ownership
 from worker.money.accusation_watch import AccusationWatch
-from worker.money.session_summary import Summary, report, summary, totals
+from worker.money.session_summary import Summary, build_session_summary, log_session_summary, sum_accounts
 from worker.money.so_far import SoFar
 from worker.owner import local_page
 from worker.owner.elsewhere import Outlook
@@ -38,7 +38,7 @@ from worker.wallet import Wallet
 _CHOOSE: Final = "Change it with --device and --threads; take --threads 1 where several workers share a machine."
 
 
-def run(
+def run_worker(
     settings: WorkerSettings,
     compute_wrapper: Wrap | None = None,
     journal: Journal | None = None,
@@ -54,30 +54,32 @@ def run(
     if signals is None:
         signals = Signals()
         if threading.current_thread() is threading.main_thread():
-            signals.install()
+            signals.install_handlers()
     with (
-        _shared(settings, compute_wrapper, journal, signals) as shared,
+        _open_shared_parts(settings, compute_wrapper, journal, signals) as shared,
         AccusationWatch(settings, shared.wallet, journal).running() as watch,
     ):
-        return _work(shared, watch)
+        return _run_session(shared, watch)
 
 
 @contextmanager
-def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Shared]:
+def _open_shared_parts(
+    settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals
+) -> Iterator[Shared]:
     if settings.discover and settings.node is None:
         raise Refused("to discover markets, name a node of your own (--rpc)")
     own = None if settings.dataset is None else _own_rows(settings.dataset, settings)
     with ExitStack() as stack:
-        stack.enter_context(durable.lock(settings.data))
-        key = _key(settings, journal)
-        account_store = ownership.opened(settings.data, key.address)
+        stack.enter_context(durable.lock_worker_folder(settings.data))
+        key = _load_or_create_key(settings, journal)
+        account_store = ownership.open_account_store(settings.data, key.address)
         account_store.keep()
-        mine = stack.enter_context(computing(runner_settings(settings), settings.device, settings.threads))
+        mine = stack.enter_context(open_runner_on_device(runner_settings(settings), settings.device, settings.threads))
         settings = settings.model_copy(update={"device": mine.device, "threads": mine.threads})
         journal.say("machine", f"{mine.text} {_CHOOSE}", device=mine.device, threads=mine.threads, cores=mine.cores)
         if settings.page is not None:
             outlook = Outlook(settings, OwnFolder(settings.data))
-            url = stack.enter_context(local_page.served(outlook, settings.page))
+            url = stack.enter_context(local_page.serve_own_page(outlook, settings.page))
             journal.say("page", f"What this worker earns and does: {url}", url=url)
         yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own)
 
@@ -88,14 +90,14 @@ def _own_rows(dataset: Path, settings: WorkerSettings) -> OwnRows:
     return OwnRows.opened(dataset, uses, rounds, budget)
 
 
-def _key(settings: WorkerSettings, journal: Journal) -> Wallet:
+def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:
     """Returns the folder's key, a new one on the first start alone."""
     ownership.check_a_key_may_be_made(settings.data)
-    new = wallet.find(settings.data) is None
+    new = wallet.find_key_file(settings.data) is None
     key = wallet.load_or_create(settings.data, settings.secret, _plain_key(settings))
     first = "This is the first start: a wallet was made. " if new else ""
     backed_up = wallet.is_backed_up(settings.data)
-    journal.say("wallet", first + key.whereabouts(), address=key.address, path=str(key.path), backed_up=backed_up)
+    journal.say("wallet", first + key.describe_key_file(), address=key.address, path=str(key.path), backed_up=backed_up)
     return key
 
 
@@ -103,7 +105,7 @@ def _plain_key(settings: WorkerSettings) -> bool:
     """Returns whether an unencrypted key is allowed: without a node of its own, the worker trusts local chains only."""
     if settings.plain_key or settings.node is None:
         return True
-    return chain_id(connect(settings.node)) in LOCAL_CHAIN_IDS
+    return chain_id(connect_to_node(settings.node)) in LOCAL_CHAIN_IDS
 
 
 def _sources(shared: Shared) -> list[MarketSource]:
@@ -113,23 +115,23 @@ def _sources(shared: Shared) -> list[MarketSource]:
     return sources
 
 
-def _work(shared: Shared, watch: AccusationWatch) -> Summary:
+def _run_session(shared: Shared, watch: AccusationWatch) -> Summary:
     """Works and leaves after the first signal; returns at the second."""
-    before, round_ = totals(shared.account_store.accounts), Scheduler(shared, _sources(shared))
+    before, round_ = sum_accounts(shared.account_store.accounts), Scheduler(shared, _sources(shared))
     finished = True
     try:
         _until_asked_to_leave(shared, round_)
-        _leave(shared, round_)
+        _leave_markets(shared, round_)
     except LeaveNow:
         finished = False
         shared.signals.at_once = True
         shared.account_store.keep()
         for session in round_.sessions:
             session.leave_now()
-    after = totals(shared.account_store.accounts)
-    done = summary(shared.wallet.address, shared.payout, before, after, watch.standing, finished)
+    after = sum_accounts(shared.account_store.accounts)
+    done = build_session_summary(shared.wallet.address, shared.payout, before, after, watch.standing, finished)
     if round_.sessions:
-        report(shared.journal, done, round_.sessions[0].context.money)
+        log_session_summary(shared.journal, done, round_.sessions[0].context.money)
     return done
 
 
@@ -145,10 +147,10 @@ def _until_asked_to_leave(shared: Shared, round_: Scheduler) -> None:
         return
     except Untrusted:
         if round_.sessions:
-            _leave(shared, round_)
+            _leave_markets(shared, round_)
         raise
 
 
-def _leave(shared: Shared, round_: Scheduler) -> None:
+def _leave_markets(shared: Shared, round_: Scheduler) -> None:
     shared.journal.say("leaving", "Leaving: finishing what is in flight. A second signal leaves at once.")
     round_.leave(time.monotonic() + shared.settings.leave_s)

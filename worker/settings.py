@@ -18,13 +18,13 @@ from gradmarket.market.wire.poll import MAX_WAIT_S
 GIB = 2**30
 
 
-def _amount(text: str) -> str:
+def _check_amount_text(text: str) -> str:
     if not re.fullmatch(WRITTEN, text):
         raise ValueError(f"{text[:80]!r} is no amount: write it like '0.01 GRAD', '1e18 units' or '1000'")
     return text
 
 
-PayText = Annotated[str, BeforeValidator(str), AfterValidator(_amount)]
+PayText = Annotated[str, BeforeValidator(str), AfterValidator(_check_amount_text)]
 """An amount as people write it; what it is in a token is known once a market says which (market.money)."""
 
 

@@ -22,10 +22,10 @@ class Signals:
         self.at_once = False
         """Whether to leave without waiting for anything."""
 
-    def install(self) -> None:
+    def install_handlers(self) -> None:
         """Installs the handlers; call it in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._handle)
+            signal.signal(number, self._handle_signal)
 
     @property
     def leaving(self) -> bool:
@@ -43,7 +43,7 @@ class Signals:
             Event().wait(min(seconds, 0.5))
 
     @contextmanager
-    def interruptible(self) -> Iterator[None]:
+    def allow_interruption(self) -> Iterator[None]:
         """Within the block, the first signal raises LeaveSoon."""
         self._waiting = True
         try:
@@ -53,7 +53,7 @@ class Signals:
         finally:
             self._waiting = False
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self.leaving:
             raise LeaveNow
         self._asked.set()

@@ -33,7 +33,7 @@ class Wallet:
     def encrypted(self) -> bool:
         return self.path.name == ENCRYPTED
 
-    def whereabouts(self) -> str:
+    def describe_key_file(self) -> str:
         """Returns where the key is, and how to back it up unless it is, in words."""
         how = "encrypted with your passphrase, which is needed too" if self.encrypted else "NOT encrypted"
         place = f"The key of {self.address} is in {self.path} ({how})."
@@ -45,36 +45,36 @@ class Wallet:
         )
 
 
-def find(folder: Path) -> Path | None:
+def find_key_file(folder: Path) -> Path | None:
     """Returns the key's file in `folder`, or None."""
     return next((folder / name for name in (ENCRYPTED, PLAIN) if (folder / name).is_file()), None)
 
 
-def load(folder: Path, passphrase: str | None) -> Wallet:
+def load_wallet(folder: Path, passphrase: str | None) -> Wallet:
     """Loads the key. Raises NotFound if there is none, Refused if the file or the passphrase is wrong."""
-    path = find(folder)
+    path = find_key_file(folder)
     if path is None:
         remedy = "name the worker's folder with --data, or make a key with `gradmarket wallet new`"
         raise NotFound(f"no wallet in {folder}", remedy)
     try:
-        return Wallet(_key(path, passphrase), path)
+        return Wallet(_load_key(path, passphrase), path)
     except (ValueError, Refused) as error:
         raise Refused(f"the wallet {path} cannot be read: {error}") from error
 
 
-def _key(path: Path, passphrase: str | None) -> PrivateKey:
+def _load_key(path: Path, passphrase: str | None) -> PrivateKey:
     if path.name == PLAIN:
         return PrivateKey(bytes.fromhex(path.read_text().strip()))
     if passphrase is None:
         raise Refused("it is encrypted: give GRADMARKET_WORKER_PASSPHRASE_FILE or GRADMARKET_WORKER_PASSPHRASE")
-    return keystore.decrypted(path.read_text(), passphrase)
+    return keystore.decrypt_key(path.read_text(), passphrase)
 
 
-def create(folder: Path, passphrase: str | None) -> Wallet:
+def create_wallet(folder: Path, passphrase: str | None) -> Wallet:
     """Makes a new key (Web3 keystore v3 if a passphrase is given); raises Conflict rather than replace one."""
-    if existing := find(folder):
+    if existing := find_key_file(folder):
         raise Conflict(f"{existing} is there already", "name another folder with --data: no key is ever replaced")
-    return _write(folder, PrivateKey(secrets.token_bytes(32)), passphrase)
+    return _write_wallet(folder, PrivateKey(secrets.token_bytes(32)), passphrase)
 
 
 def back_up(folder: Path, to: Path) -> Path:
@@ -83,7 +83,7 @@ def back_up(folder: Path, to: Path) -> Path:
     Raises NotFound if there is no key, Refused if `to` is in the worker's own folder or in none, Conflict if another
     file is there.
     """
-    path = find(folder)
+    path = find_key_file(folder)
     if path is None:
         raise NotFound(f"no wallet in {folder}", "name the worker's folder with --data")
     copy = to / path.name if to.is_dir() else to
@@ -94,48 +94,48 @@ def back_up(folder: Path, to: Path) -> Path:
     data = path.read_bytes()
     if copy.exists() and copy.read_bytes() != data:
         raise Conflict(f"{copy} is there already, and is another file", "name another file")
-    durable.write(copy, data)
-    durable.write(folder / BACKED_UP, _digest(data))
+    durable.write_file_atomically(copy, data)
+    durable.write_file_atomically(folder / BACKED_UP, _compute_digest_line(data))
     return copy
 
 
 def is_backed_up(folder: Path) -> bool:
     """Returns whether the key's file was backed up as it is now."""
-    path, note = find(folder), folder / BACKED_UP
-    return path is not None and note.is_file() and note.read_bytes() == _digest(path.read_bytes())
+    path, note = find_key_file(folder), folder / BACKED_UP
+    return path is not None and note.is_file() and note.read_bytes() == _compute_digest_line(path.read_bytes())
 
 
-def _digest(data: bytes) -> bytes:
+def _compute_digest_line(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode() + b"\n"
 
 
-def encrypt(folder: Path, passphrase: str) -> Wallet:
+def encrypt_wallet(folder: Path, passphrase: str) -> Wallet:
     """Encrypts a plain key. Deletes the plain file once the keystore is on disk and can be opened.
 
     Raises NotFound if there is no key, Conflict if it is already encrypted.
     """
-    path = find(folder)
+    path = find_key_file(folder)
     if path is not None and path.name == ENCRYPTED:
         raise Conflict(f"{path} is encrypted already")
-    plain = load(folder, passphrase)
-    encrypted = _write(folder, plain.key, passphrase)
-    if load(folder, passphrase) == encrypted:
+    plain = load_wallet(folder, passphrase)
+    encrypted = _write_wallet(folder, plain.key, passphrase)
+    if load_wallet(folder, passphrase) == encrypted:
         plain.path.unlink()
     return encrypted
 
 
-def _write(folder: Path, key: PrivateKey, passphrase: str | None) -> Wallet:
+def _write_wallet(folder: Path, key: PrivateKey, passphrase: str | None) -> Wallet:
     path = folder / (ENCRYPTED if passphrase else PLAIN)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    text = keystore.encrypted(key, passphrase) if passphrase else key.to_bytes().hex()
-    durable.write(path, (text + "\n").encode())
+    text = keystore.encrypt_key(key, passphrase) if passphrase else key.to_bytes().hex()
+    durable.write_file_atomically(path, (text + "\n").encode())
     return Wallet(key, path)
 
 
 def load_or_create(folder: Path, passphrase: str | None, plain: bool = True) -> Wallet:
     """Raises Refused if the key is, or would be, unencrypted and `plain` does not allow that."""
-    existing = find(folder)
+    existing = find_key_file(folder)
     if not plain and (existing.name == PLAIN if existing else passphrase is None):
         fix = "encrypt it with `gradmarket wallet encrypt`" if existing else "give a passphrase (--passphrase-file)"
         raise Refused(f"money is real here, and the key is in plain text: {fix}, or say --plain-key")
-    return load(folder, passphrase) if existing else create(folder, passphrase)
+    return load_wallet(folder, passphrase) if existing else create_wallet(folder, passphrase)

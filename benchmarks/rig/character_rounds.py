@@ -12,27 +12,27 @@ import numpy as np
 import torch
 
 from examples.character import LENGTH, sources, windows
-from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import encode
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import ModelState, apply, begin
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import gpt
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.step import Schedule, Step
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import publish_module
+from graphdoc.document.schema import parse_document
 from graphdoc.passes import evaluate
 
 HELD_OUT = 128
@@ -93,14 +93,19 @@ class Training:
         torch.manual_seed(seed)
         x, y, self.characters = windows(scene.text(), scene.length)
         module = gpt.build(scene.blocks, x.shape[1:], self.characters)
-        published = publish(module, gpt.OBJECTIVE, (torch.from_numpy(x[:2]), torch.from_numpy(y[:2])))
+        published = publish_module(module, gpt.OBJECTIVE, (torch.from_numpy(x[:2]), torch.from_numpy(y[:2])))
         self._case, self._seed = case, seed
-        self._program, self._evaluation = Program(load(published.document)), Program(load(published.evaluation))
+        self._program, self._evaluation = (
+            Program(parse_document(published.document)),
+            Program(parse_document(published.evaluation)),
+        )
         self._first = published.parameters
         self._held_out = {"x": x[scene.held_out], "y": y[scene.held_out]}
         self._train = {name: np.delete(rows, np.r_[scene.held_out], axis=0) for name, rows in (("x", x), ("y", y))}
-        rule, settings = configured("mean", {}, case.tasks, case.tasks)
-        self._recipe = Recipe(layout(self._program.document), codec(case.uplink), rule, settings, 1e3, case.tasks)
+        rule, settings = configure_aggregator("mean", {}, case.tasks, case.tasks)
+        self._recipe = Recipe(
+            build_layout(self._program.document), load_codec(case.uplink), rule, settings, 1e3, case.tasks
+        )
 
     @property
     def guess(self) -> float:
@@ -129,24 +134,26 @@ class Training:
         self, delay: int = 0, done: int = 0, state: ModelState | None = None
     ) -> Iterator[tuple[int, ModelState]]:
         """Yields how many rounds are done, and the model after them: from a `state` after `done` of them on."""
-        case, rule = self._case, optimizer(self._case.optimizer)
+        case, rule = self._case, load_optimizer(self._case.optimizer)
         downlink = Downlink(codec=case.downlink, first=case.first) if case.downlink else None
         settings = rule.Settings(**case.settings)
         moves = [
-            OptimizerStep(rule, settings, downlink=codec(downlink.codec_of(number)) if downlink else None)
+            OptimizerStep(rule, settings, downlink=load_codec(downlink.codec_of(number)) if downlink else None)
             for number in range(case.rounds)
         ]
-        states = [state or begin(self.layout, self._first, moves[0])]
+        states = [state or build_model_state(self.layout, self._first, moves[0])]
         for number, move in islice(enumerate(moves), done, None):
             start = states[overlap.starts_after(number, delay) - number].tensors
-            merged = merge(self._recipe, [self._answer(start, number, task) for task in range(case.tasks)])
-            lr = rate(case.schedule.name, case.lr, number, case.rounds, case.schedule.warmup)
-            states = [*states[-delay or len(states) :], apply(self.layout, states[-1], merged, move, lr)]
+            merged = merge_answers(self._recipe, [self._answer(start, number, task) for task in range(case.tasks)])
+            lr = compute_learning_rate(case.schedule.name, case.lr, number, case.rounds, case.schedule.warmup)
+            states = [*states[-delay or len(states) :], apply_merged_answer(self.layout, states[-1], merged, move, lr)]
             yield number + 1, states[-1]
 
     def _answer(self, start: Arrays, number: int, task: int) -> MergedAnswer:
         step, seed = self._case.step.in_round(number, self._case.rounds), task_seed(self._seed, number, task)
         own, total = self._seed.to_bytes(8, "big"), len(self._train["y"])
-        chosen = sampling.rows(own, number, task, total, step.rows, step.moves)
-        tensors = compute(self._program, start, {name: data[chosen] for name, data in self._train.items()}, seed, step)
-        return MergedAnswer(encode(self._recipe.layout, tensors, self._recipe.codec, seed), seed)
+        chosen = sampling.draw_shuffled_rows(own, number, task, total, step.rows, step.moves)
+        tensors = compute_step(
+            self._program, start, {name: data[chosen] for name, data in self._train.items()}, seed, step
+        )
+        return MergedAnswer(encode_payload(self._recipe.layout, tensors, self._recipe.codec, seed), seed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradmarket.compute.task_run import TaskRun
 from gradmarket.market.data.manifest import Labelled
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import LocalStep
 from gradmarket.runner import Runner
 
@@ -24,7 +24,7 @@ def task(runner: Runner, arguments: Mapping[str, int], places: int, tokens: int,
     runner.bound(step.rows)
     rng = np.random.default_rng(0)
     batch = {name: rng.integers(0, tokens, (step.steps * step.rows, places)) for name in ("x", "y")}
-    return TaskRun(runner.compute, layout(document), step, made.parameters, batch, SEED)
+    return TaskRun(runner.compute, build_layout(document), step, made.parameters, batch, SEED)
 
 
 def cpu_s(runner: Runner, work: Callable[[], object]) -> float:

@@ -8,11 +8,11 @@ from sqlalchemy import insert
 
 from benchmarks.rig.service import Service
 from benchmarks.size import sized
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import checksum_address
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
-from requester.store.session import connect, sessions_of
+from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Account, Earned, JobEvent, Replica, Round, Task, Worker
-from requester.store.work import Work, begin
+from requester.store.work import Work, begin_work
 
 WORKERS: Final = sized(10_000, 30)
 ROUNDS: Final = sized(1_000, 10)
@@ -23,9 +23,9 @@ ROUND_S: Final = 3.0
 
 def crowd(here: Service, job: str) -> None:
     """Writes WORKERS accounts and ROUNDS closed rounds, each with REPLICAS paid or rejected replicas, into the job."""
-    database, now, chance = connect(here.address), time.time(), random.Random(1)
-    names = [checksum(f"0x{number:040x}") for number in range(1, WORKERS + 1)]
-    with begin(sessions_of(database)) as work:
+    database, now, chance = open_engine(here.address), time.time(), random.Random(1)
+    names = [checksum_address(f"0x{number:040x}") for number in range(1, WORKERS + 1)]
+    with begin_work(sessions_of(database)) as work:
         session = work.session
         mould = session.query(Task).filter(Task.job_id == job).first()
         opened = session.query(Round).filter(Round.job_id == job).first()

@@ -16,7 +16,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
 
 ROWS: Final = 8
@@ -98,7 +98,7 @@ def main() -> None:
     answer = export_module(module, loss, arrays)
     seconds, cpu = time.perf_counter() - began, time.process_time() - spent
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    document = load(answer.document)
+    document = parse_document(answer.document)
     told = {"nodes": len(document.nodes), "calls": document.calls}
     print(json.dumps({"seconds": seconds, "cpu": cpu, "gib": peak, **told}))
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.rig.character_rounds import Training
 from gradmarket.market.gradient.round_update import ModelState
-from graphdoc.tensors import pack, unpack
+from graphdoc.tensors import pack_tensors, unpack_tensors
 
 Measured = tuple[list[tuple[int, float]], float]
 """(rounds, held-out loss) and the CPU seconds of all of it."""
@@ -30,7 +30,7 @@ def read(folder: Path) -> tuple[list[tuple[int, float]], float, ModelState | Non
     if not (folder / "points.json").exists():
         return [], 0.0, None
     kept = json.loads((folder / "points.json").read_text())
-    tensors, memory = (unpack((folder / f"{part}-{kept['points'][-1][0]}").read_bytes()) for part in PARTS)
+    tensors, memory = (unpack_tensors((folder / f"{part}-{kept['points'][-1][0]}").read_bytes()) for part in PARTS)
     return [(rounds, loss) for rounds, loss in kept["points"]], kept["cpu_s"], ModelState(tensors, memory)
 
 
@@ -39,7 +39,7 @@ def write(folder: Path, points: list[tuple[int, float]], cpu_s: float, state: Mo
     folder.mkdir(parents=True, exist_ok=True)
     own = [folder / f"{part}-{points[-1][0]}" for part in PARTS]
     for file, arrays in zip(own, (state.tensors, state.memory), strict=True):
-        file.write_bytes(pack(arrays))
+        file.write_bytes(pack_tensors(arrays))
     new = folder / "new"
     new.write_text(json.dumps({"points": points, "cpu_s": cpu_s}))
     new.rename(folder / "points.json")

@@ -16,7 +16,7 @@ from pydantic import HttpUrl
 from gradmarket.compute.task_run import Arrays, Compute
 from gradmarket.market.step import Step
 from worker.journal import Journal
-from worker.run import run
+from worker.run import run_worker
 from worker.settings import WorkerSettings
 
 
@@ -46,4 +46,4 @@ if __name__ == "__main__":
     market, folder, seconds, *replayed = sys.argv[1:]
     steps = partial(paced, seconds=float(seconds))
     settings = WorkerSettings(market=HttpUrl(market), data=Path(folder), wait_s=20.0)
-    run(settings, (lambda compute: steps(replaying(compute))) if replayed else steps, Journal(as_json=True))
+    run_worker(settings, (lambda compute: steps(replaying(compute))) if replayed else steps, Journal(as_json=True))

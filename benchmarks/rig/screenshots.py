@@ -24,12 +24,12 @@ def main(target: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="gradmarket-screenshots-"))
     children = DemoProcesses(folder / "logs")
     try:
-        served = service.start(children, folder / "service")
+        served = service.start_service(children, folder / "service")
         token = (served.data / "keys" / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
         answer = httpx.post(f"{served.place.url}/v1/jobs", json=SPEC, headers=headers, timeout=PATIENCE_S)
         posted = answer.raise_for_status().json()
-        workers.hire(children, served.place.url, folder / "workers")
+        workers.start_workers(children, served.place.url, folder / "workers")
         with chromium() as browser:
             _take(browser, served.place.url, posted["id"], target)
     finally:

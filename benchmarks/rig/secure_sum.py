@@ -36,9 +36,9 @@ class Others:
     def shares(self) -> tuple[NeighbourKeys, SharesForHolder]:
         """The neighbours' keys, and their shares for holder 0."""
         terms = self.play.aggregation
-        states = {number: holder.advertise(self.play.seat(number)) for number in range(self.play.count)}
+        states = {number: holder.advertise_keys(self.play.seat(number)) for number in range(self.play.count)}
         lists = collector.neighbour_keys(terms, {number: message for number, (_, message) in states.items()})
-        dealt = [holder.share(states[number][0], lists[number])[1] for number in terms.points[0]]
+        dealt = [holder.share_secrets(states[number][0], lists[number])[1] for number in terms.points[0]]
         shares = [one for message in dealt for one in message.shares if one.receiver == 0]
         return lists[0], SharesForHolder(sharers=self.everyone, shares=shares)
 
@@ -55,7 +55,7 @@ class Others:
         message = MaskedMessage(holder=number, vector=Hash(bytes(32)), broken=[], signature=bytes(65))
         shown = signed.key_list_digest(self.shares[0].key_list)
         struct = signed.masked_vector(self.play.aggregation, shown, self.everyone, message)
-        signature = self.play.seat(number).sign(signing.digest(DOMAIN, struct))
+        signature = self.play.seat(number).sign(signing.digest_struct(DOMAIN, struct))
         return message.model_copy(update={"signature": signature})
 
 
@@ -71,14 +71,14 @@ class LoneHolder:
     def run(self) -> None:
         play, others = self.others.play, self.others
         keys, shares = others.shares
-        state, _ = self._timed(lambda: holder.advertise(play.seat(0)))
-        state, _ = self._timed(lambda: holder.share(state, keys), keys)
-        state, _, vector = self._timed(lambda: holder.mask(state, shares, play.integers[0]), shares)
+        state, _ = self._timed(lambda: holder.advertise_keys(play.seat(0)))
+        state, _ = self._timed(lambda: holder.share_secrets(state, keys), keys)
+        state, _, vector = self._timed(lambda: holder.mask_integers(state, shares, play.integers[0]), shares)
         self.sent[-1] += len(vector)
         proposed = SurvivorsProposed(survivors=others.everyone)
-        state, _ = self._timed(lambda: holder.sign(state, proposed), proposed)
+        state, _ = self._timed(lambda: holder.sign_survivors(state, proposed), proposed)
         request = others.request
-        self._timed(lambda: holder.unmask(state, request), request)
+        self._timed(lambda: holder.reveal_mask_shares(state, request), request)
 
     def _timed(self, step: Callable[[], Any], told: Any = None) -> Any:
         start = time.process_time()

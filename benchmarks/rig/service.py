@@ -171,7 +171,7 @@ def serving(program: list[str], data: Path, environment: Mapping[str, str]) -> I
     finally:
         process.terminate()
         process.wait()
-        chain = LocalChain.reattach(data / "chain")
+        chain = LocalChain.find_running_chain(data / "chain")
         if chain is not None:
             chain.stop()
 

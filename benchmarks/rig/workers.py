@@ -129,7 +129,7 @@ class Worker:
         """With as many payloads as are named, each of these bytes."""
         request = PollRequest(determinism_class="bench", known=self._known, **said)
         if request.payloads:
-            body = framing.framed(request) + payload * len(request.payloads)
+            body = framing.frame_poll_request(request) + payload * len(request.payloads)
             self.sent += len(payload) * len(request.payloads)
             return PollAnswer.model_validate_json(self.ask("POST", "/v1/work/answers", body))
         return PollAnswer.model_validate_json(self.ask("POST", "/v1/work/poll", request.model_dump_json().encode()))
@@ -183,7 +183,7 @@ class Worker:
         self._waves = {wave.replica for wave in told.waves if self._known.get(wave.replica) == ReplicaState.COMMITTED}
         for verdict in told.verdicts:
             self._known[verdict.replica] = verdict.state
-            if verdict.state == ReplicaState.PAYABLE or lifecycle.over(verdict.state):
+            if verdict.state == ReplicaState.PAYABLE or lifecycle.is_final_state(verdict.state):
                 self._end(verdict.replica)
         for item in told.refusals:
             self._end(item.replica)
@@ -196,9 +196,11 @@ class Worker:
         self.done += self._open.pop(replica, None) is not None
 
     def _commitment(self, lease: Lease) -> CommitmentRequest:
-        offer = signing.digest(self._domain, lease.offer.struct())
-        sealed = secrets.seal(offer, self._address, self._salt, hash_of(self._root))
-        signature = signing.sign(self._key, signing.digest(self._domain, Commitment(offer, self._address, sealed)))
+        offer = signing.digest_struct(self._domain, lease.offer.struct())
+        sealed = secrets.seal_commitment(offer, self._address, self._salt, hash_of(self._root))
+        signature = signing.sign_digest(
+            self._key, signing.digest_struct(self._domain, Commitment(offer, self._address, sealed))
+        )
         return CommitmentRequest(replica=lease.replica, fence=lease.fence, sealed=sealed, signature=signature)
 
     def _answer(self, lease: Lease) -> Answer:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.projection import Sketch, sketch
+from gradmarket.market.gradient.projection import Sketch, sketch_tensors
 from gradmarket.market.rules import calibration
 from gradmarket.market.rules.calibration import Observation
-from gradmarket.market.rules.verifiers.tolerance import Allowed, SketchBallot, deviations, groups
+from gradmarket.market.rules.verifiers.tolerance import Allowed, SketchBallot, compute_deviations, groups
 from gradmarket.market.terms import Hash, ReplicaId
 
 Gradient = dict[str, Vector]
@@ -122,7 +122,7 @@ def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: 
     """
     known = list(questions)
     first, others = known[: calibration.RUNS], known[calibration.RUNS :]
-    calibrated = calibration.calibrate(_observations(first, answers, codec), "any")[CLASSES]
+    calibrated = calibration.calibrate_thresholds(_observations(first, answers, codec), "any")[CLASSES]
     allowed = {CLASSES: calibrated.tau, (CLASSES[0],) * 2: calibrated.tau, (CLASSES[1],) * 2: calibrated.tau}
     judged = {name: list(_judged(others, answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
     honest = [(apart, split) for outcomes in judged.values() for apart, split, _, _ in outcomes]
@@ -136,7 +136,9 @@ def _observations(questions: list[Question], answers: tuple[Answer, Answer], cod
     for number, question in enumerate(questions):
         one, other = (_carried(answer(question), codec) for answer in answers)
         seed = _seed("calibrate", number, 0)
-        yield Observation(str(number), CLASSES, "any", deviations(sketch(one, seed), sketch(other, seed)))
+        yield Observation(
+            str(number), CLASSES, "any", compute_deviations(sketch_tensors(one, seed), sketch_tensors(other, seed))
+        )
 
 
 def _judged(
@@ -147,7 +149,7 @@ def _judged(
         gradients = [*(answer(question) for answer in answers), lie(question, answers[0])]
         carried = [_carried(gradient, codec) for gradient in gradients]
         for draw in range(draws):
-            one, other, false = (sketch(gradient, _seed("judge", number, draw)) for gradient in carried)
+            one, other, false = (sketch_tensors(gradient, _seed("judge", number, draw)) for gradient in carried)
             sketches = zip((*HONEST, LIAR), (*CLASSES, CLASSES[0]), (one, other, false), strict=True)
             agreeing = groups({id_: SketchBallot(kind, drawn) for id_, kind, drawn in sketches}, allowed)
             together = any(set(HONEST) <= group for group in agreeing)
@@ -156,7 +158,7 @@ def _judged(
 
 
 def _over(one: Sketch, other: Sketch, allowed: Allowed) -> float:
-    return max(deviation / allowed[CLASSES][name] for name, deviation in deviations(one, other).items())
+    return max(deviation / allowed[CLASSES][name] for name, deviation in compute_deviations(one, other).items())
 
 
 def _carried(gradient: Gradient, codec: Codec) -> Gradient:

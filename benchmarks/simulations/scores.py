@@ -14,16 +14,16 @@ import numpy as np
 from benchmarks.simulations import lies
 from benchmarks.simulations.lies import Answer, Gradient, Question
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.probe import probe
+from gradmarket.market.gradient.probe import move_along_gradient
 from gradmarket.market.rules.loss_change_test import (
     RUNS,
     WINDOW,
     ChangeVerdict,
-    added,
-    change,
+    add_score,
+    compute_change,
+    compute_score_weight,
+    decide_change_verdict,
     honest_share,
-    verdict,
-    weight,
 )
 
 AUDITS: Final = 60
@@ -107,8 +107,8 @@ def _scored(trial: Trial, auditor: Answer, worker: Answer, losses: Losses) -> It
     before = [losses(state, draw) for draw in draws]
     answers = {TRUSTED: auditor(trial.own), HONEST: worker(trial.own)}
     for name, gradient in (answers | {name: lie(trial, auditor) for name, lie in LIES.items()}).items():
-        moved = probe(state, gradient)
-        yield name, change(before, [losses(moved, draw) for draw in draws]).passes
+        moved = move_along_gradient(state, gradient)
+        yield name, compute_change(before, [losses(moved, draw) for draw in draws]).passes
 
 
 def lines(found: Passed) -> Iterator[ScoreRow]:
@@ -134,7 +134,7 @@ def _convicted_after(passed: Sequence[bool], honest: Sequence[float | None]) -> 
     """Returns the number of audits until these scores convict, or None."""
     total = 0.0
     for number, (passes, share) in enumerate(zip(passed, honest, strict=True), start=1):
-        total = added(total, weight(passes, share))
-        if verdict(total) == ChangeVerdict.CONVICTED:
+        total = add_score(total, compute_score_weight(passes, share))
+        if decide_change_verdict(total) == ChangeVerdict.CONVICTED:
             return number
     return None

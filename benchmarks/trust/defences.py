@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from gradmarket.market.gradient.aggregators import AggregatorRule, aggregator
+from gradmarket.market.gradient.aggregators import AggregatorRule, load_aggregator
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import exact
@@ -24,7 +24,7 @@ class Defence:
     """Whether a failed audit takes back what was merged (trust.replay)."""
 
     def rule(self) -> tuple[AggregatorRule, Any]:
-        rule = aggregator(self.aggregator)
+        rule = load_aggregator(self.aggregator)
         return rule, rule.Settings(**self.settings)
 
 
@@ -111,7 +111,7 @@ def agreed(shared: Crew, plan: Plan, asked: Sequence[int], quiet: bool) -> Decid
     while True:
         wave = asked[:size]
         ballots = {_replica(worker): _ballot(cheats and shared.is_hostile(worker)) for worker in wave}
-        judged = voting.judge(exact.groups(ballots), len(wave), plan)
+        judged = voting.judge_ballots(exact.groups(ballots), len(wave), plan)
         if isinstance(judged, voting.Another) and size < len(asked):
             size = min(size + judged.wave, len(asked))
         elif isinstance(judged, voting.Quorum):

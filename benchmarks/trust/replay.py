@@ -165,10 +165,10 @@ class Replayed(Run):
         found = blob_digest(answer.data)
         right = blob_digest(self._answer(index, honest, None).data)
         link = secrets.of_task(secret, self._plan.maximum)[-1]
-        rate = classes.rate(self._plan, proven=False)
+        rate = classes.choose_audit_rate(self._plan, proven=False)
         diverged = not self._is_usable(answer)
         self._course.accepted += not diverged
-        drawn = auditing.drawn(link, domain_hash("offer", secret), hash_of(found), rate)
+        drawn = auditing.is_audit_drawn(link, domain_hash("offer", secret), hash_of(found), rate)
         due = diverged or found in self._wrong or drawn
         return Task(number, index, decided.agreeing, answer, found, right, due, diverged)
 
@@ -187,7 +187,7 @@ class Replayed(Run):
     def _examine(self, shared: Crew, task: Task) -> bool:
         """Whether the task stands; it is revoked if not."""
         task.due, task.audited = False, True
-        passed = auditing.passes(task.root, task.right, before=task.right)
+        passed = auditing.judge_audit(task.root, task.right, before=task.right)
         self._course.audits += 1 if passed else CONVICTING
         if not passed:
             self._fail(shared, task)

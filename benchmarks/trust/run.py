@@ -11,16 +11,16 @@ from benchmarks.trust.attacks import ATTACKS, DELAY, QUIET, Scene
 from benchmarks.trust.defences import TRUSTED, Crew, Defence, believed, voted
 from benchmarks.trust.workloads import Trained
 from gradmarket.market.gradient.arrays import Tensors, Vector
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import Usable, inspect
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.inspection import Usable, inspect_shards
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import encode, flatten, unflatten
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import ModelState, apply, begin
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.payload import encode_payload, flatten_tensors, unflatten_vector
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
 from gradmarket.market.task_plan import Plan
 
-FP32: Final = codec("fp32")
+FP32: Final = load_codec("fp32")
 SEED: Final = b"task"
 
 
@@ -43,11 +43,11 @@ class Run:
 
     def __init__(self, trained: Trained, defence: Defence, setting: Setting) -> None:
         self.trained, self.defence, self.setting = trained, defence, setting
-        rule = optimizer(trained.workload.optimizer)
+        rule = load_optimizer(trained.workload.optimizer)
         self._move = OptimizerStep(rule, rule.Settings(**trained.workload.settings))
         bound = setting.norm_bound if defence.plan else setting.unbounded
         self._recipe = Recipe(trained.layout, FP32, *defence.rule(), bound, setting.workers)
-        self.models = [begin(trained.layout, trained.parameters, self._move)]
+        self.models = [build_model_state(trained.layout, trained.parameters, self._move)]
         self._train(setting.start, None)
         self._start = list(self.models)
 
@@ -73,9 +73,9 @@ class Run:
         return self.trained.round(model.tensors, number, self.setting.workers)
 
     def _merged(self, model: ModelState, answers: Sequence[MergedAnswer]) -> ModelState:
-        merged = merge(self._recipe, answers)
+        merged = merge_answers(self._recipe, answers)
         counters = tuple(name for name in model.tensors if name.endswith("num_batches_tracked"))
-        return apply(self.trained.layout, model, merged, self._move, self.trained.workload.lr, counters)
+        return apply_merged_answer(self.trained.layout, model, merged, self._move, self.trained.workload.lr, counters)
 
     def _accepted(self, shared: Crew, attack: str | None, task: int, honest: Sequence[Tensors]) -> MergedAnswer | None:
         is_honest = attack is None or self._is_honest(shared, self.defence.plan, task, attack in QUIET)
@@ -84,17 +84,17 @@ class Run:
     def _answer(self, task: int, honest: Sequence[Tensors], attack: str | None) -> MergedAnswer:
         tensors = honest[task]
         if attack is not None:
-            flat = flatten(self.trained.layout, tensors)
+            flat = flatten_tensors(self.trained.layout, tensors)
             flat[self.trained.layout.gradient] = ATTACKS[attack](self._scene(task, honest))
-            tensors = unflatten(self.trained.layout, flat)
-        return MergedAnswer(encode(self.trained.layout, tensors, FP32, SEED), SEED)
+            tensors = unflatten_vector(self.trained.layout, flat)
+        return MergedAnswer(encode_payload(self.trained.layout, tensors, FP32, SEED), SEED)
 
     def _is_honest(self, shared: Crew, plan: Plan | None, task: int, quiet: bool) -> bool | None:
         return believed(shared, task) if plan is None else voted(shared, plan, quiet)
 
     def _is_usable(self, answer: MergedAnswer) -> bool:
         shards = ((0, np.frombuffer(answer.data, np.float32)),)
-        return isinstance(inspect(self.trained.layout, shards, self._recipe.norm_bound), Usable)
+        return isinstance(inspect_shards(self.trained.layout, shards, self._recipe.norm_bound), Usable)
 
     def _scene(self, task: int, honest: Sequence[Tensors]) -> Scene:
         number = len(self.models) - 1
@@ -112,4 +112,4 @@ class Run:
         )
 
     def _gradient(self, answer: Tensors) -> Vector:
-        return flatten(self.trained.layout, answer)[self.trained.layout.gradient]
+        return flatten_tensors(self.trained.layout, answer)[self.trained.layout.gradient]

@@ -17,14 +17,14 @@ from benchmarks.size import sized
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import cnn, gpt
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import Loss, classification, publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import Loss, compute_classification_loss, publish_module
+from graphdoc.document.schema import parse_document
 from graphdoc.passes import evaluate
-from requester.ready_data.digits import table
+from requester.ready_data.digits import load_table
 
 SEED: Final = bytes(32)
 TEST_EVERY: Final = 5
@@ -55,7 +55,7 @@ class Workload:
     optimizer: str
     lr: float
     settings: Mapping[str, float] = field(default_factory=dict)
-    loss: Loss = classification
+    loss: Loss = compute_classification_loss
 
 
 class Trained:
@@ -64,12 +64,12 @@ class Trained:
     def __init__(self, workload: Workload) -> None:
         torch.manual_seed(0)
         example = tuple(torch.from_numpy(workload.data[name][:2]) for name in ("x", "y"))
-        published = publish(workload.module(), workload.loss, (example[0], example[1]))
+        published = publish_module(workload.module(), workload.loss, (example[0], example[1]))
         self.workload, self.parameters = workload, published.parameters
         self._kept: OrderedDict[tuple[int, bytes], list[dict[str, np.ndarray]]] = OrderedDict()
-        self._program = Program(load(published.document))
-        self._evaluation = Program(load(published.evaluation))
-        self.layout = layout(self._program.document)
+        self._program = Program(parse_document(published.document))
+        self._evaluation = Program(parse_document(published.evaluation))
+        self.layout = build_layout(self._program.document)
 
     def round(self, state: Arrays, number: int, tasks: int) -> list[dict[str, np.ndarray]]:
         """The answers to all tasks of a round; at once where they are known from before."""
@@ -87,10 +87,10 @@ class Trained:
     def answer(self, state: Arrays, round_number: int, task: int, flipped: bool = False) -> dict[str, np.ndarray]:
         """Of the rows that the rule draws for this task; `flipped`: label l read as the last label less l."""
         data, rows = self.workload.data, self.workload.rows
-        chosen = sampling.rows(SEED, round_number, task, len(data["y"]), rows)
+        chosen = sampling.draw_shuffled_rows(SEED, round_number, task, len(data["y"]), rows)
         y = data["y"][chosen]
         batch = {"x": data["x"][chosen], "y": self.workload.classes - 1 - y if flipped else y}
-        return compute(self._program, state, batch, SEED, GradientStep(rows=rows))
+        return compute_step(self._program, state, batch, SEED, GradientStep(rows=rows))
 
     def accuracy(self, state: Arrays) -> float:
         """Of the held-out rows, in points."""
@@ -99,7 +99,7 @@ class Trained:
 
 @cache
 def digits() -> Trained:
-    rows = table()
+    rows = load_table()
     images = (rows[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
     data, held_out = _divided(images, rows[:, -1].astype(np.int64))
     network = partial(cnn.build, {"channels": [8, 16]}, (1, 8, 8), 10)
@@ -123,7 +123,7 @@ def _begun(data: Arrays, characters: int) -> nn.Module:
     model = gpt.build({"depth": 2, "width": 64, "heads": 4}, (CONTEXT,), characters)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     for number in range(BEFORE):
-        chosen = sampling.rows(SEED, number, 0, len(data["y"]), 64)
+        chosen = sampling.draw_shuffled_rows(SEED, number, 0, len(data["y"]), 64)
         loss, _ = next_character(model(torch.from_numpy(data["x"][chosen])), torch.from_numpy(data["y"][chosen]))
         optimizer.zero_grad()
         torch.autograd.backward(loss)

@@ -3,7 +3,7 @@
 Amounts are in the job's units unless they are an Amount of the token; times are Unix seconds.
 """
 
-from contracts.calls.encoding import Call, construct
+from contracts.calls.encoding import Call, build_creation_call
 from contracts.calls.escrow import (
     OpenJob,
     open_job,
@@ -34,12 +34,12 @@ __all__ = [
     "accuse",
     "add_signer",
     "approve",
+    "build_creation_call",
     "burn",
     "case_id",
     "close_case",
     "close_job",
     "collect",
-    "construct",
     "contest",
     "decide",
     "free_exposure",

@@ -9,7 +9,7 @@ from eth_abi.abi import encode
 from eth_utils.abi import collapse_if_tuple
 from eth_utils.crypto import keccak
 
-from contracts.artifact import load
+from contracts.artifact import load_artifact
 from gradmarket.market.terms import Address
 
 
@@ -21,33 +21,33 @@ class Call:
     data: bytes
 
 
-def construct(contract: str, *arguments: Any) -> Call:
+def build_creation_call(contract: str, *arguments: Any) -> Call:
     """Returns the call that creates `GradMarket` or `GradToken`."""
-    artifact = load(contract)
-    types = next(_types(item) for item in artifact.abi if item["type"] == "constructor")
+    artifact = load_artifact(contract)
+    types = next(_list_argument_types(item) for item in artifact.abi if item["type"] == "constructor")
     return Call(None, artifact.bytecode + encode(types, arguments))
 
 
 def to_market(market: Address, function: str, *arguments: Any) -> Call:
-    return Call(market, _encoded("GradMarket", function, arguments))
+    return Call(market, _encode_call("GradMarket", function, arguments))
 
 
 def to_token(token: Address, function: str, *arguments: Any) -> Call:
-    return Call(token, _encoded("GradToken", function, arguments))
+    return Call(token, _encode_call("GradToken", function, arguments))
 
 
-def _encoded(contract: str, function: str, arguments: Sequence[Any]) -> bytes:
-    selector, types = _function(contract, function)
+def _encode_call(contract: str, function: str, arguments: Sequence[Any]) -> bytes:
+    selector, types = _load_selector_and_types(contract, function)
     return selector + encode(types, arguments)
 
 
 @cache
-def _function(contract: str, function: str) -> tuple[bytes, tuple[str, ...]]:
+def _load_selector_and_types(contract: str, function: str) -> tuple[bytes, tuple[str, ...]]:
     """Returns selector and argument types; no function used here is overloaded."""
-    item = next(item for item in load(contract).abi if item["type"] == "function" and item["name"] == function)
-    types = _types(item)
+    item = next(item for item in load_artifact(contract).abi if item["type"] == "function" and item["name"] == function)
+    types = _list_argument_types(item)
     return keccak(text=f"{function}({','.join(types)})")[:4], types
 
 
-def _types(item: Any) -> tuple[str, ...]:
+def _list_argument_types(item: Any) -> tuple[str, ...]:
     return tuple(collapse_if_tuple(argument) for argument in item["inputs"])

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from fuzz.calls.arrays import POISONS, Arrays, poisoned
 from gradmarket.market.errors import DocumentRefused
-from graphdoc.conditions.recurrent import SEQUENCES, shapes
+from graphdoc.conditions.recurrent import SEQUENCES, compute_recurrent_shapes
 from graphdoc.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
 from graphdoc.document.interpret import STEP_ERRORS
 from graphdoc.document.meter import BACKWARD
-from graphdoc.document.plans import Form, form
+from graphdoc.document.plans import Form, read_result_form
 
 BYTES: Final = 2**22
 """What a call may give, and how many operations it may cost, to be made here at all."""
@@ -71,7 +71,7 @@ def answer(key: str, written: list[Any], poison: int, forms: Sequence[Form] | No
     arguments = arrays.made(given_of(operator, written))
     try:
         results = called(operator, arguments, CPU)
-        found = [form(result) for result in results]
+        found = [read_result_form(result) for result in results]
         _must(forms is None or found == forms, f"it gives {found}, its shapes alone {forms}")
         told = [_bits(result) for result in (*results, *gradients(results, arguments))]
     except (DocumentRefused, *STEP_ERRORS):
@@ -102,7 +102,7 @@ def _alone(operator: OperatorCall, given: Sequence[Any], back: bool) -> tuple[li
     arguments = without_elements(Arrays(0).made(list(given)))
     try:
         results = called(operator, arguments, META)
-        forms = [form(result) for result in results]
+        forms = [read_result_form(result) for result in results]
         size = sum(result.numel() * result.element_size() for result in results if isinstance(result, Tensor))
         operations = (1 + BACKWARD) * operator.entry.cost(arguments, results)
         if size > BYTES or operations > OPERATIONS:
@@ -118,7 +118,7 @@ def called(operator: OperatorCall, arguments: Sequence[Any], device: torch.devic
     if operator.condition is not None:
         operator.condition(arguments)
     if device is META and operator.key in SEQUENCES:
-        return [arguments[0].new_empty(shape) for shape in shapes(arguments)]
+        return [arguments[0].new_empty(shape) for shape in compute_recurrent_shapes(arguments)]
     by_name = {name: arguments[place] for place, name in operator.keywords.items()}
     by_place = [argument for place, argument in enumerate(arguments) if place not in operator.keywords]
     extra = {"seed": [SEED], "device": [device], None: []}[operator.entry.extra]

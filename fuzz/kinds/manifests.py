@@ -23,8 +23,8 @@ def case(chance: Random) -> Case:
 
 
 def read(case: Case) -> Manifest:
-    found = manifest.parsed(case.data)
-    assert manifest.parsed(found.model_dump_json().encode()) == found
+    found = manifest.parse_manifest(case.data)
+    assert manifest.parse_manifest(found.model_dump_json().encode()) == found
     return found
 
 

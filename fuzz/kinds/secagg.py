@@ -12,7 +12,7 @@ from fuzz.case import Case
 from fuzz.values import changed, dumped, misspelt
 from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import collector, holder
-from gradmarket.market.wire.sum_messages import SurvivorsProposed, parsed
+from gradmarket.market.wire.sum_messages import SurvivorsProposed, parse_step_message
 from gradmarket.market.wire.sum_steps import StepTold
 from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
@@ -41,7 +41,7 @@ def read(case: Case) -> Any:
 
 
 def _to_requester(step: int, data: bytes) -> Any:
-    said, before = parsed(step, data), _before(step)
+    said, before = parse_step_message(step, data), _before(step)
     terms, sets = before.terms, (before.sharers, before.survivors)
     checks: dict[int, Callable[[], object]] = {
         1: lambda: collector.admit_keys(terms, DOMAIN, _others(before.keys), said),
@@ -52,7 +52,7 @@ def _to_requester(step: int, data: bytes) -> Any:
     }
     checks[step]()
     signed = step in (1, 3, 4)
-    honest = parsed(step, _honest(step - 1))
+    honest = parse_step_message(step, _honest(step - 1))
     assert not signed or said.signature == honest.signature, "a signature that its holder did not make"
     return said
 
@@ -66,7 +66,12 @@ def _to_holder(place: int, data: bytes) -> Any:
     found, state = getattr(told, name), _before(place + 2).states[_LIAR]
     if found is None:
         raise Refused("nothing is told")
-    steps = (holder.share, lambda *said: holder.mask(*said, _PLAY.integers[_LIAR]), holder.sign, holder.unmask)
+    steps = (
+        holder.share_secrets,
+        lambda *said: holder.mask_integers(*said, _PLAY.integers[_LIAR]),
+        holder.sign_survivors,
+        holder.reveal_mask_shares,
+    )
     return steps[place](state, found)
 
 
@@ -79,7 +84,7 @@ def _before(step: int) -> Played:
     """The round as it is when the step is open: its own messages are there too, for they are what is changed."""
     played = Played(_PLAY).to(step - 1)
     if step == 4:
-        played.survivors = collector.survivors(played.terms, played.sharers, played.masked)
+        played.survivors = collector.pack_survivors(played.terms, played.sharers, played.masked)
     if step == 3:
         played.sharers, _ = collector.shares_for_holders(played.terms, played.shares)
     return played
@@ -99,7 +104,7 @@ def _vector() -> bytes:
 def _masked() -> Any:
     played = Played(_PLAY).to(2)
     _, told = collector.shares_for_holders(played.terms, played.shares)
-    return holder.mask(played.states[_LIAR], told[_LIAR], _PLAY.integers[_LIAR])[1:]
+    return holder.mask_integers(played.states[_LIAR], told[_LIAR], _PLAY.integers[_LIAR])[1:]
 
 
 @cache

@@ -40,10 +40,14 @@ def figures_of(event: ServerSentEvent) -> dict[str, float]:
 
 def fields_of(job: JobView) -> dict[str, str | int | float | bool]:
     """Returns the job's specification as flat names, such as `optimizer.lr`, for tables that compare runs."""
-    return dict(_flat("", job.spec if isinstance(job.spec, dict) else job.spec.model_dump(mode="json")))
+    return dict(_flatten_fields("", job.spec if isinstance(job.spec, dict) else job.spec.model_dump(mode="json")))
 
 
-def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool]]:
+def _flatten_fields(name: str, value: object) -> list[tuple[str, str | int | float | bool]]:
     if isinstance(value, Mapping):
-        return [pair for key, inner in value.items() for pair in _flat(f"{name}.{key}" if name else str(key), inner)]
+        return [
+            pair
+            for key, inner in value.items()
+            for pair in _flatten_fields(f"{name}.{key}" if name else str(key), inner)
+        ]
     return [] if value is None else [(name, value if isinstance(value, str | int | float | bool) else str(value))]

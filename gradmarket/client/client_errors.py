@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.printable import printable
+from gradmarket.market.printable import replace_controls
 
 LONGEST_DETAIL: Final = 500
 
@@ -31,8 +31,8 @@ class ServiceProblem(MarketError):
     """The service refused."""
 
     def __init__(self, status: int, detail: str, fields: tuple[Field, ...] = (), remedy: str = "") -> None:
-        detail = printable(detail[:LONGEST_DETAIL], " ")
-        super().__init__(f"{status}: {detail}", printable(remedy[:LONGEST_DETAIL], " "))
+        detail = replace_controls(detail[:LONGEST_DETAIL], " ")
+        super().__init__(f"{status}: {detail}", replace_controls(remedy[:LONGEST_DETAIL], " "))
         self.status = status
         self.detail = detail
         self.fields = fields
@@ -61,7 +61,7 @@ class Damaged(MarketError):
     """These are not the bytes that were asked for."""
 
 
-def problem(status: int, reason: str, body: bytes) -> ServiceProblem:
+def parse_problem(status: int, reason: str, body: bytes) -> ServiceProblem:
     """Returns the error from RFC 9457 problem details, or from the plain body, or else with the status's `reason`."""
     text = body.decode("utf-8", "replace")
     try:

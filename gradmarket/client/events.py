@@ -13,7 +13,7 @@ class ServerSentEvent:
     body: dict[str, Any]
 
 
-def read(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
+def parse_events(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
     """Yields the events of the stream's lines; skips comments, which keep the connection open."""
     fields: dict[str, str] = {}
     for line in lines:

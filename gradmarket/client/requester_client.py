@@ -16,8 +16,16 @@ from blake3 import blake3
 from pydantic import BaseModel
 
 from gradmarket.client.client_errors import Damaged, ServiceProblem, Silence
-from gradmarket.client.events import ServerSentEvent, read
-from gradmarket.client.transport import CHUNK, CONNECT_S, Answer, Patience, ServiceTransport, opened, timeout
+from gradmarket.client.events import ServerSentEvent, parse_events
+from gradmarket.client.transport import (
+    CHUNK,
+    CONNECT_S,
+    Answer,
+    Patience,
+    ServiceTransport,
+    build_timeout,
+    open_response,
+)
 from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
@@ -65,16 +73,16 @@ class RequesterClient:
 
     def ready(self) -> Readiness:
         """Returns the state of each part that the service needs; raises ServiceProblem (503) if one is not ok."""
-        return self._get(Readiness, "/v1/ready")
+        return self._fetch_answer(Readiness, "/v1/ready")
 
     def chain(self) -> ChainFacts:
-        return self._get(ChainFacts, "/v1/chain")
+        return self._fetch_answer(ChainFacts, "/v1/chain")
 
     def submit(self, spec: Mapping[str, Any]) -> JobView:
-        return self._post(JobView, "/v1/jobs", spec)
+        return self._send_post(JobView, "/v1/jobs", spec)
 
     def job(self, job_id: str) -> JobView:
-        return self._get(JobView, _job(job_id))
+        return self._fetch_answer(JobView, _build_job_path(job_id))
 
     def publication(self, job_id: str) -> Publication:
         """Raises NotFound if the job has none yet, Refused if this version does not know all of its fields."""
@@ -86,45 +94,45 @@ class RequesterClient:
         return publication
 
     def jobs(self, state: str | None = None) -> Iterator[JobView]:
-        return self._items(Page[JobView], "/v1/jobs", {"state": state} if state else {})
+        return self._fetch_items(Page[JobView], "/v1/jobs", {"state": state} if state else {})
 
     def steer(self, job_id: str, action: str) -> JobView:
         """Changes the job's state; `action` is pause, resume or cancel."""
-        return self._post(JobView, f"{_job(job_id)}/{action}")
+        return self._send_post(JobView, f"{_build_job_path(job_id)}/{action}")
 
     def fund(self, job_id: str, amount: Amount | None = None) -> Funded:
         """Raises the budget by `amount` of the token's smallest unit; `to_sign` is what the funds' owner must sign."""
-        return self._post(Funded, f"{_job(job_id)}/fund", {"amount": str(amount)} if amount else {})
+        return self._send_post(Funded, f"{_build_job_path(job_id)}/fund", {"amount": str(amount)} if amount else {})
 
     def stats(self, job_id: str) -> Stats:
-        return self._get(Stats, f"{_job(job_id)}/stats")
+        return self._fetch_answer(Stats, f"{_build_job_path(job_id)}/stats")
 
     def task(self, job_id: str, task_id: str) -> PublishedEvidence:
         """Returns all evidence for the verdicts on a task."""
-        return self._get(PublishedEvidence, f"{_job(job_id)}/tasks/{quote(task_id, safe='')}")
+        return self._fetch_answer(PublishedEvidence, f"{_build_job_path(job_id)}/tasks/{quote(task_id, safe='')}")
 
     def rounds(self, job_id: str) -> Iterator[RoundView]:
-        return self._items(Page[RoundView], f"{_job(job_id)}/rounds")
+        return self._fetch_items(Page[RoundView], f"{_build_job_path(job_id)}/rounds")
 
     def verdicts(self, job_id: str) -> Iterator[VerdictView]:
-        return self._items(Page[VerdictView], f"{_job(job_id)}/verdicts")
+        return self._fetch_items(Page[VerdictView], f"{_build_job_path(job_id)}/verdicts")
 
     def workers(self, job_id: str) -> Iterator[JobWorkerView]:
-        return self._items(Page[JobWorkerView], f"{_job(job_id)}/workers")
+        return self._fetch_items(Page[JobWorkerView], f"{_build_job_path(job_id)}/workers")
 
     def audits(self, job_id: str) -> Iterator[AuditView]:
-        return self._items(Page[AuditView], f"{_job(job_id)}/audits")
+        return self._fetch_items(Page[AuditView], f"{_build_job_path(job_id)}/audits")
 
     def ledger(self, job_id: str) -> LedgerView:
         """Returns every entry of the job's ledger, with the `books` of its first page."""
-        path = f"{_job(job_id)}/ledger"
+        path = f"{_build_job_path(job_id)}/ledger"
         first, *others = self._transport.pages(LedgerView, path, {"limit": LEDGER_PAGE})
         items = [*first.items, *(item for page in others for item in page.items)]
         return first.model_copy(update={"items": items, "next": None})
 
     def calibration(self, job_id: str) -> CalibrationView:
         """Returns the allowed deviations between two classes, and the trusted runs that they come from."""
-        return self._get(CalibrationView, f"{_job(job_id)}/calibration")
+        return self._fetch_answer(CalibrationView, f"{_build_job_path(job_id)}/calibration")
 
     def claim_audit(self, asked: AuditRequest) -> AuditWork | None:
         """Claims the next accepted task that a machine of this class is to audit, or to calibrate with."""
@@ -161,7 +169,7 @@ class RequesterClient:
 
     def blob(self, digest: str) -> bytes:
         """Returns a blob; raises Damaged if its bytes have another digest."""
-        with self._stream(f"/v1/blobs/{digest}", {}) as (response, _):
+        with self._open_stream(f"/v1/blobs/{digest}", {}) as (response, _):
             data = response.read()
         if digest != blob_digest(data):
             raise Damaged(f"the service sent other bytes than those of {digest}")
@@ -171,7 +179,7 @@ class RequesterClient:
         """Yields the job's events as they happen, until it ends; None after each `silence_s` seconds without one."""
         while True:
             try:
-                for event in self._events(job_id, after, silence_s):
+                for event in self._stream_events(job_id, after, silence_s):
                     after = event.id
                     yield event
                 return
@@ -183,15 +191,15 @@ class RequesterClient:
         parameters = {} if after_round is None else {"round": str(after_round)}
         part = path.with_name(path.name + ".part")
         try:
-            digest = self._save(f"{_job(job_id)}/parameters", parameters, part)
+            digest = self._download_to_file(f"{_build_job_path(job_id)}/parameters", parameters, part)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
         return digest
 
-    def _save(self, path: str, asked: Mapping[str, str], target: Path) -> str:
+    def _download_to_file(self, path: str, asked: Mapping[str, str], target: Path) -> str:
         hashed = blake3()
-        with self._stream(path, asked) as (response, etag), target.open("wb") as file:
+        with self._open_stream(path, asked) as (response, etag), target.open("wb") as file:
             for chunk in response.iter_bytes(CHUNK):
                 hashed.update(chunk)
                 file.write(chunk)
@@ -201,7 +209,7 @@ class RequesterClient:
         return digest
 
     @contextmanager
-    def _stream(self, path: str, asked: Mapping[str, str]) -> Iterator[tuple[httpx.Response, str]]:
+    def _open_stream(self, path: str, asked: Mapping[str, str]) -> Iterator[tuple[httpx.Response, str]]:
         """Yields the response, after at most one redirect, and the entity tag that the service itself gives.
 
         The token is not sent to another server.
@@ -213,8 +221,8 @@ class RequesterClient:
                 return
             elsewhere = str(response.next_request.url) if response.next_request else ""
         with (
-            httpx.Client(trust_env=False, transport=ClockedTransport(), timeout=timeout()) as http,
-            opened(self.url, http.stream("GET", elsewhere)) as other,
+            httpx.Client(trust_env=False, transport=ClockedTransport(), timeout=build_timeout()) as http,
+            open_response(self.url, http.stream("GET", elsewhere)) as other,
         ):
             yield other, etag
 
@@ -224,29 +232,31 @@ class RequesterClient:
         return self._transport.ask(CreatedToken, "POST", "/v1/tokens", json=asked.model_dump(mode="json"))
 
     def tokens(self) -> Iterator[TokenView]:
-        return self._items(Page[TokenView], "/v1/tokens")
+        return self._fetch_items(Page[TokenView], "/v1/tokens")
 
     def revoke_token(self, name: str) -> None:
         self._transport.send("DELETE", f"/v1/tokens/{name}")
 
-    def _events(self, job_id: str, after: int, silence_s: float) -> Iterator[ServerSentEvent]:
+    def _stream_events(self, job_id: str, after: int, silence_s: float) -> Iterator[ServerSentEvent]:
         waits = httpx.Timeout(silence_s, connect=CONNECT_S)
         headers = {"Last-Event-ID": str(after)}
-        with self._transport.stream("GET", f"{_job(job_id)}/events", headers=headers, timeout=waits) as response:
-            yield from read(response.iter_lines())
+        with self._transport.stream(
+            "GET", f"{_build_job_path(job_id)}/events", headers=headers, timeout=waits
+        ) as response:
+            yield from parse_events(response.iter_lines())
 
-    def _items(self, kind: type[Page[Item]], path: str, asked: Mapping[str, str] | None = None) -> Iterator[Item]:
+    def _fetch_items(self, kind: type[Page[Item]], path: str, asked: Mapping[str, str] | None = None) -> Iterator[Item]:
         for page in self._transport.pages(kind, path, asked or {}):
             yield from page.items
 
-    def _get(self, kind: type[Answer], path: str) -> Answer:
+    def _fetch_answer(self, kind: type[Answer], path: str) -> Answer:
         return self._transport.ask(kind, "GET", path)
 
-    def _post(self, kind: type[Answer], path: str, body: Mapping[str, Any] | None = None) -> Answer:
+    def _send_post(self, kind: type[Answer], path: str, body: Mapping[str, Any] | None = None) -> Answer:
         """Sends a POST with an idempotency key, so that a retry after a broken connection has no second effect."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         return self._transport.ask(kind, "POST", path, json=body, headers=headers, tries=2)
 
 
-def _job(job_id: str) -> str:
+def _build_job_path(job_id: str) -> str:
     return f"/v1/jobs/{quote(job_id, safe='')}"

@@ -20,7 +20,7 @@ from gradmarket.client.client_errors import (
     ServiceProblem,
     ServiceUnreachable,
     Silence,
-    problem,
+    parse_problem,
 )
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import first_fault
@@ -53,12 +53,12 @@ Open = Callable[[], AbstractContextManager[BinaryIO | Iterator[bytes]]]
 """Opens the bytes to send, anew for each try."""
 
 
-def timeout(waits: float = 0.0) -> httpx.Timeout:
+def build_timeout(waits: float = 0.0) -> httpx.Timeout:
     """Returns the timeout of a request whose answer the service may hold back for `waits` seconds."""
     return httpx.Timeout(SEND_S, connect=CONNECT_S, read=waits + READ_S)
 
 
-def never(_seconds: float) -> bool:
+def refuse_retry(_seconds: float) -> bool:
     return False
 
 
@@ -70,7 +70,7 @@ class Patience:
     of `busy`, for so long; `pause` sleeps; `say` is told why each time.
     """
 
-    keep_trying: Callable[[float], bool] = never
+    keep_trying: Callable[[float], bool] = refuse_retry
     pause: Callable[[float], object] = time.sleep
     busy: frozenset[int] = frozenset()
     say: Callable[[Exception], None] = lambda _error: None
@@ -95,7 +95,7 @@ class ServiceTransport:
         self._http = httpx.Client(
             base_url=self.url,
             headers=headers,
-            timeout=timeout(),
+            timeout=build_timeout(),
             trust_env=False,
             transport=network or ClockedTransport(),
             event_hooks={"response": [self._note_answer]},
@@ -109,7 +109,7 @@ class ServiceTransport:
 
     def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Returns the JSON answer as a `kind`. Options and errors are those of `send`."""
-        return _read(kind, f"{method} {path}", *self.send(method, path, **options))
+        return _parse_answer(kind, f"{method} {path}", *self.send(method, path, **options))
 
     def pages(
         self, kind: type[AnyPage], path: str, asked: Mapping[str, str | int], most: float = math.inf
@@ -125,7 +125,7 @@ class ServiceTransport:
             taken += len(body)
             if taken > most:
                 raise ServiceProblem(status, f"{path} has more than {most} bytes: ask another service")
-            page = _read(kind, f"GET {path}", status, body)
+            page = _parse_answer(kind, f"GET {path}", status, body)
             yield page
             cursor = page.next
             if cursor is None:
@@ -150,13 +150,13 @@ class ServiceTransport:
         ServiceUnreachable once it may not retry any more; CutOff if the service was to wait for `waits` seconds and the
         connection closed earlier; Refused at once if its certificate was never trusted, which no patience mends.
         """
-        options.setdefault("timeout", timeout(waits))
+        options.setdefault("timeout", build_timeout(waits))
         options.setdefault("extensions", {ANSWER_WITHIN: waits + ANSWER_S})
         since, longest, tried = time.monotonic(), FIRST_PAUSE_S, 0
         while True:
             began, tried = time.monotonic(), tried + 1
             try:
-                return self._once(method, path, content, **options)
+                return self._send_once(method, path, content, **options)
             except (ServiceUnreachable, ServiceProblem) as error:
                 if isinstance(error, CertificateRefused) and not self._trusted:
                     raise Refused(error.detail, error.remedy) from error
@@ -170,22 +170,22 @@ class ServiceTransport:
             self._patience.pause(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
 
-    def _once(self, method: str, path: str, content: Open | None, **options: Any) -> tuple[int, bytes]:
+    def _send_once(self, method: str, path: str, content: Open | None, **options: Any) -> tuple[int, bytes]:
         with ExitStack() as stack:
             if content is not None:
                 options["content"] = stack.enter_context(content())
             response = stack.enter_context(self.stream(method, path, **options))
-            body = bounded(response)
+            body = read_bounded_body(response)
             if not response.is_success:
-                raise problem(response.status_code, response.reason_phrase, body)
+                raise parse_problem(response.status_code, response.reason_phrase, body)
             return response.status_code, body
 
     def stream(self, method: str, path: str, **options: Any) -> AbstractContextManager[httpx.Response]:
         """Gives the response before its body is read; for options and errors see `opened`."""
-        return opened(self.url, self._http.stream(method, path, **options))
+        return open_response(self.url, self._http.stream(method, path, **options))
 
 
-def _read(kind: type[Answer], asked: str, status: int, body: bytes) -> Answer:
+def _parse_answer(kind: type[Answer], asked: str, status: int, body: bytes) -> Answer:
     try:
         return kind.model_validate_json(body, extra="ignore" if issubclass(kind, Wire | PublishedView) else None)
     except ValidationError as error:
@@ -194,7 +194,7 @@ def _read(kind: type[Answer], asked: str, status: int, body: bytes) -> Answer:
         raise ServiceProblem(status, f"{asked} answered something else ({where}): {fix}") from error
 
 
-def bounded(response: httpx.Response) -> bytes:
+def read_bounded_body(response: httpx.Response) -> bytes:
     """Returns the body.
 
     Raises ServiceProblem for one that is longer than MAX_ANSWER, ServiceUnreachable for one that takes longer than
@@ -218,13 +218,13 @@ def _in_time(received: Iterator[bytes], until: float) -> Iterator[bytes]:
 
 
 @contextmanager
-def opened(url: str, streamed: AbstractContextManager[httpx.Response]) -> Iterator[httpx.Response]:
+def open_response(url: str, streamed: AbstractContextManager[httpx.Response]) -> Iterator[httpx.Response]:
     """Yields the response. Raises ServiceProblem for an error's status, Silence or ServiceUnreachable with the `url`
     for httpx's errors, those of reading the body included."""
     try:
         with streamed as response:
             if response.is_error:
-                raise problem(response.status_code, response.reason_phrase, bounded(response))
+                raise parse_problem(response.status_code, response.reason_phrase, read_bounded_body(response))
             yield response
     except httpx.ReadTimeout as error:
         raise Silence(url) from error

@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
-from gradmarket.auditor import Done, Machine, opened, watch
+from gradmarket.auditor import Done, Machine, open_auditor, run_due_tasks
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.compute.addresses import server_origin
 from gradmarket.compute.own_machine import AUTO, device_name
-from gradmarket.endpoint import data_folder, find
+from gradmarket.endpoint import data_folder, find_endpoint
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.release import differing
-from gradmarket.mistakes import tell
-from gradmarket.terminal import echo
+from gradmarket.market.release import find_release_difference
+from gradmarket.mistakes import print_error
+from gradmarket.terminal import echo_text
 
 PAUSE_S = 0.5
 
@@ -53,22 +53,22 @@ def run(
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: ending.set())
-    _check("--device", device_name, device)
+    _check_option("--device", device_name, device)
     for origin in reach or ():
-        _check("--reach", server_origin, origin)
-    endpoint = find(market, token, data)
+        _check_option("--reach", server_origin, origin)
+    endpoint = find_endpoint(market, token, data)
     folder, reached = cache or data_folder(data) / "auditor", frozenset(reach or ())
     machine = Machine(folder, device, threads, max_memory, max_disk, reach=reached)
     name = f"{socket.gethostname()} {device}"
     with endpoint.market() as client:
-        if other := differing(client.chain().protocol, endpoint.url, "this auditor"):
+        if other := find_release_difference(client.chain().protocol, endpoint.url, "this auditor"):
             raise Refused(*other)
-    with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
-        echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
-        watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
+    with endpoint.market() as client, open_auditor(name, client, endpoint.token, machine) as runner:
+        echo_text(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
+        run_due_tasks(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
 
 
-def _check(option: str, rule: Callable[[str], str], given: str) -> None:
+def _check_option(option: str, rule: Callable[[str], str], given: str) -> None:
     try:
         rule(given)
     except ValueError as error:
@@ -84,18 +84,18 @@ class Teller:
     def __call__(self, done: Done | MarketError) -> None:
         error = str(done) if isinstance(done, MarketError) else ""
         if isinstance(done, MarketError) and error != self._error:
-            tell(done, "gradmarket auditor run", self._as_json)
-            echo("It is tried again until it works; Ctrl-C ends this.", err=True)
+            print_error(done, "gradmarket auditor run", self._as_json)
+            echo_text("It is tried again until it works; Ctrl-C ends this.", err=True)
         elif isinstance(done, Done):
-            _say(done, self._as_json)
+            _print_result(done, self._as_json)
         self._error = error
 
 
-def _say(done: Done, as_json: bool) -> None:
+def _print_result(done: Done, as_json: bool) -> None:
     if as_json:
         say_json(asdict(done))
     else:
         otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
         again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""
         purpose = ", to calibrate with" if done.calibrates else ""
-        echo(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")
+        echo_text(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")

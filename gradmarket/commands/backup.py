@@ -8,10 +8,10 @@ import typer
 
 from gradmarket.commands.edge import DataOption, JsonOption, say_json
 from gradmarket.endpoint import data_folder
-from gradmarket.terminal import echo
-from requester.backup import BackupEntry, lacks
-from requester.backup import backup as copy
-from requester.backup import restore as bring_back
+from gradmarket.terminal import echo_text
+from requester.backup import BackupEntry, describe_missing_chain
+from requester.backup import create_backup as copy
+from requester.backup import restore_backup as bring_back
 
 
 def backup(
@@ -20,7 +20,7 @@ def backup(
     as_json: JsonOption = False,
 ) -> None:
     """Copy database, blobs and keys into a new folder, while the service goes on."""
-    _say(copy(data_folder(data), to), as_json, f"kept in {to}")
+    _print_backup(copy(data_folder(data), to), as_json, f"kept in {to}")
 
 
 def restore(
@@ -30,15 +30,15 @@ def restore(
 ) -> None:
     """Check a backup, and copy it into a new data folder."""
     folder = data_folder(data)
-    if missing := lacks(kept):
-        echo(missing, err=True)
-    _say(bring_back(kept, folder), as_json, f"restored; go on with: gradmarket serve --data {folder}")
+    if missing := describe_missing_chain(kept):
+        echo_text(missing, err=True)
+    _print_backup(bring_back(kept, folder), as_json, f"restored; go on with: gradmarket serve --data {folder}")
 
 
-def _say(kept: BackupEntry, as_json: bool, then: str) -> None:
+def _print_backup(kept: BackupEntry, as_json: bool, then: str) -> None:
     if as_json:
         say_json(asdict(kept))
         return
-    echo(f"{kept.blobs} blobs ({kept.blob_bytes} bytes), {kept.keys} keys, {kept.database_bytes} bytes of rows")
-    echo("the local chain too" if kept.chain else "no chain: its node keeps it")
-    echo(then)
+    echo_text(f"{kept.blobs} blobs ({kept.blob_bytes} bytes), {kept.keys} keys, {kept.database_bytes} bytes of rows")
+    echo_text("the local chain too" if kept.chain else "no chain: its node keeps it")
+    echo_text(then)

@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
-from gradmarket.endpoint import find
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.views.calibration_views import PairView
 from gradmarket.terminal import ShownConsole
@@ -19,7 +19,7 @@ def calibration(
     job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """A job's thresholds: each pair of classes, how many trusted runs it has, and each tensor's largest deviation."""
-    with find(market, None, data).market() as client:
+    with find_endpoint(market, None, data).market() as client:
         report = client.calibration(job)
     if as_json:
         say_json(report)
@@ -30,11 +30,11 @@ def calibration(
     elif not report.pairs:
         console.print(NONE_YET, soft_wrap=True)
     for pair in report.pairs:
-        console.print(_said(pair), soft_wrap=True, markup=False, highlight=False)
-        console.print(_table(pair))
+        console.print(_describe_pair(pair), soft_wrap=True, markup=False, highlight=False)
+        console.print(_build_pair_table(pair))
 
 
-def _said(pair: PairView) -> str:
+def _describe_pair(pair: PairView) -> str:
     one, other = pair.classes
     needed = f" of {pair.runs_needed}" if pair.state is CalibrationState.GATHERING else ""
     sure = f"95 % of honest runs lie below the largest with confidence {pair.confidence:.3f}"
@@ -43,7 +43,7 @@ def _said(pair: PairView) -> str:
     return f"{one}\n{other}\n{pair.state}{why}: {pair.runs}{needed} runs, {sure}; the newest: {newest}"
 
 
-def _table(pair: PairView) -> Table:
+def _build_pair_table(pair: PairView) -> Table:
     table = Table(Column("tensor", no_wrap=True), *(Column(name, justify="right") for name in ("largest", "threshold")))
     for tensor in pair.tensors:
         table.add_row(escape(tensor.name), f"{tensor.largest:.2e}", f"{tensor.threshold:.2e}")

@@ -10,12 +10,12 @@ from eth_keys.datatypes import PrivateKey
 
 from contracts import deployment
 from contracts.local import LocalChain, development_key
-from contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from contracts.transactions import chain_id
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
-from gradmarket.endpoint import data_folder, find
+from gradmarket.endpoint import data_folder, find_endpoint
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 
 KEY = "GRADMARKET_SENDER_KEY"
 RpcOption = Annotated[str, typer.Option("--rpc", help="The chain's JSON-RPC.")]
@@ -26,8 +26,8 @@ app = typer.Typer(no_args_is_help=True)
 @app.command()
 def show(market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Where the service's money is: chain, contract, token, and the signer of its vouchers."""
-    with find(market, None, data).market() as client:
-        _say(client.chain().model_dump(mode="json"), as_json)
+    with find_endpoint(market, None, data).market() as client:
+        _print_facts(client.chain().model_dump(mode="json"), as_json)
 
 
 @app.command()
@@ -37,18 +37,18 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start the data folder's local Anvil, or find the one that runs. It stays until `gradmarket chain down`."""
-    chain = LocalChain.open(_folder(data), port)
-    _say({"url": chain.url, "pid": chain.pid, "folder": str(chain.directory)}, as_json)
+    chain = LocalChain.open(_build_chain_folder(data), port)
+    _print_facts({"url": chain.url, "pid": chain.pid, "folder": str(chain.directory)}, as_json)
 
 
 @app.command()
 def down(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Stop the data folder's local Anvil; its state is kept."""
-    chain = LocalChain.reattach(_folder(data))
+    chain = LocalChain.find_running_chain(_build_chain_folder(data))
     if chain is None:
-        raise NotFound(f"no Anvil runs on {_folder(data)}")
+        raise NotFound(f"no Anvil runs on {_build_chain_folder(data)}")
     chain.stop()
-    _say({"stopped": chain.pid}, as_json)
+    _print_facts({"stopped": chain.pid}, as_json)
 
 
 @app.command()
@@ -60,14 +60,14 @@ def deploy(rpc: RpcOption, data: DataOption = None, as_json: JsonOption = False)
     book = data_folder(data) / "deployment.json"
     if book.exists():
         raise Refused(f"{book} names a deployment already")
-    web3 = connect(rpc)
-    deployed = deployment.deploy(web3, _key(chain_id(web3)))
-    deployment.write(deployed, book)
+    web3 = connect_to_node(rpc)
+    deployed = deployment.deploy_market(web3, _load_deploy_key(chain_id(web3)))
+    deployment.write_deployment(deployed, book)
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployed).items()}
-    _say({**fields, "book": str(book)}, as_json)
+    _print_facts({**fields, "book": str(book)}, as_json)
 
 
-def _key(chain: int) -> PrivateKey:
+def _load_deploy_key(chain: int) -> PrivateKey:
     key = os.environ.get(KEY)
     if key:
         return PrivateKey(bytes.fromhex(key.removeprefix("0x")))
@@ -76,13 +76,13 @@ def _key(chain: int) -> PrivateKey:
     return development_key()
 
 
-def _folder(data: Path | None) -> Path:
+def _build_chain_folder(data: Path | None) -> Path:
     return data_folder(data) / "chain"
 
 
-def _say(facts: dict[str, object], as_json: bool) -> None:
+def _print_facts(facts: dict[str, object], as_json: bool) -> None:
     if as_json:
         say_json(facts)
         return
     for name, value in facts.items():
-        echo(f"{name:>10}  {value}")
+        echo_text(f"{name:>10}  {value}")

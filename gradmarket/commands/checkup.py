@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gradmarket.market.fields import first_fault
 from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
 from requester.settings import RequesterSettings
-from requester.store.session import connect
+from requester.store.session import open_engine
 
 LEAST_FREE: Final = 1 << 30
 ANSWER_S: Final = 20.0
@@ -42,27 +42,27 @@ class CheckResult:
     fix: str = ""
 
 
-def folder(path: Path) -> CheckResult:
-    nearest = _nearest(path)
+def check_data_folder(path: Path) -> CheckResult:
+    nearest = _find_existing_folder(path)
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return CheckResult("data folder", str(path.absolute()))
     return CheckResult("data folder", f"{nearest} cannot be written", "name another one with --data or GRADMARKET_DATA")
 
 
-def disk(path: Path) -> CheckResult:
-    free = shutil.disk_usage(_nearest(path)).free
+def check_disk(path: Path) -> CheckResult:
+    free = shutil.disk_usage(_find_existing_folder(path)).free
     space = f"{free / 2**30:.1f} GiB free"
     return CheckResult(
         "disk", space, "" if free >= LEAST_FREE else "free some space: blobs and rows need at least 1 GiB"
     )
 
 
-def _nearest(path: Path) -> Path:
+def _find_existing_folder(path: Path) -> Path:
     """Returns the folder itself, or the existing folder in which it would be made."""
     return next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
 
 
-def keys(path: Path) -> CheckResult:
+def check_key_modes(path: Path) -> CheckResult:
     """Checks that only the owner may read the service's keys: whoever reads one can spend what it holds."""
     paths = sorted((path / "keys").glob("*"))
     open_ = [key for key in paths if stat.S_IMODE(key.stat().st_mode) & 0o077]
@@ -72,7 +72,7 @@ def keys(path: Path) -> CheckResult:
     return CheckResult("keys", f"{len(paths)}, their owner's alone" if paths else "none yet; the service makes them")
 
 
-def configured() -> RequesterSettings | CheckResult:
+def load_settings_or_fault() -> RequesterSettings | CheckResult:
     """Returns the settings from the environment, or what is wrong with them."""
     try:
         return RequesterSettings()
@@ -82,16 +82,16 @@ def configured() -> RequesterSettings | CheckResult:
         return CheckResult("settings", f"{name}: {fault}", f"set {name} anew; `gradmarket settings` lists them all")
 
 
-def database(settings: RequesterSettings, path: Path) -> CheckResult:
+def check_database(settings: RequesterSettings, path: Path) -> CheckResult:
     if settings.database is not None:
-        return _server(settings.database_url)
+        return _check_database_server(settings.database_url)
     file = path / "gradmarket.sqlite"
     if not file.exists():
         return CheckResult("database", "none yet; the service makes it")
-    return _file(file)
+    return _check_database_file(file)
 
 
-def _file(path: Path) -> CheckResult:
+def _check_database_file(path: Path) -> CheckResult:
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as rows:
             (result,) = rows.execute("PRAGMA quick_check").fetchone()
@@ -101,8 +101,8 @@ def _file(path: Path) -> CheckResult:
     return CheckResult("database", f"{path}: {result}", fix)
 
 
-def _server(url: str) -> CheckResult:
-    engine = connect(url)
+def _check_database_server(url: str) -> CheckResult:
+    engine = open_engine(url)
     address = engine.url.render_as_string(hide_password=True)
     try:
         with engine.connect() as connection:
@@ -115,7 +115,7 @@ def _server(url: str) -> CheckResult:
     return CheckResult("database", address)
 
 
-def broker(settings: RequesterSettings) -> Iterator[CheckResult]:
+def check_broker(settings: RequesterSettings) -> Iterator[CheckResult]:
     """Checks Redis if the stages run in Celery."""
     if settings.stages != "celery" or settings.broker is None:
         return
@@ -130,7 +130,7 @@ def broker(settings: RequesterSettings) -> Iterator[CheckResult]:
         yield CheckResult("broker", f"{location[0]}:{location[1]} answers")
 
 
-def parts(url: str) -> list[CheckResult]:
+def check_service_parts(url: str) -> list[CheckResult]:
     """Checks the service at the address; returns each part of it that fails."""
     try:
         with httpx.Client(trust_env=False, transport=ClockedTransport(), timeout=ANSWER_S) as http:

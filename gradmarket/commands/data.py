@@ -8,16 +8,16 @@ from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.data import sources
-from gradmarket.data.inputs import Arrays, chosen
-from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack, write
-from gradmarket.endpoint import find
+from gradmarket.data.inputs import Arrays, select_inputs
+from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset, write_dataset
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.data.manifest import MANIFEST, Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 from graphdoc import formats
 
-FORMATS: Final = ", ".join(formats.names())
+FORMATS: Final = ", ".join(formats.list_format_names())
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -45,9 +45,9 @@ def packing(
     as_json: JsonOption = False,
 ) -> None:
     """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
-    arrays = chosen(sources.read(source), _columns(inputs or []), target)
-    packed = _packed(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes))
-    write(packed, output)
+    arrays = select_inputs(sources.load_arrays(source), _parse_columns(inputs or []), target)
+    packed = _pack_arrays(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes))
+    write_dataset(packed, output)
     partitions = packed.manifest.partitions
     facts = {
         "manifest": packed.digest,
@@ -56,19 +56,19 @@ def packing(
         "rows": sum(partition.rows for partition in partitions),
         "bytes": sum(partition.bytes for partition in partitions),
     }
-    say_json(facts) if as_json else echo(
+    say_json(facts) if as_json else echo_text(
         f"{output}  {facts['partitions']} partitions, {facts['rows']} rows, {facts['bytes']} bytes\n{packed.digest}"
     )
 
 
-def _packed(source: Path, arrays: Arrays, cut: Cut) -> Packed:
+def _pack_arrays(source: Path, arrays: Arrays, cut: Cut) -> Packed:
     try:
-        return pack(arrays, cut)
+        return pack_dataset(arrays, cut)
     except Refused as error:
         raise Refused(f"{source}: {error.detail}") from error
 
 
-def _columns(inputs: list[str]) -> dict[str, list[str]]:
+def _parse_columns(inputs: list[str]) -> dict[str, list[str]]:
     pairs = [text.partition("=") for text in inputs]
     if any(not name or not columns for name, _, columns in pairs):
         raise Refused("write an input as NAME=COLUMN or NAME=COLUMN,COLUMN")
@@ -89,24 +89,24 @@ def upload(
     as_json: JsonOption = False,
 ) -> None:
     """Upload partitions and manifest as blobs, those that are not there yet; prints the manifest's digest."""
-    body, manifest = _manifest(folder / MANIFEST)
+    body, manifest = _load_manifest(folder / MANIFEST)
     names = {partition.name for partition in manifest.partitions}
     if openly and unserved:
         raise Refused("--open leaves no partition unserved: leave out --unserved, or --open")
     if unknown := set(unserved or []) - names:
         raise Refused(f"{folder} has no partition {', '.join(sorted(unknown))}: it has {', '.join(sorted(names))}")
     kept = () if openly else unserved or (HELD_OUT,)
-    with find(market, token, data).market() as client:
+    with find_endpoint(market, token, data).market() as client:
         for partition in manifest.partitions:
             path = folder / partition.file
             if path.is_file():
                 hold = partition.name in kept
-                (client.upload_unserved if hold else client.upload)(_checked(path, partition.digest))
+                (client.upload_unserved if hold else client.upload)(_load_checked_partition(path, partition.digest))
         digest = client.upload(body)
-    say_json({"manifest": digest}) if as_json else echo(digest)
+    say_json({"manifest": digest}) if as_json else echo_text(digest)
 
 
-def _manifest(path: Path) -> tuple[bytes, Manifest]:
+def _load_manifest(path: Path) -> tuple[bytes, Manifest]:
     try:
         body = path.read_bytes()
         return body, Manifest.model_validate_json(body)
@@ -116,7 +116,7 @@ def _manifest(path: Path) -> tuple[bytes, Manifest]:
         raise Refused(f"{path} is not a manifest: {str(error)[:300]}") from error
 
 
-def _checked(path: Path, digest: str) -> bytes:
+def _load_checked_partition(path: Path, digest: str) -> bytes:
     data = path.read_bytes()
     if blob_digest(data) != digest:
         raise Refused(f"{path} is not what the manifest says: pack anew")

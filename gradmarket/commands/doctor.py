@@ -10,14 +10,14 @@ from typing import Final
 
 import typer
 
-from contracts.toolchain import ToolMissing, find
+from contracts.toolchain import ToolMissing, locate_tool
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import Endpoint, data_folder
-from gradmarket.endpoint import find as find_place
+from gradmarket.endpoint import find_endpoint as find_place
 from gradmarket.market.errors import MarketError
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 
 PYTHON: Final = (3, 11)
 PORT: Final = 8700
@@ -28,27 +28,27 @@ def doctor(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """What this machine lacks, and how to mend it. Ends with 1 if anything is wrong."""
-    machine = [python(), torch(), anvil(), node()]
-    findings = [*machine, *kept(data_folder(data)), *service(market, token, data)]
+    machine = [check_python(), check_torch(), check_anvil(), check_node()]
+    findings = [*machine, *check_service_data(data_folder(data)), *check_service(market, token, data)]
     if as_json:
         say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
     else:
         for finding in findings:
-            echo(_line(finding))
+            echo_text(_format_result(finding))
     raise typer.Exit(1 if any(finding.fix for finding in findings) else 0)
 
 
-def _line(finding: CheckResult) -> str:
+def _format_result(finding: CheckResult) -> str:
     mark = "wrong" if finding.fix else "ok"
     return f"{mark:>5}  {finding.name}: {finding.told}" + (f"\n       fix: {finding.fix}" if finding.fix else "")
 
 
-def python() -> CheckResult:
+def check_python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     return CheckResult("python", version, "" if sys.version_info[:2] >= PYTHON else "install Python 3.11 or newer")
 
 
-def torch() -> CheckResult:
+def check_torch() -> CheckResult:
     """Imports torch in a child process, so that a crash stays there."""
     command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
     try:
@@ -61,57 +61,64 @@ def torch() -> CheckResult:
     return CheckResult("torch", done.stdout.strip())
 
 
-def anvil() -> CheckResult:
-    return _tool("anvil", "needed for a local chain alone")
+def check_anvil() -> CheckResult:
+    return _check_tool("anvil", "needed for a local chain alone")
 
 
-def node() -> CheckResult:
-    return _tool("node", "needed to install Anvil and to compile contracts")
+def check_node() -> CheckResult:
+    return _check_tool("node", "needed to install Anvil and to compile contracts")
 
 
-def _tool(name: str, purpose: str) -> CheckResult:
+def _check_tool(name: str, purpose: str) -> CheckResult:
     try:
-        return CheckResult(name, str(find(name)))
+        return CheckResult(name, str(locate_tool(name)))
     except ToolMissing:
         return CheckResult(name, f"missing; {purpose}", f"run `make install`, or put {name} on the PATH")
 
 
-def kept(path: Path) -> list[CheckResult]:
+def check_service_data(path: Path) -> list[CheckResult]:
     """Checks the service's settings and its data folder."""
-    results = [checkup.folder(path), checkup.disk(path), checkup.keys(path)]
-    settings = checkup.configured()
+    results = [checkup.check_data_folder(path), checkup.check_disk(path), checkup.check_key_modes(path)]
+    settings = checkup.load_settings_or_fault()
     if isinstance(settings, CheckResult):
         return [*results, settings]
-    return [*results, checkup.database(settings, path), *checkup.broker(settings)]
+    return [*results, checkup.check_database(settings, path), *checkup.check_broker(settings)]
 
 
-def service(market: str | None, token: str | None, data: Path | None) -> list[CheckResult]:
+def check_service(market: str | None, token: str | None, data: Path | None) -> list[CheckResult]:
     """Checks the service that the commands would use; if there is none, whether its port is free."""
     try:
         endpoint = find_place(market, token, data)
     except MarketError as error:
-        return [CheckResult("service", str(error).splitlines()[0]) if market is None else _unwell(error), port(PORT)]
-    return [*checkup.parts(endpoint.url), _asked("chain", lambda: _chain(endpoint)), _token(endpoint)]
+        return [
+            CheckResult("service", str(error).splitlines()[0]) if market is None else _build_service_fault(error),
+            check_port(PORT),
+        ]
+    return [
+        *checkup.check_service_parts(endpoint.url),
+        _ask_service("chain", lambda: _fetch_chain_line(endpoint)),
+        _check_token(endpoint),
+    ]
 
 
-def _chain(place: Endpoint) -> str:
+def _fetch_chain_line(place: Endpoint) -> str:
     with place.market() as client:
         facts = client.chain()
     return f"{facts.chain_id}, contract {facts.contract}"
 
 
-def _asked(name: str, ask: Callable[[], str]) -> CheckResult:
+def _ask_service(name: str, ask: Callable[[], str]) -> CheckResult:
     try:
         return CheckResult(name, ask())
     except MarketError as error:
         return CheckResult(name, str(error), "start the service with `gradmarket serve`, or look into its log")
 
 
-def _unwell(error: MarketError) -> CheckResult:
+def _build_service_fault(error: MarketError) -> CheckResult:
     return CheckResult("service", str(error), "name the service's address with --market")
 
 
-def _token(place: Endpoint) -> CheckResult:
+def _check_token(place: Endpoint) -> CheckResult:
     if place.token:
         return CheckResult("token", "there is one")
     return CheckResult(
@@ -119,7 +126,7 @@ def _token(place: Endpoint) -> CheckResult:
     )
 
 
-def port(number: int) -> CheckResult:
+def check_port(number: int) -> CheckResult:
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

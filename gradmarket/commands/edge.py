@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel
 
-from gradmarket.endpoint import find
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.terminal import echo_json
 
@@ -32,7 +32,7 @@ def _job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     service: a completion says nothing of faults."""
     asked = context.params
     try:
-        with find(asked.get("market"), asked.get("token"), asked.get("data")).market() as client:
+        with find_endpoint(asked.get("market"), asked.get("token"), asked.get("data")).market() as client:
             jobs = islice(client.jobs(), COMPLETED)
             return [(job.id, f"{job.name} ({job.state})") for job in jobs if job.id.startswith(incomplete)]
     except MarketError:
@@ -42,7 +42,7 @@ def _job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=_job_ids)]
 
 
-def writable(path: Path) -> Path:
+def check_writable(path: Path) -> Path:
     """Returns the path if a file can be written there. Raises Refused, so that no work is done in vain."""
     folder = path.absolute().parent
     if not folder.is_dir():
@@ -54,8 +54,8 @@ def writable(path: Path) -> Path:
 
 def say_json(value: Any) -> None:
     """Prints JSON; an answer of the service as the service writes it."""
-    echo_json(value, default=_fields)
+    echo_json(value, default=_dump_fields)
 
 
-def _fields(value: BaseModel) -> Any:
+def _dump_fields(value: BaseModel) -> Any:
     return value.model_dump(mode="json", by_alias=True, serialize_as_any=True)

@@ -4,8 +4,8 @@ from dataclasses import asdict
 from typing import Final
 
 from gradmarket.commands.edge import JsonOption, say_json
-from gradmarket.terminal import echo
-from requester.api.problem_kinds import ProblemKind, listed
+from gradmarket.terminal import echo_text
+from requester.api.problem_kinds import ProblemKind, list_problem_kinds
 
 HEAD: Final = """# Errors
 
@@ -20,13 +20,13 @@ field at fault. A poll's answer names refusals of single messages by the same wo
 
 def errors(as_json: JsonOption = False) -> None:
     """Every kind of problem that the API answers with: its status, its meaning and what to do."""
-    say_json([asdict(kind) for kind in listed()]) if as_json else echo(page(), nl=False)
+    say_json([asdict(kind) for kind in list_problem_kinds()]) if as_json else echo_text(build_errors_page(), nl=False)
 
 
-def page() -> str:
+def build_errors_page() -> str:
     """Returns the Markdown of docs/errors.md."""
-    return HEAD + "".join(map(_line, listed()))
+    return HEAD + "".join(map(_format_problem_line, list_problem_kinds()))
 
 
-def _line(kind: ProblemKind) -> str:
+def _format_problem_line(kind: ProblemKind) -> str:
     return f"- `{kind.code}` ({kind.status.value}): {kind.meaning} *{kind.remedy}*\n"

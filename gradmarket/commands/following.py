@@ -24,7 +24,9 @@ NEWS: Final = (CLOSED, "paused", "resumed", "published", *OVER)
 LOOK_EVERY_S: Final = 0.5
 
 
-def follow(market: RequesterClient, job_id: str, show: Show, away: Away, told: Told = lambda _event: None) -> JobView:
+def follow_job(
+    market: RequesterClient, job_id: str, show: Show, away: Away, told: Told = lambda _event: None
+) -> JobView:
     """Shows the job at every relevant change until it has ended; returns its last view.
 
     `told` gets each event once, in order. While the service does not answer, `away` hears of each try; only what it
@@ -38,7 +40,7 @@ def follow(market: RequesterClient, job_id: str, show: Show, away: Away, told: T
             if job.state in OVER:
                 return job
         except (ServiceUnreachable, ServiceProblem) as error:
-            if not _passing(error):
+            if not _is_passing_error(error):
                 raise
             following.tries += 1
             away(following.job, error, following.tries)
@@ -70,17 +72,17 @@ class _Following:
         return self.job
 
 
-def _passing(error: MarketError) -> bool:
+def _is_passing_error(error: MarketError) -> bool:
     """Whether a service that restarts, or the proxy before it, answers like that."""
     return error.status in BUSY if isinstance(error, ServiceProblem) else True
 
 
-def sentence(error: MarketError) -> str:
+def describe_outage(error: MarketError) -> str:
     return f"no connection ({error}): trying again until it is back; the job does not wait for this"
 
 
 @contextmanager
-def recording(
+def record_callbacks(
     market: RequesterClient, job_id: str, callbacks: Sequence[Callback], warn: Callable[[str], None]
 ) -> Iterator[Told]:
     """Yields what tells the callbacks of an event; around it they hear of the job's start and end.

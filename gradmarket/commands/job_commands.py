@@ -12,20 +12,28 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from gradmarket.commands import calibration, ledger, plan, printed, progress, proposal
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, writable
-from gradmarket.commands.following import follow, sentence
+from gradmarket.commands.edge import (
+    DataOption,
+    JobArgument,
+    JsonOption,
+    MarketOption,
+    TokenOption,
+    check_writable,
+    say_json,
+)
+from gradmarket.commands.following import describe_outage, follow_job
 from gradmarket.commands.job_file import read_job
 from gradmarket.commands.job_reference import reference
-from gradmarket.endpoint import find
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.printable import printable
+from gradmarket.market.printable import replace_controls
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
-from gradmarket.terminal import ShownConsole, echo
+from gradmarket.terminal import ShownConsole, echo_text
 
 INTERRUPTED: Final = 130
 """The exit code of shells for what Ctrl-C ended."""
@@ -50,38 +58,38 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Post a job, after saying what it will cost at most and who will see what; prints its id."""
-    posted, spec = read_job(file, lambda: find(market, token, data).market())
-    with find(market, token, data).market() as client:
-        echo(_warning(spec, TokenUnit.of(client.chain())), err=True)
-        if not yes and not _agreed(file):
+    posted, spec = read_job(file, lambda: find_endpoint(market, token, data).market())
+    with find_endpoint(market, token, data).market() as client:
+        echo_text(_build_cost_warning(spec, TokenUnit.of(client.chain())), err=True)
+        if not yes and not _is_post_confirmed(file):
             raise typer.Exit(1)
         job = client.submit(posted)
-    say_json(job) if as_json else echo(job.id)
+    say_json(job) if as_json else echo_text(job.id)
 
 
-def _warning(spec: JobSpec, token: TokenUnit) -> str:
+def _build_cost_warning(spec: JobSpec, token: TokenUnit) -> str:
     most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
     least = spec.plan(BEST).first_wave
     return (
-        f"{spec.name}: costs at most {token.text(most)}, {_expected(spec, most, token)}: {spec.rounds} rounds of "
-        f"{_tasks(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
-        f"Each that agrees is paid {_priced(spec, token)}. What is not earned comes back.\n"
+        f"{spec.name}: costs at most {token.text(most)}, {_describe_expected_cost(spec, most, token)}: {spec.rounds} "
+        f"rounds of {_describe_task_count(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
+        f"Each that agrees is paid {_describe_price(spec, token)}. What is not earned comes back.\n"
         f"{spec.notice}"
     )
 
 
-def _tasks(spec: JobSpec) -> str:
+def _describe_task_count(spec: JobSpec) -> str:
     return f"{spec.tasks_per_round} to {spec.sizes.most}" if spec.growth else str(spec.tasks_per_round)
 
 
-def _expected(spec: JobSpec, most: int, token: TokenUnit) -> str:
+def _describe_expected_cost(spec: JobSpec, most: int, token: TokenUnit) -> str:
     """Returns the cost if every round is run and the first replicas of every task agree."""
     gradients = spec.sizes.all * spec.replication.replicas
     bound = "" if spec.price.least() == spec.price.most else "at most "
     return f"{bound}{token.text(min(most, gradients * spec.price.most))} if nobody disagrees"
 
 
-def _priced(spec: JobSpec, token: TokenUnit) -> str:
+def _describe_price(spec: JobSpec, token: TokenUnit) -> str:
     """Describes the price rule: amounts in tokens, everything else as in the job."""
     price = spec.price
     if price.name == PLAIN:
@@ -93,7 +101,7 @@ def _priced(spec: JobSpec, token: TokenUnit) -> str:
     return f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in fields.items())
 
 
-def _agreed(file: str) -> bool:
+def _is_post_confirmed(file: str) -> bool:
     if file == "-" or not sys.stdin.isatty():
         raise Refused("there is no terminal to ask on: add --yes")
     return typer.confirm("Post it?")
@@ -112,16 +120,16 @@ def listed(
     as_json: JsonOption = False,
 ) -> None:
     """All jobs, oldest first."""
-    with find(market, None, data).market() as client:
+    with find_endpoint(market, None, data).market() as client:
         jobs = list(client.jobs(state))
         if as_json:
             say_json(jobs)
             return
         token = TokenUnit.of(client.chain())
-    _show(jobs, token, ShownConsole())
+    _print_jobs(jobs, token, ShownConsole())
 
 
-def _show(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> None:
+def _print_jobs(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> None:
     """Prints a row a job; where a terminal has no room for the reasons beside them, these follow line by line."""
     beside = not console.is_terminal or console.width >= WIDE
     table = Table(
@@ -130,10 +138,10 @@ def _show(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> None:
     for name in ("accepted", "rejected", "paid", *(["why"] if beside else [])):
         table.add_column(name, no_wrap=name == "paid", overflow="fold")
     for job in jobs:
-        done, _, _, accepted, rejected, paid, *_ = (value for _, value in progress.facts(job, token))
+        done, _, _, accepted, rejected, paid, *_ = (value for _, value in progress.list_job_figures(job, token))
         row = (job.id, escape(job.name), job.state, done, accepted, rejected, paid)
         table.add_row(*row, *([escape(job.reason)] if beside else []))
-    printed.show(table, console)
+    printed.print_table(table, console)
     for job in jobs if not beside else ():
         if job.reason:
             console.print(f"{job.id}: {job.reason}", markup=False, highlight=False, soft_wrap=True)
@@ -142,29 +150,29 @@ def _show(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> None:
 @app.command()
 def show(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """One job: how it stands, what it cost, and why it does not get on."""
-    with find(market, None, data).market() as client:
+    with find_endpoint(market, None, data).market() as client:
         view = client.job(job)
-        say_json(view) if as_json else _print(view, TokenUnit.of(client.chain()))
+        say_json(view) if as_json else _print_job(view, TokenUnit.of(client.chain()))
 
 
 @app.command()
 def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Follow a job until it ends; with --json one object a change. Ends with 0 if the job finished."""
-    with find(market, None, data).market() as client:
+    with find_endpoint(market, None, data).market() as client:
         token = TokenUnit.of(client.chain())
-        shown = nullcontext(say_json) if as_json else progress.display(ShownConsole(), token)
+        shown = nullcontext(say_json) if as_json else progress.display_progress(ShownConsole(), token)
         with shown as show:
             try:
-                ended = follow(client, job, show, _away)
+                ended = follow_job(client, job, show, _print_outage)
             except KeyboardInterrupt:
-                echo(f"The job goes on without you: `gradmarket job watch {job}` shows it again.", err=True)
+                echo_text(f"The job goes on without you: `gradmarket job watch {job}` shows it again.", err=True)
                 raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(0 if ended.state is JobState.FINISHED else 1)
 
 
-def _away(_job: JobView, error: MarketError, tries: int) -> None:
+def _print_outage(_job: JobView, error: MarketError, tries: int) -> None:
     if tries == 1:
-        echo(sentence(error), err=True)
+        echo_text(describe_outage(error), err=True)
 
 
 @app.command()
@@ -182,23 +190,23 @@ def fund(
 
     Where the money has an owner elsewhere, prints the transactions that it is to sign; without an amount, those alone.
     """
-    with find(market, token, data).market() as client:
+    with find_endpoint(market, token, data).market() as client:
         unit = TokenUnit.of(client.chain())
         changed = client.fund(job, None if amount is None else unit.parse(amount))
         if as_json:
             say_json(changed)
             return
-        _print(changed, unit)
+        _print_job(changed, unit)
     for number, call in enumerate(changed.to_sign, 1):
-        echo(f"\nsign {number}: {call.purpose}, from {call.owner} on chain {call.chain_id}")
-        echo(f"  to    {call.to}\n  data  {call.data}")
+        echo_text(f"\nsign {number}: {call.purpose}, from {call.owner} on chain {call.chain_id}")
+        echo_text(f"  to    {call.to}\n  data  {call.data}")
 
 
 app.command("ledger")(ledger.ledger)
 app.command("calibration")(calibration.calibration)
 
 
-def _steering(action: str, purpose: str) -> None:
+def _add_steering_command(action: str, purpose: str) -> None:
     """Adds the command `action`, which sends just that action to the service."""
 
     @app.command(action, help=purpose)
@@ -209,13 +217,13 @@ def _steering(action: str, purpose: str) -> None:
         data: DataOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        with find(market, token, data).market() as client:
+        with find_endpoint(market, token, data).market() as client:
             changed = client.steer(job, action)
-            say_json(changed) if as_json else _print(changed, TokenUnit.of(client.chain()))
+            say_json(changed) if as_json else _print_job(changed, TokenUnit.of(client.chain()))
 
 
 for _action, _purpose in STEERING.items():
-    _steering(_action, _purpose)
+    _add_steering_command(_action, _purpose)
 
 
 @app.command()
@@ -231,20 +239,20 @@ def download(
     as_json: JsonOption = False,
 ) -> None:
     """Write the parameters (safetensors) to a file and check their digest."""
-    path = writable(output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors"))
-    with find(market, token, data).market() as client:
+    path = check_writable(output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors"))
+    with find_endpoint(market, token, data).market() as client:
         digest = client.download(job, path, after_round)
     told_json = {"path": str(path), "digest": digest}
-    say_json(told_json) if as_json else echo(f"{path}  {digest}")
+    say_json(told_json) if as_json else echo_text(f"{path}  {digest}")
 
 
-def _print(job: JobView, token: TokenUnit) -> None:
+def _print_job(job: JobView, token: TokenUnit) -> None:
     costs = job.costs
     lines = [("job", f"{job.id}  {job.name}"), ("state", job.state), ("why", job.reason)]
-    lines += progress.facts(job, token)
+    lines += progress.list_job_figures(job, token)
     lines += [("price", token.text(costs.price)), ("at most", token.text(costs.at_most))]
     lines += [("deposited", token.text(costs.deposited)), ("refunded", token.text(costs.refunded))]
     lines += [("parameters", job.parameters or ""), ("on-chain job", str(job.chain_job or "")), ("note", job.notice)]
     for name, value in lines:
         if value:
-            echo(f"{name:>12}  {printable(value)}")
+            echo_text(f"{name:>12}  {replace_controls(value)}")

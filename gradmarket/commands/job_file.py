@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gradmarket.client import RequesterClient
-from gradmarket.json_input import checked, read
+from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market import admissible
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
@@ -22,10 +22,10 @@ def read_job(file: str, market: Market) -> tuple[dict[str, Any], JobSpec]:
         with market() as client:
             return TokenUnit.of(client.chain())
 
-    posted = in_smallest(read(file), token)
+    posted = in_smallest(load_json_object(file), token)
     try:
-        spec = checked(JobSpec, posted, THE_JOB)
-        admissible.check(spec)
+        spec = check_input(JobSpec, posted, THE_JOB)
+        admissible.check_job_spec(spec)
     except JobRefused as error:
         raise Refused(error.detail, MEND) from error
     except Refused as error:

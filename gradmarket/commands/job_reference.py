@@ -9,9 +9,9 @@ import typer
 from pydantic import BaseModel
 
 from gradmarket.market.job import JobSpec
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 from graphdoc import plugins
-from requester.api.field_docs import describe, docstrings
+from requester.api.field_docs import describe_fields, parse_docstrings
 
 Json = dict[str, Any]
 HEAD: Final = """# The job file
@@ -47,61 +47,69 @@ def reference(
     schema: Annotated[bool, typer.Option("--schema", help="The JSON schema for editors instead.")] = False,
 ) -> None:
     """Every field of a job's file, with its default and what it means, and the arguments of every plug-in."""
-    echo(json.dumps(editors_schema(), indent=1) + "\n" if schema else page(), nl=False)
+    echo_text(json.dumps(editors_schema(), indent=1) + "\n" if schema else build_job_reference(), nl=False)
 
 
 def editors_schema() -> Json:
     """Returns the job's JSON schema, its fields in words."""
     whole = JobSpec.model_json_schema()
-    describe({"JobSpec": whole, **whole["$defs"]})
+    describe_fields({"JobSpec": whole, **whole["$defs"]})
     whole["properties"] = {"$schema": {"type": "string"}, **whole["properties"]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole}
 
 
-def page() -> str:
+def build_job_reference() -> str:
     """Returns the Markdown of docs/job.md."""
     whole = editors_schema()
     del whole["properties"]["$schema"]
-    parts = [f"\n## The job\n\n{_table(whole)}"]
-    parts += [f"\n### {name}\n\n{_about(part)}{_table(part)}" for name, part in whole["$defs"].items()]
-    parts += [_plugins(title, package, use) for title, (package, use) in PLUGINS.items()]
+    parts = [f"\n## The job\n\n{_format_fields_table(whole)}"]
+    parts += [
+        f"\n### {name}\n\n{_format_description(part)}{_format_fields_table(part)}"
+        for name, part in whole["$defs"].items()
+    ]
+    parts += [_format_plugins(title, package, use) for title, (package, use) in PLUGINS.items()]
     return HEAD + "".join(parts)
 
 
-def _plugins(title: str, package: str, use: str) -> str:
-    modules = {name: plugins.load(package, name) for name in plugins.names(package)}
+def _format_plugins(title: str, package: str, use: str) -> str:
+    modules = {name: plugins.load_plugin(package, name) for name in plugins.list_plugin_names(package)}
     parts: Json = {}
     for module in modules.values():
-        parts |= _schema(module).get("$defs", {})
-    found = "".join(_plugin(name, module) for name, module in modules.items())
-    shared = "".join(f"\n### {name}\n\n{_about(part)}{_table(part)}" for name, part in sorted(parts.items()))
+        parts |= _build_plugin_schema(module).get("$defs", {})
+    found = "".join(_format_plugin(name, module) for name, module in modules.items())
+    shared = "".join(
+        f"\n### {name}\n\n{_format_description(part)}{_format_fields_table(part)}"
+        for name, part in sorted(parts.items())
+    )
     return f"\n## {title}\n\n{use}\n{found}{shared}"
 
 
-def _schema(module: Any) -> Json:
+def _build_plugin_schema(module: Any) -> Json:
     settings: type[BaseModel] = getattr(module, "Settings", NoSettings)
-    own, schema = docstrings(settings), settings.model_json_schema()
+    own, schema = parse_docstrings(settings), settings.model_json_schema()
     for field, told in schema.get("properties", {}).items():
         told.setdefault("description", own.get(field, ""))
     return schema
 
 
-def _plugin(name: str, module: Any) -> str:
-    schema = _schema(module)
+def _format_plugin(name: str, module: Any) -> str:
+    schema = _build_plugin_schema(module)
     about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
     described = any(told.get("description") for told in schema.get("properties", {}).values())
-    settings = _table(schema) if described else _listed(schema)
-    return f"\n### `{name}`\n\n{about} {_about(schema)}{settings}".replace("  ", " ")
+    settings = _format_fields_table(schema) if described else _listed(schema)
+    return f"\n### `{name}`\n\n{about} {_format_description(schema)}{settings}".replace("  ", " ")
 
 
-def _about(schema: Json) -> str:
+def _format_description(schema: Json) -> str:
     said = " ".join(schema.get("description", "").split())
     return f"{said}\n\n" if said else "\n\n"
 
 
-def _table(schema: Json) -> str:
+def _format_fields_table(schema: Json) -> str:
     needed = schema.get("required", ())
-    lines = "".join(_line(name, told, name in needed) for name, told in schema.get("properties", {}).items())
+    lines = "".join(
+        _format_field_line(name, told, name in needed) for name, told in schema.get("properties", {}).items()
+    )
     return lines or "It has no fields.\n"
 
 
@@ -115,28 +123,28 @@ def _listed(schema: Json) -> str:
     )
 
 
-def _line(name: str, told: Json, needed: bool) -> str:
+def _format_field_line(name: str, told: Json, needed: bool) -> str:
     meaning = BESIDE.sub("", " ".join(told.get("description", "").split()))
     return f"- {_taken(name, told, needed)}: {meaning}\n" if meaning else f"- {_taken(name, told, needed)}\n"
 
 
 def _taken(name: str, told: Json, needed: bool) -> str:
     default = "" if needed or "default" not in told else f"; `{json.dumps(told['default'])}`"
-    return f"`{name}` ({', '.join(_kinds(told))}{default})"
+    return f"`{name}` ({', '.join(_list_field_kinds(told))}{default})"
 
 
-def _kinds(told: Json) -> Iterator[str]:
+def _list_field_kinds(told: Json) -> Iterator[str]:
     """Yields what the field takes, and its bounds."""
     forms = told.get("anyOf") or told.get("oneOf")
     if forms:
-        yield " or ".join(", ".join(_kinds(form)) for form in forms)
+        yield " or ".join(", ".join(_list_field_kinds(form)) for form in forms)
     elif "$ref" in told:
         name = told["$ref"].rpartition("/")[2]
         yield f"[{name}](#{name.lower()})"
     elif "enum" in told or "const" in told:
         yield " or ".join(f"`{json.dumps(value)}`" for value in told.get("enum", [told.get("const")]))
     elif told.get("type") == "array":
-        yield f"list of {', '.join(_kinds(told.get('items', {})))}"
+        yield f"list of {', '.join(_list_field_kinds(told.get('items', {})))}"
     else:
         yield str(told.get("type", "anything"))
     lower, upper = (next((bound for bound in bounds if bound in told), "") for bounds in (LOWER, UPPER))

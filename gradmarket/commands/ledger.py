@@ -9,7 +9,7 @@ from rich.table import Column, Table
 
 from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
-from gradmarket.endpoint import find
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
@@ -26,7 +26,7 @@ def ledger(
     as_csv: Annotated[bool, typer.Option("--csv", help="The entries as CSV, amounts in smallest units.")] = False,
 ) -> None:
     """A job's books at a named block. Ends with 1 where they do not add up to the contract's figures."""
-    with find(market, None, data).market() as client:
+    with find_endpoint(market, None, data).market() as client:
         report, token = client.ledger(job), TokenUnit.of(client.chain())
         books = report.books
         if books is None:
@@ -34,19 +34,19 @@ def ledger(
     if as_json:
         say_json(report.model_dump(mode="json", exclude={"next"}))
     elif as_csv:
-        _write(report.items)
+        _write_csv(report.items)
     else:
-        _print(report, books, token)
+        _print_ledger(report, books, token)
     raise typer.Exit(0 if books.balanced else 1)
 
 
-def _write(entries: list[EntryView]) -> None:
+def _write_csv(entries: list[EntryView]) -> None:
     sheet = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     sheet.writeheader()
     sheet.writerows(entry.model_dump(mode="json") for entry in entries)
 
 
-def _print(report: LedgerView, books: BooksView, token: TokenUnit) -> None:
+def _print_ledger(report: LedgerView, books: BooksView, token: TokenUnit) -> None:
     """Prints the sums by kind and the accounts; single entries are for --csv and --json."""
     sums: dict[str, tuple[int, int]] = {}
     for entry in report.items:
@@ -59,12 +59,12 @@ def _print(report: LedgerView, books: BooksView, token: TokenUnit) -> None:
     for name, balance in books.accounts.items():
         accounts.add_row(name, token.text(balance))
     console = ShownConsole()
-    printed.show(moves, console)
-    printed.show(accounts, console)
-    console.print(_verdict(report, books), soft_wrap=True)
+    printed.print_table(moves, console)
+    printed.print_table(accounts, console)
+    console.print(_describe_balance(report, books), soft_wrap=True)
 
 
-def _verdict(report: LedgerView, books: BooksView) -> str:
+def _describe_balance(report: LedgerView, books: BooksView) -> str:
     if report.block is None:
         return "The job is not on-chain yet."
     if books.balanced:

@@ -9,10 +9,10 @@ from sqlalchemy.exc import OperationalError
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.market.fields import settings_from
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 from requester.settings import RequesterSettings
 from requester.store import schema
-from requester.store.session import connect
+from requester.store.session import open_engine
 from requester.store.unfinished import check_unfinished
 
 PAUSE_S: Final = 0.5
@@ -25,21 +25,21 @@ def migrate(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the database that the settings name to this version's tables; several at once do no harm."""
-    _upgrade(settings_from(RequesterSettings, {}).database_url, wait_s)
+    _upgrade_database(settings_from(RequesterSettings, {}).database_url, wait_s)
     if as_json:
         say_json({"migrated": True})
     else:
-        echo("The database is up to date.")
+        echo_text("The database is up to date.")
 
 
-def _upgrade(url: str, wait_s: float) -> None:
+def _upgrade_database(url: str, wait_s: float) -> None:
     until = time.monotonic() + wait_s
-    engine = connect(url)
+    engine = open_engine(url)
     try:
         while True:
             try:
                 check_unfinished(engine)
-                schema.upgrade(engine)
+                schema.upgrade_schema(engine)
                 return
             except OperationalError as error:
                 if time.monotonic() > until:

@@ -10,7 +10,7 @@ import typer
 
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.market.errors import Refused
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 
 STARTERS: Final = "gradmarket.starters"
 SCRIPT, JOB = "train.py", "job.json"
@@ -27,14 +27,14 @@ NOISED: Final = {"kind": "local", "rows": 64, "steps": 1, "per_row": PER_ROW, "o
 """Its step where each row's gradient is clipped and noised: few steps of many rows, so that a row is used seldom."""
 
 
-def kinds() -> list[str]:
+def list_starter_kinds() -> list[str]:
     found = (file.name.removesuffix(".json") for file in files(STARTERS).iterdir() if file.name.endswith(".json"))
     return sorted(set(found) - {HOLDERS})
 
 
 def new(
     folder: Annotated[Path, typer.Argument(help="Where to write; a new or empty folder.")],
-    kind: Annotated[str, typer.Option("--for", help=f"What it trains on: {', '.join(kinds())}.")] = "",
+    kind: Annotated[str, typer.Option("--for", help=f"What it trains on: {', '.join(list_starter_kinds())}.")] = "",
     private: Annotated[bool, typer.Option("--private", help="On rows that stay with their holders instead.")] = False,
     secure: Annotated[
         bool, typer.Option("--secure", help="With --private: you see the sum of a round's answers, and none of them.")
@@ -54,8 +54,8 @@ def new(
         raise Refused("--private has a starter of its own, and --for names another", "leave out --for, or --private")
     if private:
         kind = HOLDERS
-    elif kind not in kinds():
-        raise Refused(f"--for {kind[:80]!r} is none of {', '.join(kinds())}", "choose one of them")
+    elif kind not in list_starter_kinds():
+        raise Refused(f"--for {kind[:80]!r} is none of {', '.join(list_starter_kinds())}", "choose one of them")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} exists and is not an empty folder", "name a new folder")
     job = json.loads((files(STARTERS) / f"{kind}.json").read_text())
@@ -68,10 +68,10 @@ def new(
     if as_json:
         say_json({"script": str(folder / SCRIPT), "job": str(folder / JOB), "workers": job["replication"]["replicas"]})
         return
-    echo(_next(folder, 0 if private else job["replication"]["replicas"]))
+    echo_text(_format_next_commands(folder, 0 if private else job["replication"]["replicas"]))
 
 
-def _next(folder: Path, workers: int) -> str:
+def _format_next_commands(folder: Path, workers: int) -> str:
     """Returns the commands that follow, each for a terminal of its own."""
     serve = "gradmarket serve --data data"
     hire = [

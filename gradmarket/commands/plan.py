@@ -11,18 +11,18 @@ from rich.table import Table
 
 from gradmarket.client import RequesterClient
 from gradmarket.commands import printed
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, writable
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, check_writable, say_json
 from gradmarket.commands.job_file import read_job
-from gradmarket.commands.resources import Speed, lines, resources
-from gradmarket.endpoint import find
+from gradmarket.commands.resources import Speed, estimate_resources, list_resource_lines
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.row_spending import RowSpending
-from gradmarket.terminal import echo
-from gradmarket.trust.forecast import Assumed, Forecast, forecast
-from gradmarket.trust.picture import svg
+from gradmarket.terminal import echo_text
+from gradmarket.trust.forecast import Assumed, Forecast, compute_forecast
+from gradmarket.trust.picture import draw_forecast_svg
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
 AuditOption = Annotated[
@@ -34,7 +34,7 @@ LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's 
 DEFAULT_SHARES = (0.1, 0.2, 0.3)
 
 
-def _prices(written: str, price: int, service: Callable[[], RequesterClient]) -> float:
+def _convert_to_prices(written: str, price: int, service: Callable[[], RequesterClient]) -> float:
     """Returns an amount in prices. The market is asked for its token only if the amount names a unit."""
     if written.isascii() and written.isdigit():
         return int(written) / price
@@ -65,24 +65,26 @@ def plan(
     """
 
     def service() -> RequesterClient:
-        return find(market, token, data).market()
+        return find_endpoint(market, token, data).market()
 
     _, spec = read_job(file, service)
-    picture, price = picture and writable(picture), spec.price.most
-    risked, own, gained = (_prices(written, price, service) for written in (stake, saved or str(price), benefit))
-    assumed = Assumed(_shares(colluders or DEFAULT_SHARES), workers, audit, risked, own, gained)
-    outlook = _forecast(spec, assumed) if trust or picture else None
+    picture, price = picture and check_writable(picture), spec.price.most
+    risked, own, gained = (
+        _convert_to_prices(written, price, service) for written in (stake, saved or str(price), benefit)
+    )
+    assumed = Assumed(_parse_shares(colluders or DEFAULT_SHARES), workers, audit, risked, own, gained)
+    outlook = _build_forecast(spec, assumed) if trust or picture else None
     if picture and outlook:
-        picture.write_text(svg(outlook, workers))
+        picture.write_text(draw_forecast_svg(outlook, workers))
     speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
-    taken = None if outlook else resources(spec, service, speed)
-    outlooks = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
+    taken = None if outlook else estimate_resources(spec, service, speed)
+    outlooks = {"assumed": _build_assumed_fields(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
     if as_json:
-        say_json(_costs(spec) | outlooks | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
+        say_json(_build_costs(spec) | outlooks | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
     else:
-        _print(spec, lines(taken, speed) if taken else [], _told_token(service))
+        _print_costs(spec, list_resource_lines(taken, speed) if taken else [], _told_token(service))
         if outlook:
-            _show(outlook, assumed)
+            _print_forecast(outlook, assumed)
 
 
 def _told_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:
@@ -94,30 +96,30 @@ def _told_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:
         return None
 
 
-def _print(spec: JobSpec, takes: list[tuple[str, str]], token: TokenUnit | None) -> None:
-    costs = {name.replace("_", " "): str(value) for name, value in _costs(spec).items()}
+def _print_costs(spec: JobSpec, takes: list[tuple[str, str]], token: TokenUnit | None) -> None:
+    costs = {name.replace("_", " "): str(value) for name, value in _build_costs(spec).items()}
     for name in ("price", "at most"):
         costs[name] = token.text(costs[name]) if token else f"{costs[name]} of the token's smallest unit"
     for name, value in [*costs.items(), *takes]:
-        echo(f"{name:>14}  {value}")
+        echo_text(f"{name:>14}  {value}")
 
 
-def _forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
+def _build_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     if spec.private:
         raise Refused("--trust is about votes and audits, and a private job has neither: see docs/private.md")
     if spec.verifier.scored:
         raise Refused("--trust needs audits that compare answers; loss_change scores them: see docs/verifiers.md")
-    return forecast(spec, assumed)
+    return compute_forecast(spec, assumed)
 
 
-def _shares(given: list[float] | tuple[float, ...]) -> tuple[Fraction, ...]:
+def _parse_shares(given: list[float] | tuple[float, ...]) -> tuple[Fraction, ...]:
     shares = tuple(Fraction(str(share)) for share in given)
     if not all(0 <= share <= 1 for share in shares):
         raise Refused("--colluders is a share from 0 to 1")
     return shares
 
 
-def _costs(spec: JobSpec) -> dict[str, Any]:
+def _build_costs(spec: JobSpec) -> dict[str, Any]:
     policy = spec.replication
     return (
         {
@@ -128,12 +130,12 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
             "at_most": str(spec.most_expensive),
         }
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
-        | ({"privacy": _private(spec)} if spec.privacy else {})
+        | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
         | ({"row_privacy": _by_row(spec, spec.row_spending)} if spec.row_spending else {})
     )
 
 
-def _private(spec: JobSpec) -> str:
+def _describe_privacy(spec: JobSpec) -> str:
     """Returns what the job's models may tell of one holder."""
     asked = spec.privacy
     if asked is None:
@@ -156,21 +158,21 @@ def _by_row(spec: JobSpec, rows: RowSpending) -> str:
     return f"{said}, {whose}{ends}; a step's gradient gets noise of deviation {noise:.3g}"
 
 
-def _told(expected: Forecast, assumed: Assumed) -> dict[str, Any]:
+def _build_assumed_fields(expected: Forecast, assumed: Assumed) -> dict[str, Any]:
     fields = {name: getattr(assumed, name) for name in ("workers", "stake", "saved", "benefit")}
     return fields | {"audit": expected.plan.audit, "shares": [float(share) for share in assumed.shares]}
 
 
-def _show(expected: Forecast, assumed: Assumed) -> None:
+def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
     table = Table("colluders", "wrong task", "unseen", "in the whole job", "tasks until caught", "compute", "lean")
     for row in expected.rows:
         caught = "never" if row.tasks_until_caught is None else f"{row.tasks_until_caught:,.0f}"
         odds = (f"{value:.2%}" for value in (row.wrong_per_task, row.silently, row.wrong_in_job))
         lean = "any" if row.unseen_push is None else f"{row.unseen_push:.3g}"
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}", lean)
-    printed.show(table)
-    for line in (_drift_words(expected), *_window_words(expected), *_words(expected, assumed)):
-        echo(line)
+    printed.print_table(table)
+    for line in (_drift_words(expected), *_window_words(expected), *_describe_deterrence(expected, assumed)):
+        echo_text(line)
 
 
 def _drift_words(expected: Forecast) -> str:
@@ -195,7 +197,7 @@ def _window_words(expected: Forecast) -> list[str]:
     ]
 
 
-def _words(expected: Forecast, assumed: Assumed) -> list[str]:
+def _describe_deterrence(expected: Forecast, assumed: Assumed) -> list[str]:
     against = expected.deterrence
     if against.least_audit is None:
         return ["No stake is at risk: nobody is deterred, whatever is audited. Votes are all that protects this job."]

@@ -7,7 +7,7 @@ from rich.table import Table
 from gradmarket.terminal import ShownConsole
 
 
-def show(table: Table, console: Console | None = None) -> None:
+def print_table(table: Table, console: Console | None = None) -> None:
     console = console or ShownConsole()
     if not console.is_terminal:
         wide = console.options.update(max_width=100_000)

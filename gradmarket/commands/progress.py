@@ -16,13 +16,13 @@ from gradmarket.market.views.job_views import JobView
 
 
 @contextmanager
-def display(console: Console, token: TokenUnit) -> Iterator[Show]:
+def display_progress(console: Console, token: TokenUnit) -> Iterator[Show]:
     """Yields a function that redraws a panel on a terminal; elsewhere prints a line per round and per state."""
     if not console.is_terminal:
-        yield Lines(console, token).show
+        yield Lines(console, token).print_job_lines
         return
     with Live(console=console, refresh_per_second=8) as live:
-        yield lambda job: live.update(_panel(job, token))
+        yield lambda job: live.update(_build_panel(job, token))
 
 
 class Lines:
@@ -32,47 +32,47 @@ class Lines:
         self._round: int | None = None
         self._why = ""
 
-    def show(self, job: JobView) -> None:
+    def print_job_lines(self, job: JobView) -> None:
         why = f"{job.state}: {job.reason}" if job.reason else job.state
         if job.round != self._round:
             self._round = job.round
-            self._say("  ".join(f"{name} {value}" for name, value in facts(job, self._token)))
+            self._print_line("  ".join(f"{name} {value}" for name, value in list_job_figures(job, self._token)))
         if why != self._why:
             self._why = why
-            self._say(why)
+            self._print_line(why)
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def facts(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
+def list_job_figures(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
     """Returns the names and values shown for rounds and money; a dash for what is not known yet."""
     metrics = job.metrics or {}
     done = 0 if job.round is None else job.round + 1
     return [
         ("rounds done", f"{done}/{job.rounds}"),
-        ("loss", _figure(job.loss)),
-        ("accuracy", _figure(metrics.get("accuracy"))),
+        ("loss", _format_figure(job.loss)),
+        ("accuracy", _format_figure(metrics.get("accuracy"))),
         ("accepted", str(job.accepted)),
         ("rejected", str(job.rejected)),
         ("paid", token.text(job.costs.earned)),
-        *([("coverage", _covered(job.coverage))] if job.coverage else []),
+        *([("coverage", _format_coverage(job.coverage))] if job.coverage else []),
     ]
 
 
-def _covered(counts: CoverageCounts) -> str:
+def _format_coverage(counts: CoverageCounts) -> str:
     """How many tasks' rows are in updates, of those that were given out."""
     late = f", {counts.late} of them late" if counts.late else ""
     return f"{counts.used} of {counts.used + counts.waiting} tasks{late}"
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _panel(job: JobView, token: TokenUnit) -> Panel:
+def _build_panel(job: JobView, token: TokenUnit) -> Panel:
     grid = Table.grid(padding=(0, 2))
-    for name, value in facts(job, token):
+    for name, value in list_job_figures(job, token):
         grid.add_row(f"[dim]{name}[/dim]", escape(value))
     grid.add_row("[dim]deposited[/dim]", token.text(job.costs.deposited))
     grid.add_row("[dim]state[/dim]", escape(f"{job.state}  {job.reason}".rstrip()))

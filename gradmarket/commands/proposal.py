@@ -7,19 +7,19 @@ import typer
 
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
 from gradmarket.commands.job_file import read_job
-from gradmarket.commands.resources import in_bytes, measured, task_download
-from gradmarket.endpoint import find
-from gradmarket.json_input import checked
+from gradmarket.commands.resources import in_bytes, load_document_and_bound, task_download
+from gradmarket.endpoint import find_endpoint
+from gradmarket.json_input import check_input
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules.pricing import PLAIN
-from gradmarket.market.rules.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, momentum, proposed
+from gradmarket.market.rules.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, propose_momentum, propose_step
 from gradmarket.market.step import GradientStep, LocalStep
-from gradmarket.terminal import echo, echo_json
+from gradmarket.terminal import echo_json, echo_text
 
 OUTER_RATE: Final = 0.7
 """DiLoCo's (Douillard et al. 2023)."""
@@ -43,32 +43,34 @@ def propose(
 
     Posts nothing. As many steps are taken in all, and the job costs what it did.
     """
-    posted, spec = read_job(file, lambda: find(market, token, data).market())
+    posted, spec = read_job(file, lambda: find_endpoint(market, token, data).market())
     if spec.growth:
         raise Refused("growth: its rounds are other ones with local steps", "leave it out, and add it afterwards")
-    _, info, bound = measured(spec, lambda: find(market, token, data).market())
-    one = cost(info.document, bound, GradientStep(rows=spec.step.rows, microbatch=spec.step.microbatch))
-    sent = {name: payload_bytes(info.layout, codec(name)) for name in CODECS}
+    _, info, bound = load_document_and_bound(spec, lambda: find_endpoint(market, token, data).market())
+    one = compute_task_cost(info.document, bound, GradientStep(rows=spec.step.rows, microbatch=spec.step.microbatch))
+    sent = {name: payload_bytes(info.layout, load_codec(name)) for name in CODECS}
     many = workers or spec.sizes.most * spec.replication.replicas
-    links = {name: spec.model_copy(update={"downlink": Downlink(codec=_downlink(name))}) for name in CODECS}
+    links = {
+        name: spec.model_copy(update={"downlink": Downlink(codec=_choose_downlink_codec(name))}) for name in CODECS
+    }
     fetched = {name: task_download(other, info, one.state, many) for name, other in links.items()}
     size, link = TaskSize(one.operations / (tflops * 1e12), fetched, sent), HomeLink(down, up)
-    choice = proposed(size, link, spec.rounds * spec.step.moves)
-    job = changed(posted, spec, choice)
-    checked(JobSpec, job, "the proposed job")
-    for reason in reasons(spec, job, choice, size, link):
-        echo(reason, err=True)
+    choice = propose_step(size, link, spec.rounds * spec.step.moves)
+    job = build_proposed_job(posted, spec, choice)
+    check_input(JobSpec, job, "the proposed job")
+    for reason in explain_proposal(spec, job, choice, size, link):
+        echo_text(reason, err=True)
     echo_json(job, indent=2)
 
 
-def _downlink(name: str) -> str:
+def _choose_downlink_codec(name: str) -> str:
     """Returns the codec of updates beside this one of answers."""
-    return name if codec(name).GRADIENTS_ONLY else CODECS[0]
+    return name if load_codec(name).GRADIENTS_ONLY else CODECS[0]
 
 
-def changed(posted: dict[str, Any], spec: JobSpec, choice: Proposed) -> dict[str, Any]:
+def build_proposed_job(posted: dict[str, Any], spec: JobSpec, choice: Proposed) -> dict[str, Any]:
     """Returns the job with the proposed steps: as many in all, at the same price a step."""
-    job = posted | {"uplink": {"codec": choice.codec}, "downlink": {"codec": _downlink(choice.codec)}}
+    job = posted | {"uplink": {"codec": choice.codec}, "downlink": {"codec": _choose_downlink_codec(choice.codec)}}
     lease_s = ceil(LEASES * choice.task_s)
     if lease_s > spec.deadlines.lease_s:
         job["deadlines"] = posted.get("deadlines", {}) | {"lease_s": lease_s}
@@ -80,11 +82,11 @@ def changed(posted: dict[str, Any], spec: JobSpec, choice: Proposed) -> dict[str
     step = posted["step"] | {"kind": "local", "steps": choice.steps}
     if isinstance(spec.step, LocalStep):
         return job | {"step": step}
-    outer = {"name": "nesterov", "lr": OUTER_RATE, "momentum": momentum(job["rounds"])}
+    outer = {"name": "nesterov", "lr": OUTER_RATE, "momentum": propose_momentum(job["rounds"])}
     return job | {"step": step | {"optimizer": posted["optimizer"]}, "optimizer": outer}
 
 
-def reasons(spec: JobSpec, job: dict[str, Any], choice: Proposed, size: TaskSize, link: HomeLink) -> list[str]:
+def explain_proposal(spec: JobSpec, job: dict[str, Any], choice: Proposed, size: TaskSize, link: HomeLink) -> list[str]:
     """Returns one sentence for each field that is proposed."""
     steps, fp32, chosen = choice.steps, CODECS[0], choice.codec
     sent = f"fetching {in_bytes(size.down[chosen])} and sending {in_bytes(size.up[chosen])} takes {choice.link_s:.3g} s"

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.client import RequesterClient
-from gradmarket.market.data.manifest import Manifest, training
+from gradmarket.market.data.manifest import Manifest, list_training_partitions
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.model import coupled_rows
 from gradmarket.market.model.layout import check_weighed, layout_in
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import tensors
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.figures import Bound
 from requester.dataset import OURS
 from requester.ready_data import digits
@@ -80,14 +80,14 @@ class Resources:
     """What tasks and microbatches mean for a loss that compares rows with each other; empty for one that does not."""
 
 
-def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
+def estimate_resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     """Computes the needs. Builds a ready model here, fetches uploads from `market`. Raises JobRefused, NotFound."""
     with Runner() as runner:
-        manifest, info, bound = _measured(runner, spec, market)
-        coupled = _coupled(runner, spec, manifest, market)
-    task = cost(info.document, bound, spec.step)
-    partitions = [partition.bytes for partition in training(manifest, spec)]
-    upload = payload_bytes(layout_in(spec, info.layout), codec(spec.uplink.codec))
+        manifest, info, bound = _load_in_runner(runner, spec, market)
+        coupled = _describe_row_coupling(runner, spec, manifest, market)
+    task = compute_task_cost(info.document, bound, spec.step)
+    partitions = [partition.bytes for partition in list_training_partitions(manifest, spec)]
+    upload = payload_bytes(layout_in(spec, info.layout), load_codec(spec.uplink.codec))
     tasks = spec.sizes.all
     replicas = tasks * spec.replication.replicas
     download = task_download(spec, info, task.state, speed.workers)
@@ -108,20 +108,20 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
         replicas=replicas,
         traffic_down=replicas * download + min(replicas, speed.workers) * first,
         traffic_up=tasks * upload,
-        job_seconds=_turns(spec, speed.workers) * seconds,
+        job_seconds=_count_turns(spec, speed.workers) * seconds,
         compares_rows=coupled,
     )
 
 
-def measured(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
+def load_document_and_bound(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
     """Returns the job's manifest, its document, and the bound of one pass. Raises as `resources` does."""
     with Runner() as runner:
-        return _measured(runner, spec, market)
+        return _load_in_runner(runner, spec, market)
 
 
-def _measured(runner: Runner, spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
-    manifest = _manifest(spec, market)
-    info = _document(runner, spec, manifest, market)
+def _load_in_runner(runner: Runner, spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
+    manifest = _fetch_manifest(spec, market)
+    info = _load_document(runner, spec, manifest, market)
     check_weighed(spec, info.layout)
     return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
 
@@ -139,14 +139,14 @@ def task_download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -
 
 def _update_bytes(spec: JobSpec, info: DocumentInfo) -> int:
     """Returns the bytes of a round's update: the mean, where the first rounds have another codec."""
-    later, first = update_bytes(info.layout, codec(spec.downlink.codec)), spec.downlink.first
+    later, first = update_bytes(info.layout, load_codec(spec.downlink.codec)), spec.downlink.first
     if first is None:
         return later
-    more = update_bytes(info.layout, codec(first.codec)) - later
+    more = update_bytes(info.layout, load_codec(first.codec)) - later
     return later + more * min(first.rounds, spec.rounds) // spec.rounds
 
 
-def _turns(spec: JobSpec, workers: int) -> int:
+def _count_turns(spec: JobSpec, workers: int) -> int:
     """Returns how many tasks each worker computes one after another where none waits for another."""
     together = 1 + spec.overlap
     return sum(
@@ -161,7 +161,7 @@ def smallest_card(memory: int) -> str:
     return next((f"{name} ({size} GB)" for name, size in CARDS if needed <= size * 10**9), "")
 
 
-def lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]:
+def list_resource_lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]:
     """Returns names and values for display."""
     down = in_bytes(costs.download)
     assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
@@ -189,17 +189,17 @@ def in_bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _manifest(spec: JobSpec, market: Service) -> Manifest:
+def _fetch_manifest(spec: JobSpec, market: Service) -> Manifest:
     if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
         return Manifest(inputs=spec.data.inputs, partitions=())
     if not isinstance(spec.data, ReadyData):
-        return Manifest.model_validate_json(_blob(market, spec.data.manifest or ""))
-    return digits.manifest()
+        return Manifest.model_validate_json(_fetch_blob(market, spec.data.manifest or ""))
+    return digits.build_manifest()
 
 
-def _document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> DocumentInfo:
+def _load_document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> DocumentInfo:
     if not isinstance(spec.model, ReadyModel):
-        return DocumentInfo.of(runner.load(_blob(market, spec.model.document)))
+        return DocumentInfo.of(runner.load(_fetch_blob(market, spec.model.document)))
     if manifest.labelled is None:
         raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
     runner.turn("plan", publishes=True)
@@ -207,9 +207,9 @@ def _document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service
     return DocumentInfo.of(runner.load(model.document))
 
 
-def _coupled(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:
+def _describe_row_coupling(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:
     """Returns what is to be said of a loss that compares rows, measured on four of the first partition's."""
-    first = next(iter(training(manifest, spec)), None)
+    first = next(iter(list_training_partitions(manifest, spec)), None)
     if (
         isinstance(spec.model, ReadyModel)
         or first is None
@@ -217,20 +217,20 @@ def _coupled(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service)
         or not first.link.startswith(OURS)
     ):
         return ""
-    document = _blob(market, spec.model.evaluation or spec.model.document)
-    arrays = runner.read(first.format, _blob(market, first.digest), manifest.batch(first.rows))
-    state = tensors.unpack(_blob(market, spec.model.parameters), load(document).state)
+    document = _fetch_blob(market, spec.model.evaluation or spec.model.document)
+    arrays = runner.read(first.format, _fetch_blob(market, first.digest), manifest.batch(first.rows))
+    state = tensors.unpack_tensors(_fetch_blob(market, spec.model.parameters), parse_document(document).state)
 
     def measured(rows: Sequence[int]) -> tuple[float, None]:
         return runner.evaluate(document, state, {name: array[list(rows)] for name, array in arrays.items()}).loss, None
 
     try:
-        found = coupled_rows.coupled(measured, spec.precision)
+        found = coupled_rows.find_coupling(measured, spec.precision)
     except Refused:  # rows that cannot be measured so: none has a target, say
         return ""
-    return coupled_rows.said(found, spec.step, spec.sizes.most) if found else ""
+    return coupled_rows.describe_coupling(found, spec.step, spec.sizes.most) if found else ""
 
 
-def _blob(market: Service, digest: str) -> bytes:
+def _fetch_blob(market: Service, digest: str) -> bytes:
     with market() as client:
         return client.blob(digest)

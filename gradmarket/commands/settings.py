@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, say_json
-from gradmarket.terminal import echo
-from requester.api.field_docs import docstrings
+from gradmarket.terminal import echo_text
+from requester.api.field_docs import parse_docstrings
 from requester.settings import RequesterSettings as ServiceSettings
 from worker.settings import WorkerSettings
 
@@ -29,48 +29,51 @@ as `["10.0.0.0/8"]`.
 def settings(as_json: JsonOption = False) -> None:
     """Every setting of the service and of a worker: its kind, its default and what it means."""
     if as_json:
-        say_json({title: list(rows(kind)) for title, kind in KINDS.items()})
+        say_json({title: list(list_setting_rows(kind)) for title, kind in KINDS.items()})
         return
-    echo(page(), nl=False)
+    echo_text(build_settings_page(), nl=False)
 
 
-def page() -> str:
+def build_settings_page() -> str:
     """Returns the Markdown of docs/settings.md."""
-    return HEAD + "".join(f"\n## {title}\n\n{''.join(map(_line, rows(kind)))}" for title, kind in KINDS.items())
+    return HEAD + "".join(
+        f"\n## {title}\n\n{''.join(map(_format_setting_line, list_setting_rows(kind)))}"
+        for title, kind in KINDS.items()
+    )
 
 
-def rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
-    prefix, meanings = kind.model_config["env_prefix"], docstrings(kind)
+def list_setting_rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
+    prefix, meanings = kind.model_config["env_prefix"], parse_docstrings(kind)
     for name, field in kind.model_fields.items():
         yield {
             "name": f"{prefix}{name}".upper(),
-            "kind": ", ".join([_kind(field.annotation), *_bounds(field)]),
-            "default": _default(field.default),
+            "kind": ", ".join([_describe_kind(field.annotation), *_list_bounds(field)]),
+            "default": _format_default(field.default),
             "meaning": meanings.get(name, ""),
         }
 
 
-def _line(row: dict[str, str]) -> str:
+def _format_setting_line(row: dict[str, str]) -> str:
     default = f"; {row['default']}" if row["default"] else ""
     return f"- `{row['name']}` ({row['kind']}{default}): {row['meaning']}\n"
 
 
-def _kind(annotation: Any) -> str:
+def _describe_kind(annotation: Any) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(_kind(part) for part in inner if part is not types.NoneType)
+        return " or ".join(_describe_kind(part) for part in inner if part is not types.NoneType)
     if origin is frozenset:
-        return f"set of {_kind(inner[0])}"
+        return f"set of {_describe_kind(inner[0])}"
     if origin is typing.Literal:
         return " or ".join(f"`{part}`" for part in inner)
     if origin is typing.Annotated:
-        return _kind(inner[0])
+        return _describe_kind(inner[0])
     names = {"SecretStr": "secret", "HttpUrl": "address", "IPvAnyNetwork": "network", "str": "text"}
     name = getattr(annotation, "__name__", str(annotation))
     return names.get(name, name.lower())
 
 
-def _bounds(field: FieldInfo) -> Iterator[str]:
+def _list_bounds(field: FieldInfo) -> Iterator[str]:
     """Yields the field's interval, or its one bound."""
     found = {name: getattr(bound, name) for bound in field.metadata for name in SIGNS if hasattr(bound, name)}
     lower, upper = (next((name for name in names if name in found), "") for names in (("ge", "gt"), ("le", "lt")))
@@ -80,7 +83,7 @@ def _bounds(field: FieldInfo) -> Iterator[str]:
         yield from (f"{SIGNS[name]} {value}" for name, value in found.items())
 
 
-def _default(value: Any) -> str:
+def _format_default(value: Any) -> str:
     if value is None or value == frozenset():
         return ""
     if isinstance(value, frozenset):

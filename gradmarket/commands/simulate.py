@@ -6,15 +6,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gradmarket.commands.edge import JsonOption, say_json, writable
+from gradmarket.commands.edge import JsonOption, check_writable, say_json
 from gradmarket.commands.skewed import play_skewed
-from gradmarket.json_input import checked, read
+from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market.errors import Refused
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.strategies import STRATEGIES
-from gradmarket.terminal import ShownConsole, echo
+from gradmarket.terminal import ShownConsole, echo_text
 
 MixOption = Annotated[
     list[str] | None,
@@ -46,28 +46,28 @@ def simulate(
     if picture is not None and not skew:
         raise Refused("a picture is drawn with --skew only: add it")
     if picture is not None:
-        writable(picture)
+        check_writable(picture)
     if skew:
-        play_skewed((read(file) if file else {}) | chosen, picture, as_json)
+        play_skewed((load_json_object(file) if file else {}) | chosen, picture, as_json)
         return
     if mix:
-        chosen["mix"] = _mix(mix)
-    scenario = checked(Scenario, (read(file) if file else {}) | chosen, "the scenario")
+        chosen["mix"] = _parse_mix(mix)
+    scenario = check_input(Scenario, (load_json_object(file) if file else {}) | chosen, "the scenario")
     outcome = Play(scenario).run()
     if as_json:
         say_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})
         return
-    _show(outcome)
+    _print_outcome(outcome)
 
 
-def _mix(given: list[str]) -> dict[str, float]:
+def _parse_mix(given: list[str]) -> dict[str, float]:
     try:
         return {kind: float(share) for kind, _, share in (text.partition("=") for text in given)}
     except ValueError as error:
         raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
 
 
-def _show(outcome: PlayOutcome) -> None:
+def _print_outcome(outcome: PlayOutcome) -> None:
     table = Table("kind", "workers", "leases", "paid", "lies", "passed", "caught", "quorums", "stake lost", "gain")
     for kind, tally in sorted(outcome.kinds.items()):
         counts = (tally.workers, tally.replicas, tally.paid, tally.lies, tally.lies_accepted, tally.lies_caught)
@@ -75,6 +75,6 @@ def _show(outcome: PlayOutcome) -> None:
         table.add_row(kind, *(f"{count:,}" for count in counts), f"{tally.quorums_held:,}", *money)
     ShownConsole().print(table)
     share = outcome.never_caught / outcome.lies if outcome.lies else 0.0
-    echo(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
-    echo(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
-    echo(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")
+    echo_text(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
+    echo_text(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
+    echo_text(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")

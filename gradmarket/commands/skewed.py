@@ -7,18 +7,18 @@ from typing import Any
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import say_json
-from gradmarket.json_input import checked
+from gradmarket.json_input import check_input
 from gradmarket.simulation.skew import POLICIES, SkewPlay, SkewScenario
-from gradmarket.simulation.skew_picture import svg
+from gradmarket.simulation.skew_picture import draw_skew_svg
 from gradmarket.terminal import ShownConsole
 
 
 def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> None:
-    scenario = checked(SkewScenario, chosen, "the scenario")
+    scenario = check_input(SkewScenario, chosen, "the scenario")
     plays = [SkewPlay(scenario, policy) for policy in POLICIES]
     slow, outcomes = plays[0].slow, [play.run() for play in plays]
     if picture is not None:
-        picture.write_text(svg(outcomes, slow))
+        picture.write_text(draw_skew_svg(outcomes, slow))
     if as_json:
         lines = [asdict(outcome) | {"worst_share": outcome.worst_share(slow)} for outcome in outcomes]
         say_json({"scenario": scenario.model_dump(), "outcomes": lines})

@@ -8,11 +8,11 @@ from rich.table import Table
 
 from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
-from gradmarket.endpoint import find
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Role
 from gradmarket.market.views.token_views import TOKEN_NAME
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end them. Needs a token of the role admin.")
 
@@ -36,13 +36,13 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print its secret, which nobody can tell again."""
-    with find(market, token, data).market() as client:
-        info = client.create_token(_named(name), role, seconds(expires))
+    with find_endpoint(market, token, data).market() as client:
+        info = client.create_token(_check_token_name(name), role, parse_expiry_seconds(expires))
     if as_json:
         say_json(info)
         return
-    echo(f"{info.role} token {info.name}, {_ends(info.expires_at)}; it is shown this once:", err=True)
-    echo(info.token)
+    echo_text(f"{info.role} token {info.name}, {_describe_expiry(info.expires_at)}; it is shown this once:", err=True)
+    echo_text(info.token)
 
 
 @app.command("list")
@@ -50,7 +50,7 @@ def listed(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """Every token by its name, without its secret."""
-    with find(market, token, data).market() as client:
+    with find_endpoint(market, token, data).market() as client:
         tokens = list(client.tokens())
     if as_json:
         say_json(tokens)
@@ -58,7 +58,7 @@ def listed(
     table = Table("name", "role", "made", "ends")
     for entry in tokens:
         table.add_row(entry.name, entry.role, entry.created_at or "", entry.expires_at or "never")
-    printed.show(table)
+    printed.print_table(table)
 
 
 @app.command()
@@ -70,15 +70,15 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """End a token at once."""
-    with find(market, token, data).market() as client:
-        client.revoke_token(_named(name))
+    with find_endpoint(market, token, data).market() as client:
+        client.revoke_token(_check_token_name(name))
     if as_json:
         say_json({"revoked": name})
     else:
-        echo(f"The token {name} has ended.")
+        echo_text(f"The token {name} has ended.")
 
 
-def seconds(text: str) -> int | None:
+def parse_expiry_seconds(text: str) -> int | None:
     """Parses "90s", "30m", "12h" or "30d" to seconds; None for "never". Raises Refused for anything else."""
     if text == "never":
         return None
@@ -88,11 +88,11 @@ def seconds(text: str) -> int | None:
     return int(parsed[1]) * UNITS[parsed[2]]
 
 
-def _named(name: str) -> str:
+def _check_token_name(name: str) -> str:
     if not re.fullmatch(TOKEN_NAME, name):
         raise Refused(f"{name!r} is not a name for a token: take letters, digits, dots and dashes, 64 at most")
     return name
 
 
-def _ends(expires_at: str | None) -> str:
+def _describe_expiry(expires_at: str | None) -> str:
     return f"until {expires_at}" if expires_at else "without an end"

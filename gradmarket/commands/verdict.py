@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
-from gradmarket.endpoint import find
-from gradmarket.market.rules.task_proof import VerdictCase, faults
-from gradmarket.market.signing import named
-from gradmarket.terminal import echo
+from gradmarket.endpoint import find_endpoint
+from gradmarket.market.rules.task_proof import VerdictCase, list_case_faults
+from gradmarket.market.signing import parse_typed_address
+from gradmarket.terminal import echo_text
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -31,25 +31,25 @@ def check_command(
     as_json: JsonOption = False,
 ) -> None:
     """Replay a task's verdicts: signatures, seals, secrets, votes, and the draw of audits; ends with 1 at a fault."""
-    case = _case(job, task, market, signer, data)
-    problems = list(map(str, faults(case)))
+    case = _fetch_verdict_case(job, task, market, signer, data)
+    problems = list(map(str, list_case_faults(case)))
     if as_json:
         say_json({"task": task, "proven": not problems, "faults": problems})
     else:
         for fault in problems:
-            echo(fault)
-        echo(_sum(case, problems))
+            echo_text(fault)
+        echo_text(_summarize_objections(case, problems))
     raise typer.Exit(1 if problems else 0)
 
 
-def _case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> VerdictCase:
-    given = named(signer) if signer else None
-    with find(market, None, data).market() as client:
+def _fetch_verdict_case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> VerdictCase:
+    given = parse_typed_address(signer) if signer else None
+    with find_endpoint(market, None, data).market() as client:
         facts, publication = client.chain(), client.publication(job)
         evidence = client.task(job, task)
     return VerdictCase(facts.domain, given or facts.signer, publication.checks, evidence)
 
 
-def _sum(case: VerdictCase, objections: list[str]) -> str:
+def _summarize_objections(case: VerdictCase, objections: list[str]) -> str:
     word = f"{len(objections)} faults" if objections else "proven"
     return f"{word}: {case.tally}; the task is {case.evidence.state}"

@@ -37,7 +37,7 @@ class NetworkPlace:
     """Whether the link is on the market's own origin, in its path: other services of the host get no session."""
 
 
-def resolve(host: str, port: int) -> list[str]:
+def resolve_host(host: str, port: int) -> list[str]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -48,14 +48,14 @@ def resolve(host: str, port: int) -> list[str]:
 class PublicOnly(ClockedTransport):
     """Sends requests to public addresses only, checked per request; for markets that the owner did not name."""
 
-    def __init__(self, look_up: Resolve = resolve) -> None:
+    def __init__(self, look_up: Resolve = resolve_host) -> None:
         super().__init__()
         self._look_up = look_up
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Raises httpx.ConnectError where `place` raises DownloadRefused or DownloadFailed."""
         try:
-            checked = place(str(request.url), "", self._look_up, own=False, remedy=UNNAMED)
+            checked = check_link_target(str(request.url), "", self._look_up, own=False, remedy=UNNAMED)
         except (DownloadRefused, DownloadFailed) as error:
             raise httpx.ConnectError(str(error), request=request) from error
         request.extensions = {**request.extensions, HOST_NAMED: request.url.host}
@@ -63,10 +63,10 @@ class PublicOnly(ClockedTransport):
         return super().handle_request(request)
 
 
-def place(
+def check_link_target(
     link: str,
     origin: str,
-    look_up: Resolve = resolve,
+    look_up: Resolve = resolve_host,
     own: bool = True,
     allowed: frozenset[str] = frozenset(),
     named: bool = True,
@@ -89,12 +89,12 @@ def place(
         raise DownloadRefused(f"{link[:200]!r} is neither http nor https")
     if url.userinfo:
         raise DownloadRefused("the link carries credentials")
-    home = own and _within(url, httpx.URL(origin))
+    home = own and _is_within_service(url, httpx.URL(origin))
     if home and named:
         return NetworkPlace(url, url.netloc.decode(), str(url), True)
-    if _origin(url) in {_origin(httpx.URL(named)) for named in allowed}:
+    if _parse_origin(url) in {_parse_origin(httpx.URL(named)) for named in allowed}:
         return NetworkPlace(url, url.netloc.decode(), str(url), False)
-    address = _public(url.host, url.port or PORTS[url.scheme], look_up, remedy)
+    address = _require_public_address(url.host, url.port or PORTS[url.scheme], look_up, remedy)
     return NetworkPlace(url.copy_with(host=address), url.netloc.decode(), str(url), home)
 
 
@@ -111,16 +111,18 @@ def server_origin(text: str) -> str:
     return text
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int]:
+def _parse_origin(url: httpx.URL) -> tuple[str, str, int]:
     return (url.scheme, url.host, url.port or PORTS.get(url.scheme, 0))
 
 
-def _within(url: httpx.URL, service: httpx.URL) -> bool:
+def _is_within_service(url: httpx.URL, service: httpx.URL) -> bool:
     """Returns whether the service's path has the URL's, as the most lenient of servers would read both."""
-    return _origin(url) == _origin(service) and f"{_plain(url)}/".startswith(f"{_plain(service)}/")
+    return _parse_origin(url) == _parse_origin(service) and f"{_normalize_path(url)}/".startswith(
+        f"{_normalize_path(service)}/"
+    )
 
 
-def _plain(url: httpx.URL) -> str:
+def _normalize_path(url: httpx.URL) -> str:
     """Returns the path with escapes decoded, however often they were encoded, and dot segments resolved."""
     path = url.path
     while (decoded := unquote(path)) != path:
@@ -128,7 +130,7 @@ def _plain(url: httpx.URL) -> str:
     return normpath("/" + path.replace("\\", "/").lstrip("/")).rstrip("/")
 
 
-def _public(host: str, port: int, look_up: Resolve, remedy: str) -> str:
+def _require_public_address(host: str, port: int, look_up: Resolve, remedy: str) -> str:
     addresses = look_up(host, port)
     for address in addresses:
         if not is_public(address):
@@ -145,15 +147,17 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(parsed, ipaddress.IPv6Address):
-        return parsed.is_global and not parsed.is_multicast and all(map(_global, _inside(parsed)))
-    return _global(parsed)
+        return (
+            parsed.is_global and not parsed.is_multicast and all(map(_is_global_address, _list_embedded_ipv4(parsed)))
+        )
+    return _is_global_address(parsed)
 
 
-def _global(address: ipaddress.IPv4Address) -> bool:
+def _is_global_address(address: ipaddress.IPv4Address) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _inside(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+def _list_embedded_ipv4(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
     """Returns the IPv4 addresses that are embedded in an IPv6 address."""
     inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     if address in _NAT64:

@@ -45,7 +45,7 @@ class Cache:
         """
         path = self.path(digest)
         try:
-            data = mapped(path)
+            data = map_cached_file(path)
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -61,7 +61,7 @@ class Cache:
         while True:
             with path.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                if not _is(path, file):
+                if not _is_same_file(path, file):
                     continue  # whoever held it before has deleted it
                 try:
                     yield
@@ -74,7 +74,7 @@ class Cache:
         return path.with_suffix(LOCK)
 
     @contextmanager
-    def filling(self, digest: Digest, length: int) -> Iterator[Path]:
+    def open_part(self, digest: Digest, length: int) -> Iterator[Path]:
         """Yields the path of the `.part` file, with room for `length` bytes; it is not evicted until the block ends."""
         part = self.part(digest)
         self.make_room(part, length)
@@ -98,24 +98,24 @@ class Cache:
     @property
     def newest(self) -> float:
         """Returns when the newest file was read or written, in Unix time; 0 where there is none."""
-        stats = (_stat(path) for path in self._folder.iterdir() if path.suffix != LOCK)
+        stats = (_stat_file(path) for path in self._folder.iterdir() if path.suffix != LOCK)
         return max((stat.st_mtime for stat in stats if stat is not None), default=0.0)
 
     def put(self, digest: Digest, data: Bytes) -> None:
         """Keeps bytes that were made here under their digest, where there is room for them."""
-        with suppress(DownloadRefused, DownloadFailed), self.filling(digest, len(data)) as part:
+        with suppress(DownloadRefused, DownloadFailed), self.open_part(digest, len(data)) as part:
             part.write_bytes(data)
             self.keep(digest)
 
     def keep(self, digest: Digest) -> memoryview:
         """Renames the finished and checked `.part` file to its final name; returns its bytes, mapped."""
-        data = mapped(self.part(digest))
+        data = map_cached_file(self.part(digest))
         self.part(digest).replace(self.path(digest))
         return data
 
     def _throw_out(self, allowed: int, but: Path) -> None:
         """Deletes the oldest files until all files except `but` take at most `allowed` bytes."""
-        found = {path: _stat(path) for path in self._folder.iterdir() if path != but and path.suffix != LOCK}
+        found = {path: _stat_file(path) for path in self._folder.iterdir() if path != but and path.suffix != LOCK}
         files = {path: stat for path, stat in found.items() if stat is not None}
         sizes = {path: max(stat.st_size, self._filling.get(path, 0)) for path, stat in files.items()}
         taken = sum(sizes.values())
@@ -140,7 +140,7 @@ class Cache:
         return False
 
 
-def mapped(path: Path) -> memoryview:
+def map_cached_file(path: Path) -> memoryview:
     """Returns the file's bytes without copying them. Raises FileNotFoundError."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
@@ -148,7 +148,7 @@ def mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _stat(path: Path) -> os.stat_result | None:
+def _stat_file(path: Path) -> os.stat_result | None:
     """Returns None where another process has deleted the file."""
     try:
         return path.stat()
@@ -156,7 +156,7 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _is(path: Path, file: BinaryIO) -> bool:
+def _is_same_file(path: Path, file: BinaryIO) -> bool:
     """Returns whether the open file is the one of this name."""
-    there, opened = _stat(path), os.fstat(file.fileno())
+    there, opened = _stat_file(path), os.fstat(file.fileno())
     return there is not None and (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)

@@ -58,19 +58,21 @@ class ControlRound:
         if self.number == 0:
             return {name: np.zeros_like(array) for name, array in start.items()}
         step = self.step
-        return control_variates.correction(self._last(start), start, step.steps, step.optimizer.lr, self.outer)
+        return control_variates.compute_variate_correction(
+            self._load_last_round(start), start, step.steps, step.optimizer.lr, self.outer
+        )
 
     def answered(self, state: Arrays, correction: Arrays, change: Arrays) -> None:
         """Keeps what the next round's correction follows from: `change` is the gradient part of the answer as sent."""
         kept = LastRound({name: np.asarray(state[name]) for name in change}, dict(correction), dict(change))
         arrays = {f"{part}/{name}": array for part in PARTS for name, array in getattr(kept, part).items()}
-        self.store.keep(self.job, self.number, tensors.pack(arrays))
+        self.store.keep(self.job, self.number, tensors.pack_tensors(arrays))
 
-    def _last(self, start: Arrays) -> LastRound:
+    def _load_last_round(self, start: Arrays) -> LastRound:
         data = self.store.load(self.job, self.number - 1)
         expected = {f"{part}/{name}": (array.shape, "float32") for part in PARTS for name, array in start.items()}
         try:
-            arrays = tensors.unpack(data or b"", expected)
+            arrays = tensors.unpack_tensors(data or b"", expected)
         except TensorsRefused as error:
             lost = f"the control variates of round {self.number - 1} of job {self.job} are not here"
             raise Refused(

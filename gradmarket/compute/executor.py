@@ -11,29 +11,29 @@ import numpy as np
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.compute.machine import Effort, MachineLimits, Unfit, too_heavy, unlike
+from gradmarket.compute.machine import Effort, MachineLimits, Unfit, find_device_unfit, too_heavy
 from gradmarket.compute.own_rows import OwnRows
-from gradmarket.compute.partitions import Partitions, chosen
+from gradmarket.compute.partitions import Partitions, select_rows
 from gradmarket.compute.prefetch import Prefetch
-from gradmarket.compute.published import parameters
+from gradmarket.compute.published import fetch_parameters
 from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, Windowed, layout_of, payload_of
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Tensors
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import other_rows
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.cost import Cost
 from graphdoc.encoding import Bytes
-from graphdoc.tensors import unpack
-from graphdoc.values import Outside, outside
+from graphdoc.tensors import unpack_tensors
+from graphdoc.values import Outside, find_misfit
 
 STATES_KEPT: Final = 2
 """Kept unpacked, those prefetched included."""
@@ -73,7 +73,7 @@ class Executor:
 
         Raises Refused if what was published is malformed, or too heavy for this machine.
         """
-        answered = self._answered(publication, offer, lambda task: task.whole(self._keep))
+        answered = self._run_task(publication, offer, lambda task: task.whole(self._store_window_state))
         if publication.spec.step.leaves:
             self.windowed = Windowed(time.time(), offer.lease_seconds + offer.upload_seconds)
         return answered
@@ -82,7 +82,7 @@ class Executor:
         self, publication: Publication, offer: Offer, window: int, leaves: Sequence[Digest | None]
     ) -> tuple[Bytes, float]:
         """Returns what `work` does from two windows of the task alone: see TaskRun.replay. Raises as `work` does."""
-        return self._answered(publication, offer, lambda task: task.replay(window, leaves, self._fetcher.blob))
+        return self._run_task(publication, offer, lambda task: task.replay(window, leaves, self._fetcher.blob))
 
     def window_state(self, publication: Publication, offer: Offer, digest: Digest) -> Bytes:
         """Returns a state that an answer commits to: as it was kept, or computed anew.
@@ -93,28 +93,28 @@ class Executor:
         if kept is not None:
             return kept
         with self._alone:
-            return self._task(publication, offer).state_at(digest)
+            return self._build_task_run(publication, offer).state_at(digest)
 
-    def _answered(
+    def _run_task(
         self, publication: Publication, offer: Offer, run: Callable[[TaskRun], Answered]
     ) -> tuple[Bytes, float]:
         with self._alone:
-            task = self._task(publication, offer)
+            task = self._build_task_run(publication, offer)
             self._partitions.look_ahead(publication, offer)
             started = time.perf_counter()
             tensors, leaves = run(task)
             seconds = time.perf_counter() - started
         return payload_of(publication.spec, task, tensors, leaves), seconds
 
-    def _task(self, publication: Publication, offer: Offer) -> TaskRun:
-        info = self._load(publication)
-        state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
+    def _build_task_run(self, publication: Publication, offer: Offer) -> TaskRun:
+        info = self._load_document(publication)
+        state = self._load_parameters(publication, offer.round, digest_of(offer.parameters), info)
         batch = self._partitions.batch(publication, offer.round, offer.task)
         step = publication.spec.step_in(offer.round)
         control = self._partitions.control(publication, offer.round)
         return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed, control)
 
-    def _keep(self, digest: Digest, state: Bytes) -> None:
+    def _store_window_state(self, digest: Digest, state: Bytes) -> None:
         if self._window_states is not None:
             self._window_states.put(digest, state)
 
@@ -124,17 +124,17 @@ class Executor:
         Raises as `work` does.
         """
         with self._alone:
-            self._load(publication)
+            self._load_document(publication)
             partition, arrays = self._partitions.of_task(publication, offer.round, offer.task)
             rows = self._partitions.rows(publication, offer.round, offer.task)
-            bad = outside(chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
+            bad = find_misfit(select_rows(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
         return partition.name, None if bad is None else replace(bad, row=rows[bad.row])
 
     def sketch(self, publication: Publication, offer: Offer, payload: Bytes, seed: Hash) -> Sketch:
         """Returns the sketch of a payload for this offer, under a wave's seed or an audit's. Raises as `work` does."""
-        packed = codec(publication.spec.uplink.codec)
+        packed = load_codec(publication.spec.uplink.codec)
         return sketch_packing.of_payload(
-            layout_of(publication, self._known(publication)), payload, packed, offer.seed, seed
+            layout_of(publication, self._load_without_waiting(publication)), payload, packed, offer.seed, seed
         )
 
     def draws(self, publication: Publication, offer: Offer, seed: Hash, others: int) -> tuple[Arrays, list[Arrays]]:
@@ -142,12 +142,12 @@ class Executor:
 
         Raises as `work` does.
         """
-        info = self._load(publication)
+        info = self._load_document(publication)
         partition, arrays = self._partitions.of_task(publication, offer.round, offer.task)
         own = self._partitions.rows(publication, offer.round, offer.task)
         draws = [own, *other_rows(own, partition.rows, others, seed)]
-        state = self._parameters(publication, offer.round, digest_of(offer.parameters), info)
-        return state, [chosen(arrays, rows) for rows in draws]
+        state = self._load_parameters(publication, offer.round, digest_of(offer.parameters), info)
+        return state, [select_rows(arrays, rows) for rows in draws]
 
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
         """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
@@ -161,7 +161,10 @@ class Executor:
 
     def gradient(self, publication: Publication, offer: Offer, payload: Bytes) -> Tensors:
         """Returns the gradients in a payload for this offer. Raises PayloadRefused, and what `work` raises."""
-        layout, packed = layout_of(publication, self._load(publication)), codec(publication.spec.uplink.codec)
+        layout, packed = (
+            layout_of(publication, self._load_document(publication)),
+            load_codec(publication.spec.uplink.codec),
+        )
         names = {entry.name for entry in layout.of("gradient")}
         return {name: tensor for name, tensor in read_tensors(layout, payload, packed, offer.seed) if name in names}
 
@@ -171,18 +174,18 @@ class Executor:
             return
         self._partitions.expect(publication, publication.spec.place(offer.round, offer.task))
         digest, info = digest_of(offer.parameters), self._info
-        self._states.expect(digest, lambda: self._unpacked(publication, offer.round, digest, info))
+        self._states.expect(digest, lambda: self._unpack_parameters(publication, offer.round, digest, info))
 
-    def trial(self, publication: Publication) -> float:
+    def time_trial_step(self, publication: Publication) -> float:
         """Returns the seconds of one step on the first task's rows, the better of two runs; used for estimates.
 
         It computes on zeros where the parameters are kept from those that hold no task.
         """
         seconds = []
         with self._alone:
-            info = self._load(publication)
+            info = self._load_document(publication)
             try:
-                state = self._parameters(publication, 0, publication.parameters, info)
+                state = self._load_parameters(publication, 0, publication.parameters, info)
             except DownloadRefused:
                 state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
             batch = self._partitions.batch(publication, 0, 0, counts=False)
@@ -192,30 +195,30 @@ class Executor:
                 seconds.append(time.perf_counter() - started)
         return min(seconds)
 
-    def bear(self, publication: Publication) -> None:
+    def check_task_fits(self, publication: Publication) -> None:
         """Fetches document and manifest. Raises Refused if a task is too heavy here, or its rows spent; as `work`."""
-        self._known(publication)
+        self._load_without_waiting(publication)
         self._partitions.afford(publication)
 
     def effort(self, publication: Publication) -> Effort:
         """Returns what one task costs on this machine, measured on its first rows."""
         with self._alone:
-            seconds = self.trial(publication)
-            return Effort(self._cost(publication, self._load(publication)).operations, seconds)
+            seconds = self.time_trial_step(publication)
+            return Effort(self._compute_cost(publication, self._load_document(publication)).operations, seconds)
 
-    def _cost(self, publication: Publication, info: DocumentInfo) -> Cost:
+    def _compute_cost(self, publication: Publication, info: DocumentInfo) -> Cost:
         step = publication.spec.step
-        return cost(info.document, self._runner.bound(*step.pass_sizes, by_row=step.by_row), step)
+        return compute_task_cost(info.document, self._runner.bound(*step.pass_sizes, by_row=step.by_row), step)
 
-    def _known(self, publication: Publication) -> DocumentInfo:
+    def _load_without_waiting(self, publication: Publication) -> DocumentInfo:
         """Returns what `_load` does, without waiting for a step that is computed where this is its job."""
         info = self._info
         if info is not None and self._borne == publication.digest and info.document.digest == publication.document:
             return info
         with self._alone:
-            return self._load(publication)
+            return self._load_document(publication)
 
-    def _load(self, publication: Publication) -> DocumentInfo:
+    def _load_document(self, publication: Publication) -> DocumentInfo:
         """Loads the document, unless it is the last one, and checks once that this machine can run the job's step."""
         self._runner.turn(publication.digest)
         document = publication.document
@@ -223,28 +226,28 @@ class Executor:
             self._info, self._borne = None, None
             self._info = DocumentInfo.of(self._runner.load(bytes(self._fetcher.blob(document))))
         if self._borne != publication.digest:
-            self._bear(publication, self._info)
+            self._check_limits(publication, self._info)
             self._borne = publication.digest
         return self._info
 
-    def _bear(self, publication: Publication, info: DocumentInfo) -> None:
+    def _check_limits(self, publication: Publication, info: DocumentInfo) -> None:
         """Raises Refused over the limits. Fetches only document and manifest: parameters and partitions are large."""
-        task = self._cost(publication, info)
+        task = self._compute_cost(publication, info)
         heavy = too_heavy(task.operations, task.memory, self._limits)
         if heavy is not None:
             takes = f"{task.operations:.3g} operations, {task.memory / 2**20:.0f} MiB of memory"
             here = f"{self._limits.max_flops:.3g} and {self._limits.max_memory / 2**20:.0f} MiB"
             raise Refused(f"{heavy}: it takes {takes}; this worker allows {here}")
-        differing = unlike(task.only_on_cpu, self._limits)
+        differing = find_device_unfit(task.only_on_cpu, self._limits)
         if differing is not None:
             raise Refused(f"{differing}: {task.only_on_cpu}")
         download = task.state + self._partitions.largest(publication)
         if download > self._limits.max_disk:
             raise Refused(f"{Unfit.TOO_MANY_BYTES}: {download} of {self._limits.max_disk}")
 
-    def _parameters(self, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Arrays:
+    def _load_parameters(self, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Arrays:
         """Returns the parameters from which the tasks of round `number` start."""
-        return self._states.take(digest, lambda: self._unpacked(publication, number, digest, info))
+        return self._states.take(digest, lambda: self._unpack_parameters(publication, number, digest, info))
 
-    def _unpacked(self, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Arrays:
-        return unpack(parameters(self._fetcher, publication, number, digest, info), info.document.state)
+    def _unpack_parameters(self, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Arrays:
+        return unpack_tensors(fetch_parameters(self._fetcher, publication, number, digest, info), info.document.state)

@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 import httpx
 from blake3 import blake3
 
-from gradmarket.compute.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, place, resolve
+from gradmarket.compute.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, check_link_target, resolve_host
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market.terms import Digest
@@ -50,7 +50,7 @@ class Fetcher:
         origin: str,
         limit: int,
         seconds: float = 3600.0,
-        look_up: Resolve = resolve,
+        look_up: Resolve = resolve_host,
         pause: Callable[[float], object] = time.sleep,
         bearer: Callable[[], dict[str, str]] = dict,
         stores: frozenset[str] = frozenset(),
@@ -85,25 +85,25 @@ class Fetcher:
 
         If several threads, or processes with one cache folder, want one digest, one downloads it and the others wait.
         """
-        with self._alone(digest):
+        with self._lock_digest(digest):
             data = self._cache.read(digest)
             if data is None:
-                data = self._download(link, digest, length)
+                data = self._download_checked(link, digest, length)
         if length is not None and len(data) != length:
             raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
         return data
 
     def held(self, digest: Digest, most: int) -> memoryview | None:
         """Returns the bytes with this digest if they are in the cache and not more than `most`."""
-        return self._cache.read(digest) if _length(self._cache.path(digest)) <= most else None
+        return self._cache.read(digest) if _measure_file_length(self._cache.path(digest)) <= most else None
 
     def made(self, digest: Digest, make: Callable[[], Bytes]) -> memoryview:
         """Returns the bytes with this digest: from the cache, or made and put there. `make` checks the digest."""
-        with self._alone(digest):
+        with self._lock_digest(digest):
             data = self._cache.read(digest)
             if data is None:
                 new = make()
-                with self._cache.filling(digest, len(new)) as part:
+                with self._cache.open_part(digest, len(new)) as part:
                     part.write_bytes(new)
                     data = self._cache.keep(digest)
         return data
@@ -112,14 +112,14 @@ class Fetcher:
         """Returns an answer of the market that has no digest, at most `limit` bytes; it is asked for once."""
         until = time.monotonic() + min(self._seconds, PATIENCE_S)
         try:
-            with self._open(link, until) as response:
+            with self._open_link(link, until) as response:
                 _expect_bytes(response, None)
                 return _at_most(limit, response, until)
         except httpx.TransportError as error:
             raise DownloadFailed(f"{link}: {error}") from error
 
     @contextmanager
-    def _alone(self, digest: Digest) -> Iterator[None]:
+    def _lock_digest(self, digest: Digest) -> Iterator[None]:
         with self._changed:
             self._changed.wait_for(lambda: digest not in self._fetching)
             self._fetching.add(digest)
@@ -131,36 +131,36 @@ class Fetcher:
                 self._fetching.discard(digest)
                 self._changed.notify_all()
 
-    def _download(self, link: str, digest: Digest, length: int | None) -> memoryview:
+    def _download_checked(self, link: str, digest: Digest, length: int | None) -> memoryview:
         limit = min(self._limit, self._cache.limit)
         if length is not None and length > limit:
             raise DownloadRefused(f"{length} bytes are more than was allowed ({limit})")
         limit = limit if length is None else length
         until, pause = time.monotonic() + self._seconds, FIRST_PAUSE_S
         patience = min(until, time.monotonic() + PATIENCE_S)
-        with self._cache.filling(digest, length or 0) as part:
+        with self._cache.open_part(digest, length or 0) as part:
             anew = False
             while True:
-                before = _length(part)
+                before = _measure_file_length(part)
                 try:
-                    if self._stream(link, digest, limit, until):
+                    if self._stream_into_part(link, digest, limit, until):
                         return self._cache.keep(digest)
                     if anew or not before:
                         raise DownloadRefused(f"{link} is not {digest}")
                     anew = True
                 except (httpx.TransportError, DownloadFailed) as error:
-                    if _length(part) > before:
+                    if _measure_file_length(part) > before:
                         patience, pause = min(until, time.monotonic() + PATIENCE_S), FIRST_PAUSE_S
                     if time.monotonic() > patience:
                         raise DownloadFailed(f"{link}: {error}") from error
                 self._pause(pause)
                 pause = min(LONGEST_PAUSE_S, 2 * pause)
 
-    def _stream(self, link: str, digest: Digest, limit: int, until: float) -> bool:
+    def _stream_into_part(self, link: str, digest: Digest, limit: int, until: float) -> bool:
         """Fetches what the `.part` file lacks; returns whether it has the right bytes then, and deletes it if not."""
         part, hasher = self._cache.part(digest), blake3()
-        there = _length(part)
-        with self._open(link, until, {"range": f"bytes={there}-"} if there else {}) as response:
+        there = _measure_file_length(part)
+        with self._open_link(link, until, {"range": f"bytes={there}-"} if there else {}) as response:
             ended = there and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
             if not ended:
                 _expect_bytes(response, there or None)
@@ -169,26 +169,26 @@ class Fetcher:
                 hasher.update_mmap(part)
             if not ended:
                 with part.open("ab" if resumed else "wb") as file:
-                    self._fill(response, file, hasher, limit, until)
-        if hasher.digest() == hash_of(digest) or self._mended(link, digest, limit, until):
+                    self._write_chunks(response, file, hasher, limit, until)
+        if hasher.digest() == hash_of(digest) or self._mend_pieces(link, digest, limit, until):
             return True
         part.unlink()
         return False
 
-    def _mended(self, link: str, digest: Digest, limit: int, until: float) -> bool:
+    def _mend_pieces(self, link: str, digest: Digest, limit: int, until: float) -> bool:
         """Fetches again the pieces that are not the market's list's; returns whether the whole is right then.
 
         A list that is wrong or not there leaves the download as wrong as it was, at the price of a piece's tries.
         """
         part = self._cache.part(digest)
-        if _length(part) <= framing.PIECE:
+        if _measure_file_length(part) <= framing.PIECE:
             return False
         with suppress(DownloadRefused), part.open("r+b") as file:
-            listed = self.small(f"/v1/blobs/{digest}/pieces", piece_digests.most(limit))
+            listed = self.small(f"/v1/blobs/{digest}/pieces", piece_digests.count_digest_bytes(limit))
             for start, right in piece_digests.by_start(listed).items():
                 file.seek(start)
                 if framing.piece_digest(file.read(framing.PIECE)) != right:
-                    piece = self._piece(link, start, right, until)
+                    piece = self._fetch_piece(link, start, right, until)
                     self._cache.make_room(part, start + len(piece))
                     file.seek(start)
                     file.write(piece)
@@ -197,18 +197,18 @@ class Fetcher:
             return blake3().update_mmap(part).digest() == hash_of(digest)
         return False
 
-    def _piece(self, link: str, start: int, right: bytes, until: float) -> bytes:
+    def _fetch_piece(self, link: str, start: int, right: bytes, until: float) -> bytes:
         """Returns the piece from byte `start` on, past all caches; raises DownloadRefused where it never comes."""
         headers = {"range": f"bytes={start}-{start + framing.PIECE - 1}", "cache-control": "no-cache"}
         for _ in range(PIECE_TRIES):
-            with self._open(link, until, headers) as response:
+            with self._open_link(link, until, headers) as response:
                 _expect_bytes(response, start)
                 piece = _at_most(framing.PIECE, response, until)
             if framing.piece_digest(piece) == right:
                 return piece
         raise DownloadRefused(f"{link} never has the listed bytes from {start} on")
 
-    def _fill(self, response: httpx.Response, file: BinaryIO, hasher: blake3, limit: int, until: float) -> None:
+    def _write_chunks(self, response: httpx.Response, file: BinaryIO, hasher: blake3, limit: int, until: float) -> None:
         """Writes and hashes what arrives; never more than `limit` bytes, nor more than the cache has room for."""
         part, written = Path(file.name), file.tell()
         room = written
@@ -226,14 +226,14 @@ class Fetcher:
             file.write(chunk)
 
     @contextmanager
-    def _open(self, link: str, until: float, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
+    def _open_link(self, link: str, until: float, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
         """Opens `link` and follows its redirects; each redirect is checked like a link."""
         own, ours = True, False
         for _ in range(REDIRECTS):
             allowed, remedy = self._data_servers | (self._stores if ours else frozenset()), self._remedies[not ours]
-            target = place(link, self._origin, self._look_up, own, allowed, self._named, remedy)
+            target = check_link_target(link, self._origin, self._look_up, own, allowed, self._named, remedy)
             own = ours = target.own
-            request = self._request(target, until, headers or {})
+            request = self._build_request(target, until, headers or {})
             response = self._http.send(request, stream=True)
             try:
                 if not response.has_redirect_location:
@@ -244,7 +244,7 @@ class Fetcher:
                 response.close()
         raise DownloadRefused(f"more than {REDIRECTS} redirects")
 
-    def _request(self, where: NetworkPlace, until: float, besides: Mapping[str, str]) -> httpx.Request:
+    def _build_request(self, where: NetworkPlace, until: float, besides: Mapping[str, str]) -> httpx.Request:
         headers = {"host": where.host, "accept-encoding": "identity", **besides}
         if where.own:
             headers |= self._bearer()
@@ -274,5 +274,5 @@ def _at_most(limit: int, response: httpx.Response, until: float) -> bytes:
     return data
 
 
-def _length(path: Path) -> int:
+def _measure_file_length(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0

@@ -51,6 +51,6 @@ def too_heavy(flops: float, memory: int, limits: MachineLimits) -> Unfit | None:
     return Unfit.TOO_MUCH_MEMORY if memory > limits.max_memory else None
 
 
-def unlike(only_on_cpu: str, limits: MachineLimits) -> Unfit | None:
+def find_device_unfit(only_on_cpu: str, limits: MachineLimits) -> Unfit | None:
     """Declines a step that has no deterministic CUDA kernel (`only_on_cpu` names it): verifiers compare exact bits."""
     return Unfit.NOT_ON_CUDA if only_on_cpu and limits.device != "cpu" else None

@@ -37,26 +37,26 @@ def threads_for(cores: float) -> int:
     return min(MOST_THREADS, 1 << max(0, int(cores).bit_length() - 1))
 
 
-def cores(root: Path = ROOT) -> float:
+def count_cores(root: Path = ROOT) -> float:
     """Returns how many cores this process may use: by its affinity, or less where its control group has a quota."""
-    return min([float(len(os.sched_getaffinity(0))), *_quotas(root)])
+    return min([float(len(os.sched_getaffinity(0))), *_list_core_quotas(root)])
 
 
-def _quotas(root: Path) -> Iterator[float]:
+def _list_core_quotas(root: Path) -> Iterator[float]:
     """Yields the quotas, in cores, of this process's control group and those around it, of either version."""
     groups = root / "sys/fs/cgroup"
     for place in _own_groups(root):
-        quota, _, period = _read(groups / place / "cpu.max").partition(" ")
+        quota, _, period = _read_stripped(groups / place / "cpu.max").partition(" ")
         if not quota:
-            quota = _read(groups / "cpu" / place / "cpu.cfs_quota_us")
-            period = _read(groups / "cpu" / place / "cpu.cfs_period_us")
+            quota = _read_stripped(groups / "cpu" / place / "cpu.cfs_quota_us")
+            period = _read_stripped(groups / "cpu" / place / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit() and int(period) > 0:
             yield int(quota) / int(period)
 
 
 def _own_groups(root: Path) -> Iterator[Path]:
     """Yields the paths of this process's group and those around it; the outermost, which a container sees as `.`."""
-    lines = (line.split(":", 2) for line in _read(root / "proc/self/cgroup").splitlines())
+    lines = (line.split(":", 2) for line in _read_stripped(root / "proc/self/cgroup").splitlines())
     for _, kinds, path in (line for line in lines if len(line) == 3):
         if not kinds or "cpu" in kinds.split(","):
             own = Path(path.lstrip("/"))
@@ -64,7 +64,7 @@ def _own_groups(root: Path) -> Iterator[Path]:
     yield Path()
 
 
-def _read(file: Path) -> str:
+def _read_stripped(file: Path) -> str:
     try:
         return file.read_text().strip()
     except OSError:
@@ -99,15 +99,15 @@ class Computing:
 
 
 @contextmanager
-def computing(settings: RunnerSettings, device: str, threads: int | None) -> Iterator[Computing]:
+def open_runner_on_device(settings: RunnerSettings, device: str, threads: int | None) -> Iterator[Computing]:
     """Yields a runner on this device; on the card that torch finds, else the CPU, where `device` is AUTO.
 
     Without `threads` the CPU gets what `threads_for` gives, or OMP_NUM_THREADS where that is set, a card one. Raises
     Refused where a card that is named cannot be used.
     """
-    there, why = cores(), ""
+    there, why = count_cores(), ""
     for one in ((CUDA, CPU) if has_card() else (CPU,)) if device == AUTO else (device,):
-        settings = replace(settings, device=one, threads=threads or (_threads(there) if one == CPU else 1))
+        settings = replace(settings, device=one, threads=threads or (_choose_thread_count(there) if one == CPU else 1))
         with Runner(settings) as runner:
             try:
                 if one != CPU:
@@ -121,6 +121,6 @@ def computing(settings: RunnerSettings, device: str, threads: int | None) -> Ite
             return
 
 
-def _threads(there: float) -> int:
+def _choose_thread_count(there: float) -> int:
     said = os.environ.get("OMP_NUM_THREADS", "")
     return min(256, int(said)) if said.isdigit() and int(said) else threads_for(there)

@@ -8,7 +8,7 @@ from gradmarket.compute.control_rounds import RoundsInMemory, RoundStore
 from gradmarket.compute.download_errors import PartitionUnfit
 from gradmarket.compute.row_uses import NO_BUDGET, CountedRows, RowBudget, RowUsesStore, UsesInMemory
 from gradmarket.compute.task_run import Arrays
-from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parsed
+from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
@@ -48,7 +48,7 @@ class OwnRows:
         Raises Refused where the folder is no packed dataset."""
         again = "pack your rows with `gradmarket data pack ROWS --output FOLDER`, and name that folder"
         try:
-            manifest = parsed(read := (folder / MANIFEST).read_bytes())
+            manifest = parse_manifest(read := (folder / MANIFEST).read_bytes())
         except (OSError, MarketError) as error:
             raise Refused(f"{folder} is no packed dataset: {error}", again) from error
         if not manifest.partitions:
@@ -70,7 +70,9 @@ class OwnRows:
         self._check_kind(spec, spec.private)
         for partition in self.manifest.partitions:
             ranges = {name: (Range(0, one.classes, None),) for name, one in spec.private.inputs.items() if one.classes}
-            bad = runner.check(partition.format, self._bytes(partition), self.manifest.batch(partition.rows), ranges)
+            bad = runner.check(
+                partition.format, self._load_partition_bytes(partition), self.manifest.batch(partition.rows), ranges
+            )
             if bad is not None:
                 raise Refused(f"{partition.file}: {bad.said()}")
 
@@ -78,9 +80,8 @@ class OwnRows:
         own, inputs = self.manifest.batch(1), Manifest(inputs=asked.inputs, partitions=()).batch(1)
         for name in sorted({*own, *inputs}):
             if own.get(name) != inputs.get(name):
-                raise Refused(
-                    f"input {name}: the job reads {_said(inputs.get(name))}, the dataset has {_said(own.get(name))}"
-                )
+                read, has = _describe_row_kind(inputs.get(name)), _describe_row_kind(own.get(name))
+                raise Refused(f"input {name}: the job reads {read}, the dataset has {has}")
         if self.count < asked.least_rows:
             raise Refused(f"the job takes holders of {asked.least_rows} rows or more; the dataset has {self.count}")
         for partition in self.manifest.partitions:
@@ -99,16 +100,20 @@ class OwnRows:
     def rows(self, spec: JobSpec, round_number: int) -> list[int]:
         """Returns the rows of the round's partition that a task takes."""
         step = spec.step
-        return sampling.rows(self.seed, round_number, 0, self.partition(round_number).rows, step.rows, step.moves)
+        return sampling.draw_shuffled_rows(
+            self.seed, round_number, 0, self.partition(round_number).rows, step.rows, step.moves
+        )
 
     def read(self, partition: Partition, runner: Runner) -> Arrays:
         """Reads a partition in the runner's child. Raises PartitionUnfit."""
         try:
-            return runner.read(partition.format, self._bytes(partition), self.manifest.batch(partition.rows))
+            return runner.read(
+                partition.format, self._load_partition_bytes(partition), self.manifest.batch(partition.rows)
+            )
         except MarketError as error:
             raise PartitionUnfit(partition.name, error) from error
 
-    def _bytes(self, partition: Partition) -> bytes:
+    def _load_partition_bytes(self, partition: Partition) -> bytes:
         path = self.folder / partition.file
         try:
             data = path.read_bytes()
@@ -119,5 +124,5 @@ class OwnRows:
         return data
 
 
-def _said(kind: tuple[tuple[int, ...], str] | None) -> str:
+def _describe_row_kind(kind: tuple[tuple[int, ...], str] | None) -> str:
     return "nothing" if kind is None else f"{kind[1]}{list(kind[0][1:])} a row"

@@ -11,7 +11,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.prefetch import Prefetch
 from gradmarket.compute.row_uses import Taken
-from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
+from gradmarket.market.data.manifest import Manifest, Partition, list_training_partitions, parse_manifest, partition_of
 from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
@@ -36,7 +36,7 @@ class Partitions:
 
     def manifest(self, digest: Digest) -> Manifest:
         if digest not in self._manifests:
-            self._manifests[digest] = parsed(bytes(self._fetcher.blob(digest)))
+            self._manifests[digest] = parse_manifest(bytes(self._fetcher.blob(digest)))
         return self._manifests[digest]
 
     def rows(self, publication: Publication, round_number: int, task: int) -> list[int]:
@@ -55,9 +55,9 @@ class Partitions:
         """
         if publication.spec.step.by_row:
             counted = self.own.counted
-            return self._joined(counted.take(publication) if counts else counted.peek(publication))
+            return self._join_own_rows(counted.take(publication) if counts else counted.peek(publication))
         _partition, arrays = self.of_task(publication, round_number, task)
-        return chosen(arrays, self.rows(publication, round_number, task))
+        return select_rows(arrays, self.rows(publication, round_number, task))
 
     def control(self, publication: Publication, number: int) -> ControlRound | None:
         """Returns the round of this holder's control variates, where the job has any."""
@@ -68,12 +68,12 @@ class Partitions:
         if publication.spec.step.by_row:
             self.own.counted.afford(publication)
 
-    def _joined(self, taken: Sequence[Taken]) -> dict[str, np.ndarray]:
+    def _join_own_rows(self, taken: Sequence[Taken]) -> dict[str, np.ndarray]:
         """Returns these rows of this machine's own partitions, one after the other."""
-        parts = [chosen(self._mine(partition), rows) for partition, rows in taken]
+        parts = [select_rows(self._load_own_partition(partition), rows) for partition, rows in taken]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _mine(self, partition: Partition) -> Arrays:
+    def _load_own_partition(self, partition: Partition) -> Arrays:
         return self._kept.take(partition.digest, lambda: self.own.read(partition, self._runner))
 
     def of_task(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
@@ -81,11 +81,11 @@ class Partitions:
         spec, manifest = publication.spec, self.manifest(publication.manifest)
         if spec.private:
             mine = self.own.partition(round_number)
-            return mine, self._mine(mine)
-        if not training(manifest, spec):
+            return mine, self._load_own_partition(mine)
+        if not list_training_partitions(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
         partition = partition_of(manifest, spec, spec.place(round_number, task))
-        return partition, self._kept.take(partition.digest, lambda: self._read(manifest, partition))
+        return partition, self._kept.take(partition.digest, lambda: self._fetch_partition(manifest, partition))
 
     @property
     def own(self) -> OwnRows:
@@ -98,7 +98,7 @@ class Partitions:
         """Returns the bytes of the largest partition that a task downloads. Raises Refused as `own` does."""
         if publication.spec.private:
             self.own  # noqa: B018
-        partitions = training(self.manifest(publication.manifest), publication.spec)
+        partitions = list_training_partitions(self.manifest(publication.manifest), publication.spec)
         return max((partition.bytes for partition in partitions), default=0)
 
     def look_ahead(self, publication: Publication, offer: Offer) -> None:
@@ -113,9 +113,9 @@ class Partitions:
             return
         manifest = self.manifest(publication.manifest)
         partition = partition_of(manifest, publication.spec, place)
-        self._kept.expect(partition.digest, lambda: self._read(manifest, partition))
+        self._kept.expect(partition.digest, lambda: self._fetch_partition(manifest, partition))
 
-    def _read(self, manifest: Manifest, partition: Partition) -> Arrays:
+    def _fetch_partition(self, manifest: Manifest, partition: Partition) -> Arrays:
         """Downloads a partition and reads it in the runner's child. Raises PartitionUnfit."""
         try:
             data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
@@ -124,6 +124,6 @@ class Partitions:
             raise PartitionUnfit(partition.name, error) from error
 
 
-def chosen(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:
+def select_rows(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:
     """Returns copies of these rows, in this order."""
     return {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}

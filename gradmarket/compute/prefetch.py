@@ -26,9 +26,9 @@ class Prefetch(Generic[Thing]):
         with self._lock:
             if name in self._things:
                 return
-            future = self._new(name)
+            future = self._add_entry(name)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="ahead", daemon=True)
+                self._thread = threading.Thread(target=self._load_queued, name="ahead", daemon=True)
                 self._thread.start()
         self._queue.put((future, load))
 
@@ -37,15 +37,15 @@ class Prefetch(Generic[Thing]):
         with self._lock:
             future = self._things.get(name)
             if future is None or future.cancel() or (future.done() and future.exception() is not None):
-                future, mine = self._new(name), True
+                future, mine = self._add_entry(name), True
             else:
                 self._things.move_to_end(name)
                 mine = False
         if not mine and future.exception() is None:
             return future.result()
-        return self._load(name, future if mine else Future(), load)
+        return self._load_now(name, future if mine else Future(), load)
 
-    def _new(self, name: str) -> Future[Thing]:
+    def _add_entry(self, name: str) -> Future[Thing]:
         """Adds an empty entry and evicts the least recently requested one."""
         self._things[name] = Future()
         self._things.move_to_end(name)
@@ -53,7 +53,7 @@ class Prefetch(Generic[Thing]):
             self._things.popitem(last=False)[1].cancel()
         return self._things[name]
 
-    def _load(self, name: str, future: Future[Thing], load: Load[Thing]) -> Thing:
+    def _load_now(self, name: str, future: Future[Thing], load: Load[Thing]) -> Thing:
         try:
             future.set_result(load())
         except BaseException as error:
@@ -64,7 +64,7 @@ class Prefetch(Generic[Thing]):
                 self._things[name] = future
         return future.result()
 
-    def _work(self) -> None:
+    def _load_queued(self) -> None:
         while True:
             future, load = self._queue.get()
             if not future.set_running_or_notify_cancel():

@@ -10,8 +10,8 @@ from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
-from gradmarket.market.gradient.codecs import Codec, codec
-from gradmarket.market.gradient.published_update import follow, update_bytes
+from gradmarket.market.gradient.codecs import Codec, load_codec
+from gradmarket.market.gradient.published_update import apply_published_update, update_bytes
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.overlap import BEFORE
@@ -20,7 +20,7 @@ from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo
 from graphdoc.encoding import Bytes
-from graphdoc.tensors import HEADER_LIMIT, views
+from graphdoc.tensors import HEADER_LIMIT, view_tensors
 
 PATH_BYTES = 2**17
 """Most bytes of the list of updates."""
@@ -30,7 +30,7 @@ class Unfollowed(Exception):
     """No updates lead from what is held to what is wanted."""
 
 
-def parameters(
+def fetch_parameters(
     fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo
 ) -> memoryview:
     """Returns the mapped bytes of the parameters with this digest, from which the tasks of round `number` start.
@@ -41,17 +41,21 @@ def parameters(
     """
     if publication.spec.downlink.small and digest != publication.parameters:
         try:
-            return fetcher.made(digest, lambda: _followed(fetcher, publication, number, digest, info))
+            return fetcher.made(digest, lambda: _apply_updates(fetcher, publication, number, digest, info))
         except (Unfollowed, DownloadFailed, DownloadRefused, PayloadRefused, TensorsRefused):
             return fetcher.blob(digest)
     return fetcher.blob(digest)
 
 
-def _followed(fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo) -> Bytes:
-    spec, left, longest = publication.spec, 4 * info.layout.size, _longest(info)
+def _apply_updates(
+    fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo
+) -> Bytes:
+    spec, left, longest = publication.spec, 4 * info.layout.size, _compute_largest_file(info)
     last, steps, base = overlap.starts_after(number, spec.overlap), list[tuple[UpdateView, Codec]](), None
-    for after, step in zip(range(last, BEFORE, -1), _chain(fetcher, publication, number, digest), strict=False):
-        packed = codec(spec.downlink.codec_of(after))
+    for after, step in zip(
+        range(last, BEFORE, -1), _fetch_update_chain(fetcher, publication, number, digest), strict=False
+    ):
+        packed = load_codec(spec.downlink.codec_of(after))
         steps.append((step, packed))
         left -= update_bytes(info.layout, packed)
         base = fetcher.held(step.before, longest) if left >= 0 else None
@@ -61,16 +65,18 @@ def _followed(fetcher: Fetcher, publication: Publication, number: int, digest: D
         raise Unfollowed
     data = bytearray(base)
     del base
-    tensors = views(memoryview(data))
+    tensors = view_tensors(memoryview(data))
     for step, packed in reversed(steps):
         update = fetcher.get(f"/v1/blobs/{step.update}", step.update, update_bytes(info.layout, packed))
-        follow(info.layout, packed, tensors, hash_of(step.before), update, info.document.counters)
+        apply_published_update(info.layout, packed, tensors, hash_of(step.before), update, info.document.counters)
     if blob_digest(data) != digest:
         raise Unfollowed
     return data
 
 
-def _chain(fetcher: Fetcher, publication: Publication, number: int, digest: Digest) -> Iterator[UpdateView]:
+def _fetch_update_chain(
+    fetcher: Fetcher, publication: Publication, number: int, digest: Digest
+) -> Iterator[UpdateView]:
     """Yields the updates that the market names, the newest first, as far as each leads to the one before."""
     answer = fetcher.small(f"/v1/jobs/{publication.job}/rounds/{number}/updates", PATH_BYTES)
     try:
@@ -84,7 +90,7 @@ def _chain(fetcher: Fetcher, publication: Publication, number: int, digest: Dige
         digest = step.before
 
 
-def _longest(info: DocumentInfo) -> int:
+def _compute_largest_file(info: DocumentInfo) -> int:
     """Returns the most bytes of a file of the model's parameters: a cache has larger files too."""
     state = info.document.state.values()
     return HEADER_LIMIT + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in state)

@@ -42,7 +42,7 @@ class RowUses:
 
     def uses(self, more: int = 0) -> int:
         """Returns how often a row is used at most after so many more steps."""
-        return self.before + row_privacy.uses(self.steps + more, self.slots)
+        return self.before + row_privacy.count_row_uses(self.steps + more, self.slots)
 
 
 class RowUsesStore(Protocol):
@@ -72,7 +72,7 @@ class RowBudget:
         """
         known = [(one.uses(), one.noise_multiplier) for one in jobs if one.uses()]
         squares = [uses / noise**2 for uses, noise in known if noise is not None]
-        return privacy.spent(1.0, self.delta, sum(squares)) if len(squares) == len(known) else math.inf
+        return privacy.compute_epsilon(1.0, self.delta, sum(squares)) if len(squares) == len(known) else math.inf
 
 
 NO_BUDGET: Final = RowBudget()
@@ -112,7 +112,7 @@ class CountedRows:
 
     def afford(self, publication: Publication) -> RowUses:
         """Returns what the job has used. Raises Refused where another task would tell more of a row than it may."""
-        asked, used = _asked(publication), self._used(publication)
+        asked, used = _require_row_privacy(publication), self._load_job_uses(publication)
         if used.uses(publication.spec.step.moves) > asked.uses:
             spent = asked.after(used.uses())
             raise Refused(f"epsilon {spent:.4g} of {asked.epsilon:g} is spent of a row here, and a task would pass it")
@@ -137,18 +137,18 @@ class CountedRows:
 
     def peek(self, publication: Publication) -> Sequence[Taken]:
         """Returns the rows that the next task would take, step by step; for what never leaves this machine."""
-        return self._next(publication, self._used(publication))
+        return self._list_next_rows(publication, self._load_job_uses(publication))
 
     def take(self, publication: Publication) -> Sequence[Taken]:
         """Returns the next task's rows, step by step, and counts them before. Raises Refused as `afford`."""
         used = self.afford(publication)
         self.store.keep(publication.job, replace(used, steps=used.steps + publication.spec.step.moves))
-        return self._next(publication, used)
+        return self._list_next_rows(publication, used)
 
-    def _used(self, publication: Publication) -> RowUses:
+    def _load_job_uses(self, publication: Publication) -> RowUses:
         known, slots = self.store.load(publication.job), self.slots(publication.spec.step.rows)
         if known is None:
-            order, noise = Hash(token_bytes(32)), _asked(publication).noise_multiplier
+            order, noise = Hash(token_bytes(32)), _require_row_privacy(publication).noise_multiplier
             return RowUses(publication.digest, self.digest, slots, order, noise)
         if known.publication != publication.digest:
             raise Refused(
@@ -158,7 +158,7 @@ class CountedRows:
             return known
         return replace(known, rows=self.digest, slots=slots, steps=0, before=known.uses())
 
-    def _next(self, publication: Publication, used: RowUses) -> Sequence[Taken]:
+    def _list_next_rows(self, publication: Publication, used: RowUses) -> Sequence[Taken]:
         step = publication.spec.step
         return [self._of_step(used, number, step.rows) for number in range(used.steps, used.steps + step.moves)]
 
@@ -168,12 +168,12 @@ class CountedRows:
             here = partition.rows // rows
             if slot < here:
                 seed = used.order + partition.name.encode()
-                return partition, sampling.rows(seed, epoch, slot, partition.rows, rows)
+                return partition, sampling.draw_shuffled_rows(seed, epoch, slot, partition.rows, rows)
             slot -= here
         raise Refused("the dataset has no such rows")
 
 
-def _asked(publication: Publication) -> RowPrivacy:
+def _require_row_privacy(publication: Publication) -> RowPrivacy:
     if (asked := publication.spec.step.per_row) is None:
         raise Refused("the job does not count what it tells of a row")
     return asked

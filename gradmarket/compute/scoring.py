@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Arrays
-from gradmarket.market.gradient.probe import probe
+from gradmarket.market.gradient.probe import move_along_gradient
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.loss_change_test import Change, change
+from gradmarket.market.rules.loss_change_test import Change, compute_change
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.audits import OTHER_DRAWS
 
 
-def changes(
+def compute_loss_changes(
     bench: Executor, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
 ) -> list[Change]:
     """Returns the loss change of each payload for this offer; `seed` draws the other rows.
@@ -26,4 +26,4 @@ def changes(
 
     before = losses(state)
     gradients = [bench.gradient(publication, offer, payload) for payload in payloads]
-    return [change(before, losses(probe(state, gradient))) for gradient in gradients]
+    return [compute_change(before, losses(move_along_gradient(state, gradient))) for gradient in gradients]

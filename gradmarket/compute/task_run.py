@@ -10,12 +10,12 @@ import numpy as np
 from gradmarket.compute.control_rounds import ControlRound
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient import bounded
-from gradmarket.market.gradient.codecs import Codec, codec
-from gradmarket.market.gradient.payload import encode, read_tensors
+from gradmarket.market.gradient.codecs import Codec, load_codec
+from gradmarket.market.gradient.payload import encode_payload, read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import window_state
-from gradmarket.market.model.corrections import given
+from gradmarket.market.model.corrections import prefix_corrections
 from gradmarket.market.model.layout import layout_in
 from gradmarket.market.model.window_state import State
 from gradmarket.market.rules import task_windows
@@ -47,12 +47,12 @@ def layout_of(publication: Publication, info: DocumentInfo) -> Layout:
 
 def payload_of(spec: JobSpec, task: "TaskRun", tensors: Mapping[str, np.ndarray], leaves: Sequence[Hash]) -> Bytes:
     """Returns the payload of an answer; a holder's own is kept within the job's bounds. Raises Refused as `bounded`."""
-    packed = codec(spec.uplink.codec)
+    packed = load_codec(spec.uplink.codec)
     if spec.private:
-        payload = bounded.encoded(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
-        task.sends(payload, packed)
+        payload = bounded.encode_bounded_payload(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
+        task.store_sent_answer(payload, packed)
         return payload
-    return encode(task.layout, tensors, packed, task.seed, leaves)
+    return encode_payload(task.layout, tensors, packed, task.seed, leaves)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TaskRun:
         """What is added to each inner gradient; nothing where the job has no control variates."""
         return {} if self.control is None else self.control.correction(self.state, self._trained)
 
-    def sends(self, payload: Bytes, packed: Codec) -> None:
+    def store_sent_answer(self, payload: Bytes, packed: Codec) -> None:
         """Keeps of an answer what the next round's correction follows from."""
         if self.control is not None:
             told = read_tensors(self.layout, payload, packed, self.seed)
@@ -90,25 +90,25 @@ class TaskRun:
         """
         if self.step.leaves == 0 or not isinstance(self.step, LocalStep):
             seed = token_bytes(32) if self.step.by_row else self.seed
-            return self.compute({**self.state, **given(self.correction)}, self.batch, seed, self.step), ()
+            return self.compute({**self.state, **prefix_corrections(self.correction)}, self.batch, seed, self.step), ()
         step, leaves = self.step, list[Hash]()
-        first = state = window_state.begin(self.layout, self.state, step)
-        for part in self._parts(step):
+        first = state = window_state.build_start_state(self.layout, self.state, step)
+        for part in self._cut_windows(step):
             if part.start:
-                packed = window_state.pack(state)
-                leaves.append(window_state.leaf(packed))
+                packed = window_state.pack_state(state)
+                leaves.append(window_state.compute_leaf(packed))
                 keep(digest_of(leaves[-1]), packed)
-            state = self._moved(step, state, part)
-        return window_state.answer(self.layout, first, state), leaves
+            state = self._run_window(step, state, part)
+        return window_state.build_task_answer(self.layout, first, state), leaves
 
     def state_at(self, wanted: Digest) -> bytes:
         """Returns the bytes of the state with this digest, computed anew. Raises Refused if the task has none."""
         if isinstance(self.step, LocalStep) and self.step.leaves:
-            state = window_state.begin(self.layout, self.state, self.step)
-            for part in self._parts(self.step)[:-1]:
-                state = self._moved(self.step, state, part)
-                packed = window_state.pack(state)
-                if digest_of(window_state.leaf(packed)) == wanted:
+            state = window_state.build_start_state(self.layout, self.state, self.step)
+            for part in self._cut_windows(self.step)[:-1]:
+                state = self._run_window(self.step, state, part)
+                packed = window_state.pack_state(state)
+                if digest_of(window_state.compute_leaf(packed)) == wanted:
                     return packed
         raise Refused(f"the task has no state {wanted}")
 
@@ -121,27 +121,27 @@ class TaskRun:
         step = self.step
         if not isinstance(step, LocalStep) or len(leaves) != step.leaves or not 0 <= window < step.leaves:
             raise Refused(f"the task has no window {window} of {len(leaves) + 1}")
-        parts, first = self._parts(step), window_state.begin(self.layout, self.state, step)
+        parts, first = self._cut_windows(step), window_state.build_start_state(self.layout, self.state, step)
 
         def state_at(number: int) -> State:
             digest = leaves[number - 1]
             if digest is None:
                 raise Refused(f"there is no leaf for window {number}")
-            return window_state.unpack(fetch(digest), self.layout, step, parts[number].start)
+            return window_state.unpack_state(fetch(digest), self.layout, step, parts[number].start)
 
-        state = self._moved(step, state_at(window) if window else first, parts[window])
-        own = window_state.leaf(window_state.pack(state))
+        state = self._run_window(step, state_at(window) if window else first, parts[window])
+        own = window_state.compute_leaf(window_state.pack_state(state))
         last = state if window + 1 == step.leaves else state_at(step.leaves)
-        ended = self._moved(step, last, parts[-1])
+        ended = self._run_window(step, last, parts[-1])
         others = {number: hash_of(leaf) for number, leaf in enumerate(leaves) if leaf is not None}
         all_leaves = [own if number == window else others[number] for number in range(step.leaves)]
-        return window_state.answer(self.layout, first, ended), all_leaves
+        return window_state.build_task_answer(self.layout, first, ended), all_leaves
 
-    def _parts(self, step: LocalStep) -> tuple[range, ...]:
-        return task_windows.cuts(step.steps, step.window or step.steps)
+    def _cut_windows(self, step: LocalStep) -> tuple[range, ...]:
+        return task_windows.cut_windows(step.steps, step.window or step.steps)
 
-    def _moved(self, step: LocalStep, before: State, part: range) -> State:
+    def _run_window(self, step: LocalStep, before: State, part: range) -> State:
         rows = slice(part.start * step.rows, part.stop * step.rows)
         batch = {name: np.ascontiguousarray(array[rows]) for name, array in self.batch.items()}
         after = self.compute({**self.state, **before}, batch, self.seed, WindowStep.of(step, part))
-        return window_state.joined(self.layout, before, after)
+        return window_state.join_states(self.layout, before, after)

@@ -20,7 +20,9 @@ LABELS_AT_MOST = 100_000
 """Only whole numbers from 0 up to this limit count as labels."""
 
 
-def chosen(arrays: Arrays, inputs: Mapping[str, Sequence[str]] | None = None, target: str | None = None) -> Arrays:
+def select_inputs(
+    arrays: Arrays, inputs: Mapping[str, Sequence[str]] | None = None, target: str | None = None
+) -> Arrays:
     """Returns the inputs by name: those of `inputs` joined from their columns, and `y` from the column `target`.
 
     With a target alone, `x` is every other column. With neither, every column is an input of its own name. Raises
@@ -37,7 +39,7 @@ def chosen(arrays: Arrays, inputs: Mapping[str, Sequence[str]] | None = None, ta
         raise Refused(f"there is no column {', '.join(missing)[:200]}; there is {', '.join(arrays)[:300]}")
     if not arrays:
         raise Refused("there is no array in it")
-    result = {name: typed(name, _join_columns(arrays, picked[name])) for name in sorted(picked)}
+    result = {name: convert_element_type(name, _join_columns(arrays, picked[name])) for name in sorted(picked)}
     _check_rows(result)
     return result
 
@@ -74,7 +76,7 @@ def _check_in_float32(name: str, column: np.ndarray, alone: str) -> None:
         )
 
 
-def typed(name: str, array: np.ndarray) -> np.ndarray:
+def convert_element_type(name: str, array: np.ndarray) -> np.ndarray:
     """Converts to an element type of the market: other floats become float32, labels and other integers int64."""
     if name == "y" and array.dtype.kind in "iu" and array.ndim == 1 and array.dtype.itemsize < 8:
         return array.astype(np.int64)
@@ -109,10 +111,10 @@ def check_values(arrays: Arrays, classes: int | None = None) -> None:
 
 def columns_of(arrays: Arrays, classes: int | None = None) -> dict[str, Column]:
     """Returns each input's element type and row shape for the manifest. `classes` of the labels `y`, where given."""
-    return {name: _column(name, array, classes) for name, array in sorted(arrays.items())}
+    return {name: _build_column(name, array, classes) for name, array in sorted(arrays.items())}
 
 
-def _column(name: str, array: np.ndarray, given: int | None) -> Column:
+def _build_column(name: str, array: np.ndarray, given: int | None) -> Column:
     """Treats `y` as labels if it holds integers from 0."""
     labels = name == "y" and array.ndim == 1 and array.dtype.kind in "iu" and int(array.min()) >= 0
     classes = given or int(array.max()) + 1 if labels else None

@@ -11,7 +11,7 @@ from gradmarket.data.inputs import check_values, columns_of
 from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.model.sampling import rows as drawn
+from gradmarket.market.model.sampling import draw_shuffled_rows as drawn
 from gradmarket.market.terms import Digest
 from graphdoc import formats
 from graphdoc.encoding import canonical
@@ -53,7 +53,7 @@ class Packed:
         return blob_digest(self.body)
 
 
-def pack(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
+def pack_dataset(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
     """The rows, shuffled by the seed, in partitions of nearly one size.
 
     Raises Refused, naming the row where a value is one that no worker could compute with.
@@ -62,14 +62,14 @@ def pack(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
         raise Refused("a partition has at least one row, and what is held out is a fraction below 1")
     check_values(arrays, cut.classes)
     kind, files, partitions = format_of(cut.format), {}, []
-    for name, places in _parts(len(next(iter(arrays.values()))), cut):
+    for name, places in _split_rows(len(next(iter(arrays.values()))), cut):
         data = kind.write({key: np.ascontiguousarray(array[places]) for key, array in arrays.items()})
         files[name] = data
-        partitions.append(_partition(name, data, len(places), cut))
+        partitions.append(_build_partition(name, data, len(places), cut))
     return Packed(Manifest(inputs=columns_of(arrays, cut.classes), partitions=tuple(partitions)), files)
 
 
-def write(packed: Packed, folder: Path) -> None:
+def write_dataset(packed: Packed, folder: Path) -> None:
     """Writes one file per partition, and the manifest last."""
     folder.mkdir(parents=True, exist_ok=True)
     for partition in packed.manifest.partitions:
@@ -77,7 +77,7 @@ def write(packed: Packed, folder: Path) -> None:
     (folder / MANIFEST).write_bytes(packed.body)
 
 
-def _parts(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:
+def _split_rows(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:
     """Yields each partition's name and the indices of its rows."""
     order = np.array(drawn(cut.seed.to_bytes(8, "big"), 0, 0, total, total))
     held_out = round(total * cut.held_out)
@@ -91,7 +91,7 @@ def _parts(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:
         yield f"train-{number:0{len(str(count - 1))}d}", places
 
 
-def _partition(name: str, data: bytes, rows: int, cut: Cut) -> Partition:
+def _build_partition(name: str, data: bytes, rows: int, cut: Cut) -> Partition:
     digest = blob_digest(data)
     partition = Partition(
         name=name, link=f"{BLOBS}{digest}", digest=digest, bytes=len(data), rows=rows, format=cut.format

@@ -24,14 +24,14 @@ SAFETENSORS: Final = {
 }  # fmt: skip
 
 
-def read(path: Path) -> Arrays:
+def load_arrays(path: Path) -> Arrays:
     """Reads a file by its suffix, or a folder of npy files or of `Dataset.save_to_disk`.
 
     Raises NotFound, or Refused if it is something else or cannot be parsed.
     """
     if not path.exists():
         raise NotFound(f"there is no {path}")
-    reader = _folder if path.is_dir() else READERS.get(path.suffix.lower())
+    reader = _load_folder if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
         raise Refused(f"{path} is none of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
     try:
@@ -42,14 +42,14 @@ def read(path: Path) -> Arrays:
         raise Refused(f"{path} cannot be read: {str(error)[:300]}") from None
 
 
-def _npy(path: Path) -> Arrays:
+def _load_npy(path: Path) -> Arrays:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.dtype.names is None:
         return {path.stem: array}
     return {name: array[name] for name in array.dtype.names}
 
 
-def _npz(path: Path) -> Arrays:
+def _load_npz(path: Path) -> Arrays:
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
@@ -57,7 +57,7 @@ def _npz(path: Path) -> Arrays:
     return arrays
 
 
-def _safetensors(path: Path) -> Arrays:
+def _load_safetensors(path: Path) -> Arrays:
     """Reads a file of safetensors; bfloat16 is widened to float32, which holds all of it."""
     arrays = {}
     for name, entry in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
@@ -72,7 +72,7 @@ def _safetensors(path: Path) -> Arrays:
     return arrays
 
 
-def _folder(path: Path) -> Arrays:
+def _load_folder(path: Path) -> Arrays:
     if (path / SPLITS).is_file():
         splits = ", ".join(str(path / name) for name in json.loads((path / SPLITS).read_text())["splits"])
         raise Refused(f"{path} has several splits: name one of {splits}")
@@ -81,7 +81,7 @@ def _folder(path: Path) -> Arrays:
     files = sorted(path.glob("*.npy"))
     if not files:
         raise Refused(f"{path} has no npy files and is no saved dataset")
-    return {name: array for file in files for name, array in _npy(file).items()}
+    return {name: array for file in files for name, array in _load_npy(file).items()}
 
 
 def _hugging_face(path: Path) -> Arrays:
@@ -97,9 +97,9 @@ def _hugging_face(path: Path) -> Arrays:
 
 
 READERS: Final[dict[str, Callable[[Path], Arrays]]] = {
-    ".npy": _npy,
-    ".npz": _npz,
-    ".safetensors": _safetensors,
+    ".npy": _load_npy,
+    ".npz": _load_npz,
+    ".safetensors": _load_safetensors,
     ".parquet": lambda path: arrays_of(parquet.read_table(path)),
     ".csv": lambda path: arrays_of(check_header(path, csv.read_csv(path))),
     ".jsonl": lambda path: arrays_of(json_lines.read_json(path)),

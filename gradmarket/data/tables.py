@@ -21,7 +21,7 @@ def arrays_of(table: pa.Table) -> dict[str, np.ndarray]:
     names = [name for name in table.column_names if name not in index]
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise Refused(f"two columns are named {twice!r}: rename one")
-    return {name: _array(name, table.column(name)) for name in names}
+    return {name: _convert_to_array(name, table.column(name)) for name in names}
 
 
 def _index_columns(schema: pa.Schema) -> set[str]:
@@ -68,10 +68,10 @@ def _check_whole(path: Path, name: str, column: pa.ChunkedArray) -> None:
             raise Refused(f"{path}: column {name!r} has whole numbers beyond int64: write a code of fewer digits")
 
 
-def _array(name: str, column: pa.ChunkedArray) -> np.ndarray:
+def _convert_to_array(name: str, column: pa.ChunkedArray) -> np.ndarray:
     values = column.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], column.type)
+        values = pa.concat_arrays(values.read_chunks) if values.num_chunks else pa.array([], column.type)
     shape = [len(values)]
     while True:
         if values.null_count:

@@ -13,7 +13,7 @@ import typer
 from gradmarket.compute.task_run import Arrays, Compute
 from gradmarket.market.step import Step
 from worker.journal import Journal
-from worker.run import run
+from worker.run import run_worker
 from worker.settings import WorkerSettings
 
 Tensors = Mapping[str, np.ndarray]
@@ -25,7 +25,7 @@ def sign_flip(honest: Tensors) -> dict[str, np.ndarray]:
     return {name: array if name == LOSS else -array for name, array in honest.items()}
 
 
-def noise(honest: Tensors) -> dict[str, np.ndarray]:
+def draw_noise(honest: Tensors) -> dict[str, np.ndarray]:
     """Returns Gaussian noise of the true gradients' size, as from a worker that computes nothing; new at every call."""
     draw = np.random.default_rng().standard_normal
     return {
@@ -34,10 +34,10 @@ def noise(honest: Tensors) -> dict[str, np.ndarray]:
     }
 
 
-BEHAVIOURS: Final[dict[str, Callable[[Tensors], dict[str, np.ndarray]]]] = {"sign_flip": sign_flip, "noise": noise}
+BEHAVIOURS: Final[dict[str, Callable[[Tensors], dict[str, np.ndarray]]]] = {"sign_flip": sign_flip, "noise": draw_noise}
 
 
-def cheating(behaviour: str, compute: Compute) -> Compute:
+def wrap_with_cheat(behaviour: str, compute: Compute) -> Compute:
     tamper = BEHAVIOURS[behaviour]
 
     def computed(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
@@ -54,7 +54,7 @@ def main(
 ) -> None:
     """Work for a market like any worker, but for what is computed."""
     settings = WorkerSettings.model_validate({"market": market, "payout": payout, "data": data})
-    run(settings, lambda compute: cheating(behaviour, compute), Journal(as_json=True))
+    run_worker(settings, lambda compute: wrap_with_cheat(behaviour, compute), Journal(as_json=True))
 
 
 if __name__ == "__main__":

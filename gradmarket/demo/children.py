@@ -52,7 +52,7 @@ class DemoProcess:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Defers SIGINT and SIGTERM to the end of the block, so that every started child is recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -80,7 +80,7 @@ class DemoProcesses:
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{name}.log"
         environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
-        with log.open("wb") as output, uninterrupted():
+        with log.open("wb") as output, defer_signals():
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,

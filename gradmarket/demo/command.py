@@ -8,9 +8,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradmarket.commands.edge import JsonOption, say_json, writable
+from gradmarket.commands.edge import JsonOption, check_writable, say_json
 from gradmarket.demo.children import STOPS
-from gradmarket.demo.demo_run import play
+from gradmarket.demo.demo_run import run_demo
 from gradmarket.terminal import ShownConsole
 
 
@@ -21,10 +21,10 @@ def demo(
 ) -> None:
     """The whole market on this machine: honest workers, cheats, money. Ends with 0 only if everything held."""
     for number in STOPS:
-        signal.signal(number, interrupt)
+        signal.signal(number, interrupt_demo)
     if report is not None:
-        writable(report)
-    done = play(ShownConsole(stderr=as_json), keep)
+        check_writable(report)
+    done = run_demo(ShownConsole(stderr=as_json), keep)
     if report is not None:
         report.write_text(json.dumps(done, indent=2) + "\n")
     if as_json:
@@ -32,7 +32,7 @@ def demo(
     raise typer.Exit(0 if done["ok"] else 1)
 
 
-def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+def interrupt_demo(_number: int, _frame: FrameType | None) -> NoReturn:
     """Ends the demo and ignores further signals, so that the cleanup completes."""
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)

@@ -76,24 +76,24 @@ class DemoOutcome:
     checks: dict[str, bool] = field(default_factory=dict)
 
 
-def settled(market: RequesterClient, ledger: Ledger, job_id: str) -> None:
+def wait_until_settled(market: RequesterClient, ledger: Ledger, job_id: str) -> None:
     """Waits until every record is on-chain and the rest is refunded to the requester.
 
     Raises DemoFailed if it is not.
     """
-    _until(lambda: _all_settled(market, job_id), "not every accepted gradient is settled")
+    _wait_until(lambda: _all_settled(market, job_id), "not every accepted gradient is settled")
     chain_job = _chain_job(market.job(job_id))
-    _until(lambda: ledger.free(chain_job) == 0, "the requester does not take the rest back")
-    _until(lambda: _refunded(market, ledger, job_id), "the books do not have what the chain refunded")
+    _wait_until(lambda: ledger.free(chain_job) == 0, "the requester does not take the rest back")
+    _wait_until(lambda: _is_refund_recorded(market, ledger, job_id), "the books do not have what the chain refunded")
 
 
-def _refunded(market: RequesterClient, ledger: Ledger, job_id: str) -> bool:
+def _is_refund_recorded(market: RequesterClient, ledger: Ledger, job_id: str) -> bool:
     """Returns whether the service has recorded the whole refund: it comes in parts, each some time after its block."""
     job = market.job(job_id)
-    return int(job.costs.refunded) == _escrow(ledger, job).refunded > 0
+    return int(job.costs.refunded) == _fetch_escrow(ledger, job).refunded > 0
 
 
-def read(
+def fetch_demo_outcome(
     market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome], folder: Path
 ) -> DemoOutcome:
     job = market.job(job_id)
@@ -101,23 +101,23 @@ def read(
     outcome = DemoOutcome(
         job=job,
         stats=market.stats(job_id),
-        workers=_workers(market, ledger, job_id, workers),
-        escrow=_escrow(ledger, job),
+        workers=_fetch_workers_pay(market, ledger, job_id, workers),
+        escrow=_fetch_escrow(ledger, job),
         served=market.download(job_id, folder / "parameters.safetensors"),
         last_round=closed[-1] if closed else "",
     )
-    outcome.checks.update(check(outcome))
+    outcome.checks.update(check_outcome(outcome))
     return outcome
 
 
-def check(outcome: DemoOutcome) -> dict[str, bool]:
+def check_outcome(outcome: DemoOutcome) -> dict[str, bool]:
     """Returns each condition for a successful demo, and whether it holds."""
     escrow, claimed = outcome.escrow, outcome.job.costs
     cheats = [pay for pay in outcome.workers if pay.behaviour != "honest"]
     honest = [pay for pay in outcome.workers if pay.behaviour == "honest"]
     return {
         "the job finished": outcome.job.state is JobState.FINISHED,
-        f"accuracy on held-out rows is {GOAL} or more": accuracy(outcome.job) >= GOAL,
+        f"accuracy on held-out rows is {GOAL} or more": find_accuracy(outcome.job) >= GOAL,
         "every cheat was paid nothing": all(pay.earned == pay.balance == pay.kept == 0 for pay in cheats),
         "each honest worker's balance is its accepted gradients x price": all(
             pay.balance == pay.earned == pay.accepted * PRICE and pay.kept == 0 for pay in honest
@@ -130,17 +130,21 @@ def check(outcome: DemoOutcome) -> dict[str, bool]:
     }
 
 
-def accuracy(job: JobView) -> float:
+def find_accuracy(job: JobView) -> float:
     return float((job.metrics or {}).get("accuracy", 0.0))
 
 
-def _workers(market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome]) -> list[Pay]:
+def _fetch_workers_pay(
+    market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome]
+) -> list[Pay]:
     lines = {line.address: line for line in market.workers(job_id)}
     verdicts = list(market.verdicts(job_id))
-    return [_pay(ledger, worker, lines, verdicts) for worker in workers]
+    return [_fetch_pay(ledger, worker, lines, verdicts) for worker in workers]
 
 
-def _pay(ledger: Ledger, worker: WorkerOutcome, lines: dict[str, JobWorkerView], verdicts: list[VerdictView]) -> Pay:
+def _fetch_pay(
+    ledger: Ledger, worker: WorkerOutcome, lines: dict[str, JobWorkerView], verdicts: list[VerdictView]
+) -> Pay:
     address = worker.said("wallet")["address"]
     line = lines.get(address)
     mine = [one for one in verdicts if one.worker == address and one.state is ReplicaState.REJECTED]
@@ -157,7 +161,7 @@ def _pay(ledger: Ledger, worker: WorkerOutcome, lines: dict[str, JobWorkerView],
     )
 
 
-def _escrow(ledger: Ledger, job: JobView) -> Escrow:
+def _fetch_escrow(ledger: Ledger, job: JobView) -> Escrow:
     """Reads the escrow. Refunded is what the deposit lost without being paid out, by the contract's count."""
     number, unit = _chain_job(job), int(job.unit)
     now = ledger.job(number)
@@ -186,7 +190,7 @@ def _all_settled(market: RequesterClient, job_id: str) -> bool:
     return done == stats.accepted
 
 
-def _until(condition: Callable[[], bool], otherwise: str) -> None:
+def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
     end = time.monotonic() + SETTLE_S
     while not condition():
         if time.monotonic() > end:

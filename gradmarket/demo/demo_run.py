@@ -13,10 +13,10 @@ from rich.console import Console
 
 from gradmarket.client import RequesterClient
 from gradmarket.commands import progress
-from gradmarket.commands.following import Show, follow
+from gradmarket.commands.following import Show, follow_job
 from gradmarket.demo import demo_outcome, service, workers
 from gradmarket.demo.children import DemoFailed, DemoProcesses
-from gradmarket.demo.report import report, show
+from gradmarket.demo.report import build_report, print_report
 from gradmarket.demo.service import Service
 from gradmarket.demo.spec import CAST, JOB
 from gradmarket.market.errors import MarketError
@@ -48,7 +48,7 @@ class Clock:
             raise DemoFailed(f"after {self.limit_s:.0f} s the job is {job.state}: {job.reason}")
 
 
-def play(console: Console, keep: bool = False, within: Path | None = None) -> dict[str, Any]:
+def run_demo(console: Console, keep: bool = False, within: Path | None = None) -> dict[str, Any]:
     """Returns the report. Raises MarketError if something did not work at all; cleans up in any case.
 
     All output is in a new folder of `within`. With `keep`, the folder, the service and its chain stay if all went well.
@@ -56,33 +56,33 @@ def play(console: Console, keep: bool = False, within: Path | None = None) -> di
     clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-", dir=within))
     console.print(f"Starting a chain, a service and {len(CAST)} workers in {folder}", highlight=False)
     with _compose_project(folder) as (children, ending):
-        served = service.start(children, folder / "service")
+        served = service.start_service(children, folder / "service")
         with served.place.market() as market:
-            done = _run(console, clock, children, served, market, folder)
+            done = _run_market(console, clock, children, served, market, folder)
         if keep:
             ending.pop_all()
-            _stays(console, served)
+            _print_kept_service(console, served)
     return done
 
 
-def _run(
+def _run_market(
     console: Console, clock: Clock, children: DemoProcesses, served: Service, market: RequesterClient, folder: Path
 ) -> dict[str, Any]:
     chain = market.chain()
     job = market.submit(JOB).id
-    console.print(introduction(served.place.url, chain, job), highlight=False, soft_wrap=True)
-    hired = workers.hire(children, served.place.url, folder / "workers")
-    watch(console, clock, lambda _job: children.check(), market, job, TokenUnit.of(chain))
+    console.print(build_introduction(served.place.url, chain, job), highlight=False, soft_wrap=True)
+    hired = workers.start_workers(children, served.place.url, folder / "workers")
+    watch_job(console, clock, lambda _job: children.check(), market, job, TokenUnit.of(chain))
     console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
-    workers.dismiss(children, hired)
+    workers.end_workers(children, hired)
     ledger = served.ledger()
-    demo_outcome.settled(market, ledger, job)
-    outcome = demo_outcome.read(market, ledger, job, hired, folder)
-    show(console, outcome, TokenUnit.of(chain))
-    return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+    demo_outcome.wait_until_settled(market, ledger, job)
+    outcome = demo_outcome.fetch_demo_outcome(market, ledger, job, hired, folder)
+    print_report(console, outcome, TokenUnit.of(chain))
+    return build_report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
-def introduction(url: str, chain: ChainFacts, job: str) -> str:
+def build_introduction(url: str, chain: ChainFacts, job: str) -> str:
     replication = JOB["replication"]
     return (
         f"{url} serves job {job}; chain {chain.chain_id}, contract {chain.contract}.\n"
@@ -93,7 +93,7 @@ def introduction(url: str, chain: ChainFacts, job: str) -> str:
     )
 
 
-def watch(
+def watch_job(
     console: Console,
     clock: Clock,
     check: Show,
@@ -105,7 +105,7 @@ def watch(
 
     Raises DemoFailed unless the job finished.
     """
-    with progress.display(console, token) as display:
+    with progress.display_progress(console, token) as display:
 
         def look(now: JobView) -> None:
             check(now)
@@ -116,7 +116,7 @@ def watch(
             check(last)
             clock.look(last)
 
-        ended = follow(market, job, look, away)
+        ended = follow_job(market, job, look, away)
     if ended.state is not JobState.FINISHED:
         raise DemoFailed(f"the job is {ended.state}: {ended.reason}")
 
@@ -132,7 +132,7 @@ def _compose_project(folder: Path) -> Iterator[tuple[DemoProcesses, ExitStack]]:
         yield children, ending
 
 
-def _stays(console: Console, served: Service) -> None:
+def _print_kept_service(console: Console, served: Service) -> None:
     chain = served.chain
     console.print(
         f"It stays up: {served.place.url} (documentation at {served.place.url}/docs), token in "

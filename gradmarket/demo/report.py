@@ -5,19 +5,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gradmarket.demo.demo_outcome import DemoOutcome, Pay, accuracy
+from gradmarket.demo.demo_outcome import DemoOutcome, Pay, find_accuracy
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.wire.sign_in import ChainFacts
 
 
-def report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, float]) -> dict[str, Any]:
+def build_report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, float]) -> dict[str, Any]:
     """Returns the report as JSON: amounts are decimal strings in smallest units; counts are of replicas."""
     stats, escrow = outcome.stats, outcome.escrow
     return {
         "ok": all(outcome.checks.values()),
         "job": outcome.job.id,
         "rounds": outcome.job.round + 1 if outcome.job.round is not None else 0,
-        "accuracy": accuracy(outcome.job),
+        "accuracy": find_accuracy(outcome.job),
         "chain_id": chain.chain_id,
         "contract": chain.contract,
         "token": chain.token,
@@ -29,7 +29,7 @@ def report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, float]) -
         "accepted": stats.accepted,
         "rejected": stats.rejected,
         "parameters_digest": outcome.served,
-        "workers": [_worker(pay) for pay in outcome.workers],
+        "workers": [_build_worker_row(pay) for pay in outcome.workers],
         "payload_bytes": stats.payload_bytes,
         "uploads": stats.uploads,
         "tasks": stats.tasks,
@@ -41,9 +41,9 @@ def report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, float]) -
     }
 
 
-def show(console: Console, outcome: DemoOutcome, token: TokenUnit) -> None:
-    console.print(_table(outcome.workers, token))
-    for line in ("rejected, with the evidence in GET /v1/jobs/{id}/verdicts:", *_rejections(outcome.workers)):
+def print_report(console: Console, outcome: DemoOutcome, token: TokenUnit) -> None:
+    console.print(_build_pay_table(outcome.workers, token))
+    for line in ("rejected, with the evidence in GET /v1/jobs/{id}/verdicts:", *_list_rejections(outcome.workers)):
         console.print(line, highlight=False, soft_wrap=True)
     escrow = outcome.escrow
     sums = (f"{name} {token.text(value)}" for name, value in (("deposited", escrow.deposited), ("paid", escrow.paid)))
@@ -53,7 +53,7 @@ def show(console: Console, outcome: DemoOutcome, token: TokenUnit) -> None:
         console.print(f"  [{'green' if held else 'bold red'}]{'yes' if held else 'NO '}[/] {name}", highlight=False)
 
 
-def _worker(pay: Pay) -> dict[str, Any]:
+def _build_worker_row(pay: Pay) -> dict[str, Any]:
     return {
         "address": pay.address,
         "behaviour": pay.behaviour,
@@ -64,18 +64,18 @@ def _worker(pay: Pay) -> dict[str, Any]:
     }
 
 
-def _table(workers: list[Pay], token: TokenUnit) -> Table:
+def _build_pay_table(workers: list[Pay], token: TokenUnit) -> Table:
     table = Table("worker", "behaviour", "accepted", "rejected", "earned", "balance on-chain")
     for pay in workers:
         figures = (str(pay.accepted), str(pay.rejected), token.text(pay.earned), token.text(pay.balance))
-        table.add_row(_short(pay), pay.behaviour, *figures)
+        table.add_row(_shorten_address(pay), pay.behaviour, *figures)
     return table
 
 
-def _rejections(workers: list[Pay]) -> list[str]:
+def _list_rejections(workers: list[Pay]) -> list[str]:
     reasons = ((pay, why, count) for pay in workers for why, count in pay.why.items())
-    return [f"{_short(pay)} {pay.behaviour}: {count} x {why}" for pay, why, count in reasons]
+    return [f"{_shorten_address(pay)} {pay.behaviour}: {count} x {why}" for pay, why, count in reasons]
 
 
-def _short(pay: Pay) -> str:
+def _shorten_address(pay: Pay) -> str:
     return f"{pay.address[:8]}…"

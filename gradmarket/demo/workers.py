@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gradmarket.demo.children import DemoFailed, DemoProcess, DemoProcesses
 from gradmarket.demo.spec import CAST, HONEST
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import checksum_address
 from gradmarket.market.terms import Address
 
 LEAVE_S: Final = 90.0
@@ -33,17 +33,17 @@ class DemoWorker:
 
     def said(self, event: str) -> dict[str, Any]:
         """Returns its newest log entry of this event. Raises DemoFailed if there is none."""
-        entry = newest(self.child.log.read_text(errors="replace"), event)
+        entry = find_newest_entry(self.child.log.read_text(errors="replace"), event)
         if entry is None:
             raise DemoFailed(f"{self.child.name} said nothing of its {event}; {self.child.last_words()}")
         return entry
 
 
-def hire(children: DemoProcesses, market: str, folder: Path) -> list[DemoWorker]:
-    return [_start(children, market, folder, index, behaviour) for index, behaviour in enumerate(CAST, 1)]
+def start_workers(children: DemoProcesses, market: str, folder: Path) -> list[DemoWorker]:
+    return [_start_worker(children, market, folder, index, behaviour) for index, behaviour in enumerate(CAST, 1)]
 
 
-def dismiss(children: DemoProcesses, workers: list[DemoWorker]) -> None:
+def end_workers(children: DemoProcesses, workers: list[DemoWorker]) -> None:
     """Tells all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
     for worker in workers:
         children.forget(worker.child)
@@ -54,9 +54,9 @@ def dismiss(children: DemoProcesses, workers: list[DemoWorker]) -> None:
             raise DemoFailed(f"{worker.child.name} left with {code}; {worker.child.last_words()}")
 
 
-def _start(children: DemoProcesses, market: str, folder: Path, index: int, behaviour: str) -> DemoWorker:
+def _start_worker(children: DemoProcesses, market: str, folder: Path, index: int, behaviour: str) -> DemoWorker:
     name = f"worker-{index}-{behaviour}"
-    payout = checksum("0x" + secrets.token_hex(20))
+    payout = checksum_address("0x" + secrets.token_hex(20))
     options = ["--market", market, "--payout", payout, "--data", str(folder / name)]
     if behaviour == HONEST:
         command = ["-m", "gradmarket", "worker", "run", "--json", *options]
@@ -65,12 +65,14 @@ def _start(children: DemoProcesses, market: str, folder: Path, index: int, behav
     return DemoWorker(behaviour, payout, children.start(name, command, SETTINGS))
 
 
-def newest(log: str, event: str) -> dict[str, Any] | None:
+def find_newest_entry(log: str, event: str) -> dict[str, Any] | None:
     """Returns the newest log entry of this event; None if there is none."""
-    return next((entry for line in reversed(log.splitlines()) if (entry := _object(line)).get("event") == event), None)
+    return next(
+        (entry for line in reversed(log.splitlines()) if (entry := _parse_object(line)).get("event") == event), None
+    )
 
 
-def _object(line: str) -> dict[str, Any]:
+def _parse_object(line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError:

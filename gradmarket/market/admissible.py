@@ -7,15 +7,15 @@ from pydantic import ValidationError
 
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import first_fault
-from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.aggregators import configure_aggregator
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink
 from gradmarket.market.job_parts import Deadlines, ReadyModel
 from gradmarket.market.model import arguments
-from gradmarket.market.printable import fault
+from gradmarket.market.printable import find_text_fault
 from gradmarket.market.step import InnerOptimizer, LocalStep
 
 LEAST_S = 5
@@ -26,18 +26,18 @@ before are not asked again.
 """
 
 
-def check(spec: JobSpec) -> None:
+def check_job_spec(spec: JobSpec) -> None:
     """Raises JobRefused, which names the field, for what every service refuses."""
-    if why := fault(spec.name):
+    if why := find_text_fault(spec.name):
         raise JobRefused("name", why)
-    _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
-    configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.sizes.most)
+    _check_plugin("uplink.codec", lambda: load_codec(spec.uplink.codec))
+    configure_aggregator(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.sizes.most)
     _takes_updates(spec.downlink)
     move_of(spec)
     if isinstance(spec.step, LocalStep):
-        chosen("step.optimizer", spec.step.optimizer)
+        build_optimizer_step("step.optimizer", spec.step.optimizer)
     if isinstance(spec.model, ReadyModel):
-        arguments.parsed(spec.model.architecture, spec.model.arguments)
+        arguments.parse_model_arguments(spec.model.architecture, spec.model.arguments)
     _can_be_met(spec.deadlines)
     _pays_a_round(spec)
 
@@ -56,7 +56,7 @@ def _can_be_met(deadlines: Deadlines) -> None:
             raise JobRefused(f"deadlines.{name}", said)
 
 
-def _plugin(field: str, load: object) -> None:
+def _check_plugin(field: str, load: object) -> None:
     try:
         load()  # type: ignore[operator]
     except Refused as error:
@@ -65,8 +65,8 @@ def _plugin(field: str, load: object) -> None:
 
 def move_of(spec: JobSpec, number: int = 0) -> OptimizerStep:
     """Returns the job's optimizer step of a round. Raises JobRefused if optimizer or settings are unknown."""
-    packed = codec(spec.downlink.codec_of(number)) if spec.downlink.small else None
-    return replace(chosen("optimizer", spec.optimizer), downlink=packed)
+    packed = load_codec(spec.downlink.codec_of(number)) if spec.downlink.small else None
+    return replace(build_optimizer_step("optimizer", spec.optimizer), downlink=packed)
 
 
 def _takes_updates(downlink: Downlink) -> None:
@@ -74,15 +74,15 @@ def _takes_updates(downlink: Downlink) -> None:
     own = {"downlink.codec": downlink.codec} if downlink.small else {}
     first = {"downlink.first.codec": downlink.first.codec} if downlink.first is not None else {}
     for field, name in (own | first).items():
-        _plugin(field, partial(codec, name))
-        if not codec(name).GRADIENTS_ONLY:
+        _check_plugin(field, partial(load_codec, name))
+        if not load_codec(name).GRADIENTS_ONLY:
             raise JobRefused(field, f"{name} rounds buffers too: take fp32, or a codec for gradients like int8")
 
 
-def chosen(field: str, wanted: InnerOptimizer) -> OptimizerStep:
+def build_optimizer_step(field: str, wanted: InnerOptimizer) -> OptimizerStep:
     """Returns an optimizer with its settings. Raises JobRefused naming the part of `field` that is unknown."""
     try:
-        rule = optimizer(wanted.name)
+        rule = load_optimizer(wanted.name)
         return OptimizerStep(rule, rule.Settings(**wanted.settings), wanted.clip)
     except Refused as error:
         raise JobRefused(f"{field}.name", error.detail) from error

@@ -29,7 +29,7 @@ Model = TypeVar("Model", bound=BaseModel)
 _NO_AMOUNT: Final = "no amount: write it like '0.01 GRAD', '1e18 units', or '1000' of the token's smallest unit"
 
 
-def _amount(value: Any) -> Amount:
+def _parse_amount(value: Any) -> Amount:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(_NO_AMOUNT)
     if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= 78):
@@ -46,13 +46,13 @@ AMOUNT_SCHEMA: Final[dict[str, Any]] = {
 }
 AmountField = Annotated[
     Amount,
-    BeforeValidator(_amount),
+    BeforeValidator(_parse_amount),
     Field(json_schema_extra=AMOUNT_SCHEMA),
     PlainSerializer(str, return_type=str),
 ]
 
 
-def _bytes(value: Any) -> Any:
+def _parse_hex_bytes(value: Any) -> Any:
     if isinstance(value, str):
         if not value.startswith("0x"):
             raise ValueError("hexadecimal starts with 0x")
@@ -60,7 +60,7 @@ def _bytes(value: Any) -> Any:
     return value
 
 
-def _hex(value: bytes) -> str:
+def _format_hex(value: bytes) -> str:
     return "0x" + value.hex()
 
 
@@ -70,9 +70,9 @@ def hex_bytes(length: int) -> tuple[Any, ...]:
     schema: dict[str, Any] = {"type": "string", "pattern": f"^0x[0-9a-f]{{{digits}}}$"}
     schema |= {"minLength": 2 + digits, "maxLength": 2 + digits}
     return (
-        BeforeValidator(_bytes),
+        BeforeValidator(_parse_hex_bytes),
         Field(min_length=length, max_length=length, json_schema_extra=schema),
-        PlainSerializer(_hex, return_type=str),
+        PlainSerializer(_format_hex, return_type=str),
     )
 
 
@@ -138,7 +138,7 @@ def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any
 
     A rule of several fields begins its reason with the one to change: "overlap: no round leaves tasks".
     """
-    found, at = _place(location, given, fault["type"] == "missing")
+    found, at = _locate_field(location, given, fault["type"] == "missing")
     said = fault["msg"].removeprefix("Value error, ")
     named, _, rest = said.partition(": ")
     if fault["type"] == "value_error" and isinstance(at, Mapping) and NAMED.fullmatch(named):
@@ -146,7 +146,7 @@ def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any
     return ".".join(found), said
 
 
-def _place(location: Sequence[int | str], given: Any, absent: bool) -> tuple[list[str], Any]:
+def _locate_field(location: Sequence[int | str], given: Any, absent: bool) -> tuple[list[str], Any]:
     """Returns the way to a field in what was given, and what is there; where it is `absent`, what it is absent from.
 
     The way has none of the names by which pydantic tells a choice of models apart.
@@ -225,21 +225,21 @@ class Part(BaseModel):
             return handler(value)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            if not any(map(_unknown, details)):
+            if not any(map(_is_unknown_field, details)):
                 raise
             known = [*cls.BESIDE, *(field.alias or name for name, field in cls.model_fields.items())]
             lines = [_in_words(detail, known) for detail in details]
             raise ValidationError.from_exception_data(error.title, lines) from None
 
 
-def _unknown(detail: ErrorDetails) -> bool:
+def _is_unknown_field(detail: ErrorDetails) -> bool:
     return detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
 
 
 def _in_words(detail: ErrorDetails, known: Sequence[str]) -> InitErrorDetails:
     """Returns the same error; for a field that is not `known`, with what was meant, or all that are."""
     said = detail["msg"]
-    if _unknown(detail):
+    if _is_unknown_field(detail):
         near = get_close_matches(str(detail["loc"][0]), known, 1, ALIKE)
         said = f"no such field; did you mean {near[0]!r}?" if near else f"no such field; there is {', '.join(known)}"
     kind = PydanticCustomError(detail["type"], "{said}", {"said": said})

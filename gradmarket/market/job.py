@@ -36,7 +36,7 @@ class JobSpec(JobFields):
     def _consistent(self) -> "JobSpec":
         if self.min_tasks is not None and self.min_tasks > self.tasks_per_round:
             raise ValueError("min_tasks: more than tasks_per_round")
-        if why := growth.fault(self.tasks_per_round, self.growth, self.rounds, self.min_tasks):
+        if why := growth.find_growth_fault(self.tasks_per_round, self.growth, self.rounds, self.min_tasks):
             raise ValueError(f"growth: {why}")
         if self.staleness and not self.leaves_tasks:
             raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
@@ -48,7 +48,9 @@ class JobSpec(JobFields):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
         if self.verifier.scored and (fault := self._not_scored()):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
-        if self.step.leaves and (why := task_windows.unrepeated(self.audited, self.verifier.name, self.replication)):
+        if self.step.leaves and (
+            why := task_windows.find_repeat_fault(self.audited, self.verifier.name, self.replication)
+        ):
             raise ValueError(f"step.window: {why}")
         if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
@@ -63,8 +65,10 @@ class JobSpec(JobFields):
 
     def _not_scored(self) -> str:
         """Returns why this job cannot judge answers by scores; empty where it can."""
-        if not replication.policy(self.replication.name).ALONE:
-            alone = [name for name in plugins.names(replication.__name__) if replication.policy(name).ALONE]
+        if not replication.load_policy(self.replication.name).ALONE:
+            alone = [
+                name for name in plugins.list_plugin_names(replication.__name__) if replication.load_policy(name).ALONE
+            ]
             return f"scores what one worker answers: set replication to {' or '.join(alone)}"
         return "gives odds and no proof, and a stake is lost by proof only: leave out stake" if self.stake else ""
 
@@ -86,7 +90,7 @@ class JobSpec(JobFields):
         """Returns why this job's rounds cannot be summed under masks; empty where they can."""
         tasks, grows, codec = self.tasks_per_round, bool(self.growth), self.uplink.codec
         settings = self.min_tasks, self.overlap, self.aggregator.name, data.rows_cap is not None
-        return secure_sums.fault(asked, len(data.holders), tasks, grows, *settings, codec)
+        return secure_sums.find_secure_sum_fault(asked, len(data.holders), tasks, grows, *settings, codec)
 
     def _not_noised(self) -> str:
         """Returns why this job's merges cannot be noised; empty where they can."""
@@ -120,7 +124,7 @@ class JobSpec(JobFields):
             return "evaluation: measured on rows of your own: upload them, and name their manifest in data.manifest"
         weighted, aggregator = data.rows_cap is not None, self.aggregator.name
         alone, judged = self.decided_alone, self.verifier.name
-        return private_jobs.fault(alone, self.audited, judged, self.by_epochs, weighted, aggregator)
+        return private_jobs.find_private_job_fault(alone, self.audited, judged, self.by_epochs, weighted, aggregator)
 
     @property
     def private(self) -> PrivateData | None:
@@ -136,7 +140,9 @@ class JobSpec(JobFields):
     def notice(self) -> str:
         """Who sees what of the job, in words."""
         noised = self.privacy is not None or self.step.by_row
-        return private_jobs.seen(self.visibility, self.private is not None, self.secure is not None, noised)
+        return private_jobs.describe_visibility(
+            self.visibility, self.private is not None, self.secure is not None, noised
+        )
 
     @property
     def secure(self) -> SecureAggregation | None:
@@ -191,7 +197,7 @@ class JobSpec(JobFields):
     @property
     def sizes(self) -> RoundSizes:
         """How many tasks of its own each round has."""
-        return growth.sizes(self.tasks_per_round, self.growth, self.rounds)
+        return growth.build_round_sizes(self.tasks_per_round, self.growth, self.rounds)
 
     @property
     def by_epochs(self) -> bool:
@@ -218,7 +224,7 @@ class JobSpec(JobFields):
 
     def plan(self, lead: Lead = STRANGER) -> Plan:
         """Returns how a task is checked whose first worker is `lead`."""
-        plan = replication.policy(self.replication.name).plan(self.replication, lead)
+        plan = replication.load_policy(self.replication.name).plan(self.replication, lead)
         return plan if self.audit is None else replace(plan, audit=max(plan.audit, self.audit.probability))
 
     @property

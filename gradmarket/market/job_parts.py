@@ -72,12 +72,12 @@ class PrivateData(Part):
         return self
 
 
-def _model(value: Any) -> str:
+def _choose_model_kind(value: Any) -> str:
     asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
     return "document" if {"document", "parameters"} & asked.keys() else "ready"
 
 
-def _data(value: Any) -> str:
+def _choose_data_kind(value: Any) -> str:
     asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
     if {"holders", "inputs"} & asked.keys():
         return "private"
@@ -85,11 +85,11 @@ def _data(value: Any) -> str:
 
 
 JobModel = Annotated[
-    Annotated[ReadyModel, Tag("ready")] | Annotated[DocumentModel, Tag("document")], Discriminator(_model)
+    Annotated[ReadyModel, Tag("ready")] | Annotated[DocumentModel, Tag("document")], Discriminator(_choose_model_kind)
 ]
 JobData = Annotated[
     Annotated[ReadyData, Tag("ready")] | Annotated[LinkedData, Tag("linked")] | Annotated[PrivateData, Tag("private")],
-    Discriminator(_data),
+    Discriminator(_choose_data_kind),
 ]
 """Told apart by a field, so that a mistake is told of the one that was meant."""
 
@@ -118,27 +118,27 @@ class _ReadAs:
         return handler.generate_schema(self._kind)
 
 
-def _policy(value: Any) -> str:
+def _choose_policy_name(value: Any) -> str:
     default = replication.DEFAULT
     return str(value.get("name", default) if isinstance(value, dict) else getattr(value, "name", default))
 
 
 def _with_name(name: str) -> Any:
     """Returns the settings of a policy, with its name; only the default one may be left unnamed."""
-    settings = replication.policy(name).Settings
+    settings = replication.load_policy(name).Settings
     kind: Any = (Literal[name], name if name == replication.DEFAULT else ...)
     model = create_model(f"{name.title()}Replication", __base__=settings, __doc__=settings.__doc__, name=kind)
     return Annotated[model, Tag(name)]
 
 
-_POLICIES: Final = plugins.names(replication.__name__)
+_POLICIES: Final = plugins.list_plugin_names(replication.__name__)
 _NO_POLICY: Final = f"no policy of this name; there is {', '.join(_POLICIES)}"
 Replication = Annotated[
     ChosenPolicy,
     _ReadAs(
         Annotated[
             Union[tuple(map(_with_name, _POLICIES))],  # noqa: UP007
-            Discriminator(_policy, "no_such_policy", _NO_POLICY),
+            Discriminator(_choose_policy_name, "no_such_policy", _NO_POLICY),
         ]
     ),
 ]
@@ -163,15 +163,15 @@ class AuditSpec(Part):
 class Verifier(Part):
     """`name` is a file of rules/verifiers, which says which answers agree."""
 
-    name: Annotated[str, _ReadAs(Literal[plugins.names(verifiers.__name__)])] = verifiers.DEFAULT
+    name: Annotated[str, _ReadAs(Literal[plugins.list_plugin_names(verifiers.__name__)])] = verifiers.DEFAULT
 
     @property
     def sketched(self) -> bool:
-        return verifiers.verifier(self.name).SKETCHED
+        return verifiers.load_verifier(self.name).SKETCHED
 
     @property
     def scored(self) -> bool:
-        return verifiers.verifier(self.name).SCORED
+        return verifiers.load_verifier(self.name).SCORED
 
 
 class Growth(Part):
@@ -193,7 +193,7 @@ class Deadlines(Part):
     end: Time | None = None
 
 
-def _stop(value: Any) -> str:
+def _choose_stop_kind(value: Any) -> str:
     asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
     return "at_" + next((name for name in ("spent", "date") if name in asked), "metric")
 
@@ -202,7 +202,7 @@ StopRule = Annotated[
     Annotated[StopAtMetric, Tag("at_metric")]
     | Annotated[StopAtSpent, Tag("at_spent")]
     | Annotated[StopAtDate, Tag("at_date")],
-    Discriminator(_stop),
+    Discriminator(_choose_stop_kind),
 ]
 """Told apart by a field, so that a mistake is told of the one that was meant."""
 

@@ -63,15 +63,15 @@ class TokenUnit:
 def in_smallest(job: Mapping[str, Any], token: Callable[[], TokenUnit]) -> dict[str, Any]:
     """Returns a job with the amounts that people wrote, such as "0.01 GRAD", in the token's smallest unit, as JSON has
     them. `token` is asked only where there are any. Raises JobRefused for one in another token."""
-    return {name: _whole(value, token, name) if name in PRICED else value for name, value in job.items()}
+    return {name: _convert_to_smallest(value, token, name) if name in PRICED else value for name, value in job.items()}
 
 
-def _whole(value: Any, token: Callable[[], TokenUnit], field: str) -> Any:
+def _convert_to_smallest(value: Any, token: Callable[[], TokenUnit], field: str) -> Any:
     deeper = field.count(".") < DEEPEST
     if deeper and isinstance(value, Mapping):
-        return {name: _whole(each, token, f"{field}.{name}") for name, each in value.items()}
+        return {name: _convert_to_smallest(each, token, f"{field}.{name}") for name, each in value.items()}
     if deeper and isinstance(value, list | tuple):
-        return [_whole(each, token, f"{field}.{place}") for place, each in enumerate(value)]
+        return [_convert_to_smallest(each, token, f"{field}.{place}") for place, each in enumerate(value)]
     if not isinstance(value, str) or value.isdigit() or not re.fullmatch(WRITTEN, value):
         return value
     unit = token()

@@ -12,37 +12,37 @@ _CONTROLS: Final = re.compile(
 )
 
 
-def printable(text: str, instead: str = "?") -> str:
+def replace_controls(text: str, instead: str = "?") -> str:
     """Returns the text as one line, with `instead` for each control and direction character."""
     return _CONTROLS.sub(instead, text)
 
 
 def printable_lines(text: str) -> str:
     """Does the same, and keeps line feeds and tabs."""
-    return re.sub(r"[^\n\t]+", lambda part: printable(part[0]), text)
+    return re.sub(r"[^\n\t]+", lambda part: replace_controls(part[0]), text)
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Returns JSON with these characters as escapes; a line feed between its tokens stays."""
-    return _CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else _escape(found[0]), text)
+    return _CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else _escape_letter(found[0]), text)
 
 
-def fault(text: str) -> str:
+def find_text_fault(text: str) -> str:
     """Returns why a field may not be this text; empty if it may."""
     found = _CONTROLS.search(text)
     return f"has U+{ord(found[0]):04X}: leave control and direction characters out" if found else ""
 
 
-def _escape(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def _checked(text: str) -> str:
-    if why := fault(text):
+def _check_printable(text: str) -> str:
+    if why := find_text_fault(text):
         raise ValueError(why)
     return text
 
 
-Printable = Annotated[str, AfterValidator(_checked)]
+Printable = Annotated[str, AfterValidator(_check_printable)]
 """A field that others are shown."""

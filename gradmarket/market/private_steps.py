@@ -10,7 +10,7 @@ from gradmarket.market.step import LocalStep, Schedule
 def fault(spec: JobFields) -> str:
     """Returns why the job's tasks cannot be such steps, the field first; empty where they can, or are none."""
     step, least = spec.step, spec.data.least_rows if isinstance(spec.data, PrivateData) else None
-    return row_privacy.fault(step.per_row, step.rows, step.moves, least) or uncorrected(spec)
+    return row_privacy.find_row_privacy_fault(step.per_row, step.rows, step.moves, least) or uncorrected(spec)
 
 
 def uncorrected(spec: JobFields) -> str:

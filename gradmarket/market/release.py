@@ -9,7 +9,7 @@ PROTOCOL: Final = 1
 """
 
 
-def differing(theirs: int, whose: str, ours: str) -> tuple[str, str] | None:
+def find_release_difference(theirs: int, whose: str, ours: str) -> tuple[str, str] | None:
     """Returns what differs and what to do, where `theirs` is not PROTOCOL; `whose` and `ours` name the two sides."""
     if theirs == PROTOCOL:
         return None

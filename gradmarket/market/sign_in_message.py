@@ -11,7 +11,7 @@ from eth_keys.exceptions import BadSignature
 from eth_utils.exceptions import ValidationError
 
 from gradmarket.market.errors import SignatureRefused
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import checksum_address
 from gradmarket.market.terms import Address
 
 _ASKS: Final = " wants you to sign in with your Ethereum account:"
@@ -57,8 +57,8 @@ class SignInMessage:
         if found is None:
             raise SignatureRefused("the text has not the form of EIP-4361")
         members = found.groupdict()
-        if checksum(members["address"]) != members["address"]:
-            raise SignatureRefused(f"EIP-4361 writes an address as EIP-55 does: {checksum(members['address'])}")
+        if checksum_address(members["address"]) != members["address"]:
+            raise SignatureRefused(f"EIP-4361 writes an address as EIP-55 does: {checksum_address(members['address'])}")
         listed = members["resources"]
         resources = None if listed is None else tuple(listed.split("\n- ")[1:])
         return cls(**members | {"chain_id": int(members["chain_id"]), "resources": resources})
@@ -84,9 +84,9 @@ class SignInMessage:
             raise SignatureRefused(f"sign for {uri} on chain {chain_id}, and name {domain}")
         if self.nonce != nonce:
             raise SignatureRefused("the message has two nonces")
-        if self.expiration_time is not None and now >= _moment(self.expiration_time):
+        if self.expiration_time is not None and now >= _parse_moment(self.expiration_time):
             raise SignatureRefused(f"the message expired at {self.expiration_time}: sign another")
-        if self.not_before is not None and now < _moment(self.not_before):
+        if self.not_before is not None and now < _parse_moment(self.not_before):
             raise SignatureRefused(f"the message is good from {self.not_before} on")
 
 
@@ -105,7 +105,7 @@ def write_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _moment(text: str) -> datetime:
+def _parse_moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:

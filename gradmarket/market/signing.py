@@ -35,12 +35,18 @@ class Domain:
 
     @property
     def separator(self) -> Hash:
-        return _separator(self.chain_id, self.contract)
+        return _compute_separator(self.chain_id, self.contract)
 
 
 @cache
-def _separator(chain_id: int, contract: Address) -> Hash:
-    words = (keccak(text=_DOMAIN_TYPE), keccak(text=NAME), keccak(text=VERSION), word(chain_id), word(contract))
+def _compute_separator(chain_id: int, contract: Address) -> Hash:
+    words = (
+        keccak(text=_DOMAIN_TYPE),
+        keccak(text=NAME),
+        keccak(text=VERSION),
+        encode_word(chain_id),
+        encode_word(contract),
+    )
     return Hash(keccak(b"".join(words)))
 
 
@@ -51,7 +57,7 @@ class Struct(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
-def word(value: int | str | bytes) -> bytes:
+def encode_word(value: int | str | bytes) -> bytes:
     """Returns an integer, a 0x address or 32 bytes as one 32-byte word (EIP-712 encodeData of static types).
 
     Raises SignatureRefused on bytes of another length.
@@ -66,30 +72,30 @@ def word(value: int | str | bytes) -> bytes:
 
 
 @cache
-def _form(struct: type[Struct]) -> tuple[bytes, tuple[str, ...]]:
+def _describe_struct(struct: type[Struct]) -> tuple[bytes, tuple[str, ...]]:
     """Returns the type's hash and its members' names, in order."""
     return keccak(text=struct.TYPE), tuple(field.name for field in fields(struct))
 
 
-def digest(domain: Domain, struct: Struct) -> Hash:
+def digest_struct(domain: Domain, struct: Struct) -> Hash:
     """Returns the 32 bytes that are signed: keccak(0x1901 | domain separator | hashStruct), EIP-712."""
-    type_hash, names = _form(type(struct))
-    members = b"".join(word(getattr(struct, name)) for name in names)
+    type_hash, names = _describe_struct(type(struct))
+    members = b"".join(encode_word(getattr(struct, name)) for name in names)
     body = keccak(type_hash + domain.instance + members)
     return Hash(keccak(b"\x19\x01" + domain.separator + body))
 
 
-def sign(key: PrivateKey, message: Hash) -> bytes:
+def sign_digest(key: PrivateKey, message: Hash) -> bytes:
     """Returns 65 bytes r | s | v, with v 27 or 28 and s in the lower half, as OpenZeppelin's ECDSA accepts."""
     return signer_of(key)(message)
 
 
-def recover(message: Hash, signature: bytes) -> Address:
+def recover_signer(message: Hash, signature: bytes) -> Address:
     """Returns the signer of `message`. Raises SignatureRefused on a short, malleable or invalid signature."""
-    return Address(to_checksum_address(_recovered(message, signature)))
+    return Address(to_checksum_address(_recover_address_bytes(message, signature)))
 
 
-def _recovered(message: Hash, signature: bytes) -> bytes:
+def _recover_address_bytes(message: Hash, signature: bytes) -> bytes:
     """Returns the signer's address as 20 bytes."""
     if len(signature) != 65:
         raise SignatureRefused(f"{len(signature)} bytes instead of 65")
@@ -105,14 +111,14 @@ def _recovered(message: Hash, signature: bytes) -> bytes:
     return keccak(key.format(compressed=False)[1:])[12:]
 
 
-def check(domain: Domain, struct: Struct, signature: bytes, signer: Address) -> None:
+def check_struct_signature(domain: Domain, struct: Struct, signature: bytes, signer: Address) -> None:
     """Raises SignatureRefused unless `signer` signed `struct` for this domain."""
-    check_digest(digest(domain, struct), signature, signer)
+    check_digest(digest_struct(domain, struct), signature, signer)
 
 
 def check_digest(message: Hash, signature: bytes, signer: Address) -> None:
     """Raises SignatureRefused unless `signer` signed these 32 bytes."""
-    recovered = _recovered(message, signature)
+    recovered = _recover_address_bytes(message, signature)
     if recovered.hex() != signer[2:].lower():  # the checksum of an address costs as much as the rest of a digest
         raise SignatureRefused(f"signed by {to_checksum_address(recovered)} instead of {signer}")
 
@@ -121,7 +127,7 @@ def address_of(key: PrivateKey) -> Address:
     return Address(key.public_key.to_checksum_address())
 
 
-def checksum(address: str) -> Address:
+def checksum_address(address: str) -> Address:
     """Returns the EIP-55 form of an address. Raises SignatureRefused where it is no address."""
     try:
         return Address(to_checksum_address(address))
@@ -129,22 +135,22 @@ def checksum(address: str) -> Address:
         raise SignatureRefused(f"no address: {address[:50]}") from error
 
 
-def named(address: str) -> Address:
+def parse_typed_address(address: str) -> Address:
     """Returns the EIP-55 form of an address that somebody typed. Raises Refused where it is none."""
     try:
-        return checksum(address)
+        return checksum_address(address)
     except SignatureRefused as error:
         raise Refused(f"{address[:50]!r} is no address", "write 0x and 40 hex digits") from error
 
 
-def _field(address: str) -> Address:
+def _parse_address_field(address: str) -> Address:
     try:
-        return named(address)
+        return parse_typed_address(address)
     except Refused as error:
         raise ValueError(f"{error.detail}: {error.remedy}") from error
 
 
-NamedAddress = Annotated[Address, AfterValidator(_field)]
+NamedAddress = Annotated[Address, AfterValidator(_parse_address_field)]
 """A field in which people name an address, in any spelling of EIP-55."""
 
 Signer = Callable[[Hash], bytes]

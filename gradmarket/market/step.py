@@ -122,7 +122,7 @@ class LocalStep(Passes):
 
     @model_validator(mode="after")
     def _windows_fit(self) -> "LocalStep":
-        if self.window is not None and (why := task_windows.fault(self.steps, self.window)):
+        if self.window is not None and (why := task_windows.find_window_fault(self.steps, self.window)):
             raise ValueError(f"window: {why}")
         if self.window is not None and self.proximal:
             raise ValueError("proximal: a window starts from its own state and not the round's: leave out window")
@@ -145,7 +145,7 @@ class LocalStep(Passes):
 
     @property
     def leaves(self) -> int:
-        return 0 if self.window is None else task_windows.count(self.steps, self.window) - 1
+        return 0 if self.window is None else task_windows.count_windows(self.steps, self.window) - 1
 
     @property
     def usual_rewarm(self) -> int:
@@ -194,13 +194,13 @@ class WindowStep(PlacedStep):
         return self.ends - self.begins
 
 
-def _kind(step: Any) -> str:
+def _choose_step_kind(step: Any) -> str:
     return str(step.get("kind", "gradient") if isinstance(step, dict) else getattr(step, "kind", "gradient"))
 
 
 Step = Annotated[
     Annotated[GradientStep, Tag("gradient")] | Annotated[LocalStep, Tag("local")],
-    Discriminator(_kind, "no_such_step", "no step of this kind; there is gradient, local"),
+    Discriminator(_choose_step_kind, "no_such_step", "no step of this kind; there is gradient, local"),
 ]
 """`kind` is a file of model/steps."""
 

@@ -18,7 +18,7 @@ import httpcore
 import httpx
 
 from gradmarket.market.wire.poll import ANSWER_WITHIN, KEPT_ALIVE
-from gradmarket.network.environment import proxy_of, proxy_without_secret, trusting
+from gradmarket.network.environment import build_ssl_context, proxy_of, proxy_without_secret
 
 HOST_NAMED: Final = "host_named"
 """Name of a request's extension: the host that it is for, where its URL has the checked address in its place."""
@@ -124,7 +124,7 @@ class ClockedTransport(httpx.BaseTransport):
         )
         proxy = proxy_of(url.scheme, host, url.port)
         with _as_of_httpx(host, proxy):
-            answer = self._pool(url.scheme, proxy).handle_request(asked)
+            answer = self._find_pool(url.scheme, proxy).handle_request(asked)
         body = _ClockedBody(answer, self._clock)
         return httpx.Response(answer.status, headers=answer.headers, stream=body, extensions=answer.extensions)
 
@@ -132,24 +132,24 @@ class ClockedTransport(httpx.BaseTransport):
         for pool in self._pools.values():
             pool.close()
 
-    def _pool(self, scheme: str, proxy: str | None) -> httpcore.ConnectionPool:
+    def _find_pool(self, scheme: str, proxy: str | None) -> httpcore.ConnectionPool:
         """Returns the connections of a scheme that go through this proxy, or directly."""
         with self._making:
             if (scheme, proxy) not in self._pools:
                 self._pools[scheme, proxy] = httpcore.ConnectionPool(
-                    ssl_context=trusting() if scheme == "https" else None,
+                    ssl_context=build_ssl_context() if scheme == "https" else None,
                     keepalive_expiry=5.0,
                     network_backend=_ClockedBackend(self._clock),
-                    proxy=None if proxy is None else _proxied(proxy),
+                    proxy=None if proxy is None else _build_proxy(proxy),
                 )
             return self._pools[scheme, proxy]
 
 
-def _proxied(proxy: str) -> httpcore.Proxy:
+def _build_proxy(proxy: str) -> httpcore.Proxy:
     parts = urlsplit(proxy)
     auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     return httpcore.Proxy(
-        f"{proxy_without_secret(proxy)}/", auth, ssl_context=trusting() if parts.scheme == "https" else None
+        f"{proxy_without_secret(proxy)}/", auth, ssl_context=build_ssl_context() if parts.scheme == "https" else None
     )
 
 

@@ -28,7 +28,7 @@ def is_loopback(host: str) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
-        address = _plain(ipaddress.ip_address(name.split("%")[0]))
+        address = _unmap_ipv4(ipaddress.ip_address(name.split("%")[0]))
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
@@ -56,8 +56,8 @@ def proxy_of(scheme: str, host: str, port: int | None = None) -> str | None:
     if is_loopback(host) or _left_out(host.strip("[]").rstrip(".").lower(), port or PORTS.get(scheme)):
         return None
     for name in (f"{scheme.upper()}_PROXY", "ALL_PROXY"):
-        if address := _read(name):
-            return _proxy(name, address)
+        if address := _read_variable(name):
+            return _check_proxy(name, address)
     return None
 
 
@@ -67,7 +67,7 @@ def proxy_without_secret(proxy: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def authorities() -> str | None:
+def find_authorities() -> str | None:
     """Returns the file or folder of the authorities to believe; None for certifi's. Raises Refused where none is."""
     name = next((name for name in AUTHORITIES if os.environ.get(name)), None)
     if name is None:
@@ -78,13 +78,13 @@ def authorities() -> str | None:
     return path
 
 
-def trusting() -> ssl.SSLContext:
+def build_ssl_context() -> ssl.SSLContext:
     """Returns the context that verifies servers by `authorities`; raises Refused where these cannot be read."""
-    return _trusting(authorities())
+    return _load_ssl_context(find_authorities())
 
 
 @cache
-def _trusting(path: str | None) -> ssl.SSLContext:
+def _load_ssl_context(path: str | None) -> ssl.SSLContext:
     if path is None:
         return httpx.create_ssl_context(trust_env=False)
     try:
@@ -95,12 +95,12 @@ def _trusting(path: str | None) -> ssl.SSLContext:
         raise Refused(detail, f"name a file of certificates (PEM) in {AUTHORITIES[0]}") from error
 
 
-def _read(name: str) -> str:
+def _read_variable(name: str) -> str:
     """Returns a variable's value; its name in small letters comes first, as curl has it."""
     return os.environ.get(name.lower(), os.environ.get(name, "")).strip()
 
 
-def _proxy(name: str, address: str) -> str:
+def _check_proxy(name: str, address: str) -> str:
     url = address if "://" in address else f"http://{address}"
     try:
         parts: SplitResult | None = urlsplit(url)
@@ -115,10 +115,12 @@ def _proxy(name: str, address: str) -> str:
 
 def _left_out(host: str, port: int | None) -> bool:
     """Returns whether NO_PROXY has the host: by name, domain, address or range (IPv4 and IPv6), with a port or not."""
-    return any(_names(entry.lower(), host, port) for entry in re.split(r"[,\s]+", _read("NO_PROXY")) if entry)
+    return any(
+        _is_host_named(entry.lower(), host, port) for entry in re.split(r"[,\s]+", _read_variable("NO_PROXY")) if entry
+    )
 
 
-def _names(entry: str, host: str, port: int | None) -> bool:
+def _is_host_named(entry: str, host: str, port: int | None) -> bool:
     if entry == "*":
         return True
     with_port = re.fullmatch(r"(\[[^]]*\]|[^:/]+):(\d+)", entry)
@@ -126,7 +128,7 @@ def _names(entry: str, host: str, port: int | None) -> bool:
         return False
     name = (with_port[1] if with_port else entry).replace("[", "").replace("]", "")
     try:
-        address = _plain(ipaddress.ip_address(host.split("%")[0]))
+        address = _unmap_ipv4(ipaddress.ip_address(host.split("%")[0]))
     except ValueError:
         domain = name.removeprefix("*").removeprefix(".").rstrip(".")
         return bool(domain) and (host == domain or host.endswith(f".{domain}"))
@@ -136,7 +138,9 @@ def _names(entry: str, host: str, port: int | None) -> bool:
         return False
 
 
-def _plain(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _unmap_ipv4(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Returns the IPv4 address that an IPv6 one maps, else the address itself."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address

@@ -16,7 +16,7 @@ NOSNIFF: Final = [("X-Content-Type-Options", "nosniff")]
 """A server's headers of every answer: no browser takes a stranger's bytes for a page or a script."""
 
 
-def policy(connect: str = "") -> str:
+def build_security_policy(connect: str = "") -> str:
     """Returns the Content-Security-Policy; `connect` is one more origin that scripts may ask: a local chain's node."""
     rules = {
         "default-src": "'none'",
@@ -31,7 +31,7 @@ def policy(connect: str = "") -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def _shown(value: object) -> object:
+def _make_printable(value: object) -> object:
     """Returns what a template shows of a value: of a stranger's text, no character that turns what stands beside it."""
     return printable_lines(value) if type(value) is str else value
 
@@ -43,33 +43,33 @@ class Templates:
         self._environment = Environment(
             loader=FileSystemLoader([folder, HERE / "templates"]),
             autoescape=True,
-            finalize=_shown,
+            finalize=_make_printable,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         self._environment.filters.update(FILTERS)
-        self._environment.globals.update(share=share, base="")
+        self._environment.globals.update(share=compute_percent, base="")
 
     def render(self, template: str, **values: object) -> str:
         return self._environment.get_template(template).render(values)
 
 
-def answer(text: str, connect: str = "", status: int = 200) -> Response:
+def build_html_response(text: str, connect: str = "", status: int = 200) -> Response:
     headers = {
-        "Content-Security-Policy": policy(connect),
+        "Content-Security-Policy": build_security_policy(connect),
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
     return Response(text, status, headers, "text/html")
 
 
-def short(text: str, most: int = 12) -> str:
+def shorten_text(text: str, most: int = 12) -> str:
     """Shortens an address, id or digest in the middle."""
     return text if len(text) <= most else f"{text[: most - 5]}…{text[-4:]}"
 
 
-def span(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Writes a duration as people say it: "40 s", "12 min", "3.5 h", "2 d"; a dash where it is not known."""
     if seconds is None:
         return "—"
@@ -79,12 +79,12 @@ def span(seconds: float | None) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def moment(seconds: float | None) -> str:
+def format_utc_time(seconds: float | None) -> str:
     """Writes a time as ISO 8601 in UTC, to the second."""
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def size(count: float | None) -> str:
+def format_bytes(count: float | None) -> str:
     """Writes bytes in decimal units."""
     if count is None:
         return "—"
@@ -94,9 +94,14 @@ def size(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
-def share(part: float, whole: float) -> float:
+def compute_percent(part: float, whole: float) -> float:
     """Returns a share in percent; 0 of nothing."""
     return 100 * part / whole if whole else 0.0
 
 
-FILTERS: Final[Mapping[str, Any]] = {"short": short, "span": span, "moment": moment, "size": size}
+FILTERS: Final[Mapping[str, Any]] = {
+    "short": shorten_text,
+    "span": format_duration,
+    "moment": format_utc_time,
+    "size": format_bytes,
+}

@@ -12,15 +12,15 @@ from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.model.corrections import CORRECTION
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.window_state import MEMORY, by_step, own_names
 from gradmarket.market.step import Step, WindowStep
 from graphdoc.document.graph import Document, Precision, answer_of
 from graphdoc.figures import Published
-from graphdoc.runner.arena import Described, described
+from graphdoc.runner.arena import Described, describe_arrays
 from graphdoc.runner.document_runner import Arrays, DocumentRunner
 from graphdoc.runner.settings import RunnerSettings
-from graphdoc.tensors import unpack
+from graphdoc.tensors import unpack_tensors
 
 COMPUTING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.step_child")
 PUBLISHING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.publishing")
@@ -37,7 +37,7 @@ class DocumentInfo:
 
     @classmethod
     def of(cls, document: Document) -> "DocumentInfo":
-        return cls(document, layout(document))
+        return cls(document, build_layout(document))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Runner(DocumentRunner):
                 self.children.drop()
                 raise RunnerCrashed("it published more than it wrote")
             document, evaluation, parameters = arena.read_bytes(answer)
-        return Published(document, evaluation, unpack(parameters))
+        return Published(document, evaluation, unpack_tensors(parameters))
 
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
         """Computes a step of the current document: the arrays of market.model.compute, in its layout's order.
@@ -111,6 +111,6 @@ def _answer_of_step(document: Document, state: Arrays, step: Step) -> Described:
     """Returns what a step answers: its document's arrays, or the state after a window and the window's losses."""
     if not isinstance(step, WindowStep):
         return answer_of(document)
-    whole = layout(document)
+    whole = build_layout(document)
     own = {name: state[name] for name in own_names(state, whole)}
-    return {**described(own), **dict.fromkeys(by_step(whole), ((step.moves,), "float32"))}
+    return {**describe_arrays(own), **dict.fromkeys(by_step(whole), ((step.moves,), "float32"))}

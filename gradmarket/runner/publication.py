@@ -13,7 +13,7 @@ from gradmarket.market.model import architectures
 from graphdoc import plugins
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.graph import Precision
-from graphdoc.document.publish import next_token, publish
+from graphdoc.document.publish import next_token, publish_module
 from graphdoc.figures import Published
 
 
@@ -22,7 +22,7 @@ def publish_ready(
 ) -> Published:
     """Returns the documents of a model for such data; `seed` draws its parameters. Raises JobRefused."""
     try:
-        plugin = plugins.load(architectures.__name__, architecture)
+        plugin = plugins.load_plugin(architectures.__name__, architecture)
     except Refused as error:
         raise JobRefused("model.architecture", error.detail) from None
     required = "tokens" if plugin.OBJECTIVE is next_token else "numbers"
@@ -32,7 +32,7 @@ def publish_ready(
     module: nn.Module = plugin.build(arguments, data.shape, data.classes)
     if data.dtype == "uint8":
         module = ScaledPixels(module)
-    return publish(module, plugin.OBJECTIVE, _example(data), precision=precision)
+    return publish_module(module, plugin.OBJECTIVE, _build_example(data), precision=precision)
 
 
 class ScaledPixels(nn.Module):
@@ -47,7 +47,7 @@ class ScaledPixels(nn.Module):
         return scaled
 
 
-def _example(data: Labelled) -> tuple[Tensor, Tensor]:
+def _build_example(data: Labelled) -> tuple[Tensor, Tensor]:
     """Returns four rows of such data."""
     labels = torch.arange(4 * math.prod(data.shape)).reshape(4, *data.shape) % data.classes
     if data.reads == "tokens":

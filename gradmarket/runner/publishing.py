@@ -11,7 +11,7 @@ from gradmarket.runner.publication import publish_ready
 from gradmarket.runner.step_child import StepHandler
 from graphdoc.runner.child import main
 from graphdoc.runner.serving import Configuration, Request
-from graphdoc.tensors import pack
+from graphdoc.tensors import pack_tensors
 
 
 class PublishingHandler(StepHandler):
@@ -19,9 +19,9 @@ class PublishingHandler(StepHandler):
 
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
-        self.answers["publish"] = self._publish
+        self.answers["publish"] = self._publish_architecture
 
-    def _publish(self, request: Request) -> list[int] | dict[str, Any]:
+    def _publish_architecture(self, request: Request) -> list[int] | dict[str, Any]:
         """Returns the lengths of the two documents and the parameters, which it writes into the arena.
 
         Where a field of the job is at fault, its name and what is wrong.
@@ -32,7 +32,7 @@ class PublishingHandler(StepHandler):
             published = publish_ready(*chosen)
         except JobRefused as error:
             return {"field": error.field, "detail": error.detail.removeprefix(f"{error.field}: ")[:500]}
-        parts = (published.document, published.evaluation, pack(published.parameters))
+        parts = (published.document, published.evaluation, pack_tensors(published.parameters))
         self.arena.write_bytes(parts)
         return [len(part) for part in parts]
 

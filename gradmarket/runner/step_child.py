@@ -7,11 +7,11 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import TaskStep
 from graphdoc.document.meter import Limits
-from graphdoc.runner.arena import decoded
+from graphdoc.runner.arena import decode_placements
 from graphdoc.runner.child import RequestHandler, main
 from graphdoc.runner.serving import Configuration, Request
 
@@ -30,10 +30,10 @@ class StepHandler(RequestHandler):
         step = _STEP.validate_python(request["step"])
         state, batch = self.views(request["state"]), self.views(request["batch"])
         bounded = self.admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True, step.by_row)
-        with self.allowed(program, cost(program.document, bounded, step), step.passes):
+        with self.allowed(program, compute_task_cost(program.document, bounded, step), step.passes):
             seed = bytes.fromhex(request["seed"])
-            result = compute(program, state, batch, seed, step, self.configuration.device)
-            self.arena.write(decoded(request["result"]), result)
+            result = compute_step(program, state, batch, seed, step, self.configuration.device)
+            self.arena.write(decode_placements(request["result"]), result)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     """Returns an optimizer's name and settings. Raises Refused for anything but a mapping, and says which."""
     if isinstance(optimizer, Mapping):
         return dict(optimizer)
-    known = plugins.names(optimizers.__name__)
+    known = plugins.list_plugin_names(optimizers.__name__)
     kind = optimizer if isinstance(optimizer, type) else type(optimizer)
     name = optimizer.lower() if isinstance(optimizer, str) else kind.__name__.lower()
     torchs = issubclass(kind, torch.optim.Optimizer)

@@ -13,10 +13,10 @@ from gradmarket.market.views.job_views import JobView
 
 
 @contextmanager
-def bar(console: Console, token: TokenUnit) -> Iterator[Show]:
+def open_progress_bar(console: Console, token: TokenUnit) -> Iterator[Show]:
     """Yields `show`, which takes the job's view whenever something may have changed."""
     if not console.is_terminal:
-        with progress.display(console, token) as show:
+        with progress.display_progress(console, token) as show:
             yield show
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -25,12 +25,12 @@ def bar(console: Console, token: TokenUnit) -> Iterator[Show]:
 
         def show_bar(job: JobView) -> None:
             done = 0 if job.round is None else job.round + 1
-            shown.update(task, description=job.name, total=job.rounds, completed=done, told=_told(job, token))
+            shown.update(task, description=job.name, total=job.rounds, completed=done, told=_format_figures(job, token))
 
         yield show_bar
 
 
-def _told(job: JobView, token: TokenUnit) -> str:
+def _format_figures(job: JobView, token: TokenUnit) -> str:
     """Returns the known figures besides the rounds, and why the job waits."""
-    facts = [f"{name} {value}" for name, value in progress.facts(job, token)[1:] if value != "-"]
+    facts = [f"{name} {value}" for name, value in progress.list_job_figures(job, token)[1:] if value != "-"]
     return "  ".join([*facts, job.reason]).strip()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.printable import printable
+from gradmarket.market.printable import replace_controls
 from gradmarket.market.views.job_views import RoundView
 
 WIDTH, HEIGHT, EDGE = 480, 280, 44
@@ -29,7 +29,7 @@ class Curve:
         Path(path).write_text(self.svg)
 
 
-def curve(title: str, rounds: Sequence[RoundView]) -> Curve:
+def draw_loss_curve(title: str, rounds: Sequence[RoundView]) -> Curve:
     """Draws what the workers measured before each round, and what the service measured on held-out rows after it.
 
     Raises Refused while no round has a loss.
@@ -38,23 +38,23 @@ def curve(title: str, rounds: Sequence[RoundView]) -> Curve:
     held_out = [(one.number, one.metrics["loss"]) for one in rounds if one.metrics and "loss" in one.metrics]
     if not loss:
         raise Refused("no round of this job has a loss yet", "wait until its first round is closed")
-    return Curve(_svg(title, {"loss": loss, "held-out": held_out}))
+    return Curve(_draw_svg(title, {"loss": loss, "held-out": held_out}))
 
 
-def _svg(title: str, drawn: Curves) -> str:
+def _draw_svg(title: str, drawn: Curves) -> str:
     """Straight lines between the points, from zero up, or from the lowest where a loss is negative."""
     points = [point for curve in drawn.values() for point in curve]
     values = [value for _, value in points]
     last, low = max(1, *(number for number, _ in points)), min(0.0, *values)
     top = low + ((max(values) - low) * 1.05 or 1.0)
-    lines = [_line(curve, last, (low, top), colour) for curve, colour in zip(drawn.values(), COLOURS, strict=True)]
+    lines = [_draw_line(curve, last, (low, top), colour) for curve, colour in zip(drawn.values(), COLOURS, strict=True)]
     named = [
         f'<text x="{WIDTH - EDGE}" y="{EDGE + 18 * place}" fill="{colour}" text-anchor="end">{escape(name)}</text>'
         for place, (name, colour) in enumerate(zip(drawn, COLOURS, strict=True))
     ]
     axes = f'<path d="M{EDGE} {EDGE / 2}V{HEIGHT - EDGE}H{WIDTH - EDGE / 2}" fill="none" stroke="#666"/>'
     words = [
-        f'<text x="{EDGE}" y="16">{escape(printable(title))}</text>',
+        f'<text x="{EDGE}" y="16">{escape(replace_controls(title))}</text>',
         f'<text x="{WIDTH - EDGE}" y="{HEIGHT - 20}" text-anchor="end">round {last}</text>',
         f'<text x="{EDGE - 6}" y="{EDGE // 2 + 4}" text-anchor="end">{top:.2g}</text>',
         f'<text x="{EDGE - 6}" y="{HEIGHT - EDGE}" text-anchor="end">{low:.2g}</text>',
@@ -65,7 +65,7 @@ def _svg(title: str, drawn: Curves) -> str:
     return "\n".join([head, background, axes, *lines, *named, *words, "</svg>"]) + "\n"
 
 
-def _line(curve: Sequence[tuple[int, float]], last: int, between: tuple[float, float], colour: str) -> str:
+def _draw_line(curve: Sequence[tuple[int, float]], last: int, between: tuple[float, float], colour: str) -> str:
     low, top = between
     across, up = (WIDTH - 1.5 * EDGE) / last, (HEIGHT - 1.5 * EDGE) / (top - low)
     placed = ((EDGE + number * across, HEIGHT - EDGE - (value - low) * up) for number, value in curve)

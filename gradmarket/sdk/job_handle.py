@@ -11,18 +11,18 @@ from torch import nn
 from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
-from gradmarket.commands.following import follow, recording, sentence
+from gradmarket.commands.following import describe_outage, follow_job, record_callbacks
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.printable import printable
+from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView, RoundView
 from gradmarket.sdk.arguments import check_callbacks
-from gradmarket.sdk.bar import bar
-from gradmarket.sdk.curve import Curve, curve
+from gradmarket.sdk.bar import open_progress_bar
+from gradmarket.sdk.curve import Curve, draw_loss_curve
 from gradmarket.terminal import ShownConsole
 from graphdoc.export import load_state
-from graphdoc.tensors import unpack
+from graphdoc.tensors import unpack_tensors
 
 
 class JobEnded(MarketError):
@@ -65,13 +65,13 @@ class TrainingJob:
         """A notebook's table of how the job stands."""
         job = self.view()
         facts = [("state", f"{job.state} {job.reason}".strip())]
-        facts += progress.facts(job, TokenUnit.of(self._client.chain()))
-        rows = (f"<tr><th>{escape(name)}</th><td>{_shown(value)}</td></tr>" for name, value in facts)
-        return f"<table><caption>{_shown(job.name)} {escape(job.id)}</caption>{''.join(rows)}</table>"
+        facts += progress.list_job_figures(job, TokenUnit.of(self._client.chain()))
+        rows = (f"<tr><th>{escape(name)}</th><td>{_escape_text(value)}</td></tr>" for name, value in facts)
+        return f"<table><caption>{_escape_text(job.name)} {escape(job.id)}</caption>{''.join(rows)}</table>"
 
     def plot(self, title: str | None = None) -> Curve:
         """Returns its loss by round as a picture that notebooks show and `save` writes; raises Refused without one."""
-        return curve(title or self.view().name, self.rounds())
+        return draw_loss_curve(title or self.view().name, self.rounds())
 
     def watch(self, console: Console | None = None, callbacks: Sequence[Callback] = ()) -> JobView:
         """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished.
@@ -86,15 +86,18 @@ class TrainingJob:
 
         def away(_job: JobView, error: MarketError, tries: int) -> None:
             if tries == 1:
-                console.print(sentence(error), markup=False, highlight=False)
+                console.print(describe_outage(error), markup=False, highlight=False)
 
         def warn(text: str) -> None:
-            console.print(printable(text, " "), markup=False, highlight=False)
+            console.print(replace_controls(text, " "), markup=False, highlight=False)
 
-        with bar(console, token) as show, recording(self._client, self.id, callbacks, warn) as told:
-            ended = follow(self._client, self.id, show, away, told)
+        with (
+            open_progress_bar(console, token) as show,
+            record_callbacks(self._client, self.id, callbacks, warn) as told,
+        ):
+            ended = follow_job(self._client, self.id, show, away, told)
         if ended.state is not JobState.FINISHED:
-            raise JobEnded(printable(f"{ended.state}: {ended.reason}", " "))
+            raise JobEnded(replace_controls(f"{ended.state}: {ended.reason}", " "))
         return ended
 
     def load_into(self, module: nn.Module, after_round: int | None = None) -> None:
@@ -102,7 +105,7 @@ class TrainingJob:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "parameters.safetensors"
             self._client.download(self.id, path, after_round)
-            load_state(module, unpack(path.read_bytes()))
+            load_state(module, unpack_tensors(path.read_bytes()))
 
     def cancel(self) -> None:
         """Ends the job; what is not owed is refunded."""
@@ -121,5 +124,5 @@ class TrainingJob:
         return list(self._client.rounds(self.id))
 
 
-def _shown(text: str) -> str:
-    return escape(printable(text))
+def _escape_text(text: str) -> str:
+    return escape(replace_controls(text))

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from torch import nn
 
-from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack
-from gradmarket.endpoint import find
-from gradmarket.json_input import checked
+from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
+from gradmarket.endpoint import find_endpoint
+from gradmarket.json_input import check_input
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.layout import check_weighed, layout
+from gradmarket.market.model.layout import build_layout, check_weighed
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
 from gradmarket.sdk.job_handle import TrainingJob
@@ -32,7 +32,7 @@ class Market:
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        self._client = find(url, token).market()
+        self._client = find_endpoint(url, token).market()
 
     def __enter__(self) -> "Market":
         return self
@@ -81,19 +81,19 @@ class Market:
         fields |= {"optimizer": settings_of(optimizer), "rounds": rounds}
         fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}
         fields = in_smallest(fields, lambda: TokenUnit.of(self._client.chain()))
-        spec = _check(fields, private)
+        spec = _check_fields(fields, private)
         arrays = arrays_of(dataset, target)
         most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
-        packed = pack(arrays, Cut(most, partition_format, 0.0 if private else held_out, seed or 0))
+        packed = pack_dataset(arrays, Cut(most, partition_format, 0.0 if private else held_out, seed or 0))
         made = export_module(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         check_rows_apart(made, spec.step)
         warn_of_coupled_rows(made, arrays, spec)
-        check_weighed(spec, layout(schema.load(made.document)))
+        check_weighed(spec, build_layout(schema.parse_document(made.document)))
         if held_out or private:
             measured = packed.manifest.partitions[0].name if private else HELD_OUT
-            fields.setdefault("evaluation", {"partition": measured, "metric": _metric(made)})
-        return self._post(fields, made, packed, private)
+            fields.setdefault("evaluation", {"partition": measured, "metric": _choose_metric(made)})
+        return self._post_job(fields, made, packed, private)
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""
@@ -103,10 +103,14 @@ class Market:
         """Returns all jobs, oldest first."""
         return (TrainingJob(self._client, job.id) for job in self._client.jobs(state))
 
-    def _post(
+    def _post_job(
         self, fields: dict[str, Any], made: Published, packed: Packed, private: Mapping[str, Any] | None
     ) -> TrainingJob:
-        parts = {"document": made.document, "evaluation": made.evaluation, "parameters": tensors.pack(made.parameters)}
+        parts = {
+            "document": made.document,
+            "evaluation": made.evaluation,
+            "parameters": tensors.pack_tensors(made.parameters),
+        }
         model = {name: self._client.upload(data) for name, data in parts.items()}
         for name, file in packed.files.items():
             (self._client.upload_unserved if private or name == HELD_OUT else self._client.upload)(file)
@@ -117,15 +121,15 @@ class Market:
         return TrainingJob(self._client, self._client.submit(spec).id)
 
 
-def _metric(made: Published) -> str:
+def _choose_metric(made: Published) -> str:
     """Returns the metric that is measured on the held-out rows."""
     return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
 
 
-def _check(fields: dict[str, Any], private: Mapping[str, Any] | None) -> JobSpec:
+def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None) -> JobSpec:
     """Validates all of the job but its model and data, before these are made. Raises Refused and names the fields."""
     inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
     data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
     stands_in = {"model": {"architecture": "mlp"}, "data": data}
     measured = {"evaluation": {"partition": HELD_OUT}} if private else {}
-    return checked(JobSpec, measured | fields | stands_in, "the job")
+    return check_input(JobSpec, measured | fields | stands_in, "the job")

@@ -10,7 +10,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model import coupled_rows
 from gradmarket.market.step import Passes
 from graphdoc.document import schema
-from graphdoc.document.bound import bound
+from graphdoc.document.bound import compute_bound
 from graphdoc.document.interpret import Program
 from graphdoc.figures import Published
 
@@ -20,7 +20,7 @@ def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec
     count = len(arrays["y"])
     if count < coupled_rows.ROWS:
         return
-    program = Program(schema.load(made.evaluation))
+    program = Program(schema.parse_document(made.evaluation))
     state = {name: torch.from_numpy(np.array(made.parameters[name])) for name in program.document.state}
     places = np.linspace(0, count - 1, coupled_rows.ROWS).astype(int)
 
@@ -30,8 +30,8 @@ def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec
             results = program.run(state, data, bytes(32))
         return float(results.loss), float(len(rows) if results.weight is None else results.weight)
 
-    found = coupled_rows.coupled(measured, spec.precision)
-    told = coupled_rows.said(found, spec.step, spec.sizes.most) if found else ""
+    found = coupled_rows.find_coupling(measured, spec.precision)
+    told = coupled_rows.describe_coupling(found, spec.step, spec.sizes.most) if found else ""
     if told:
         warnings.warn(told, stacklevel=3)
 
@@ -39,4 +39,4 @@ def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec
 def check_rows_apart(made: Published, step: Passes) -> None:
     """Raises DocumentRefused, naming the node, where a step needs each row's gradient and the model has none."""
     if step.by_row:
-        bound(Program(schema.load(made.document)), step.pass_sizes, by_row=True)
+        compute_bound(Program(schema.parse_document(made.document)), step.pass_sizes, by_row=True)

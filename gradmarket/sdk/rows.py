@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from gradmarket.data import sources
-from gradmarket.data.inputs import chosen
+from gradmarket.data.inputs import select_inputs
 from gradmarket.market.errors import Refused
 from gradmarket.sdk.arguments import array_of
 
@@ -26,21 +26,21 @@ def arrays_of(dataset: Any, target: str | None = None) -> dict[str, np.ndarray]:
     inputs by name. Raises Refused and names the fault.
     """
     if isinstance(dataset, str | Path):
-        arrays = chosen(sources.read(Path(dataset)), target=target)
+        arrays = select_inputs(sources.load_arrays(Path(dataset)), target=target)
     elif isinstance(dataset, Mapping):
-        arrays = chosen({name: array_of(name, value) for name, value in dataset.items()}, target=target)
+        arrays = select_inputs({name: array_of(name, value) for name, value in dataset.items()}, target=target)
     else:
-        arrays = chosen(dict(zip(INPUTS, _pair(dataset), strict=True)))
+        arrays = select_inputs(dict(zip(INPUTS, _build_pair(dataset), strict=True)))
     if "y" not in arrays or len(arrays) < 2:
         raise Refused(f"a dataset has inputs and y, this one {', '.join(arrays)[:200]}: name its target column")
     return dict(arrays)
 
 
-def _pair(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
+def _build_pair(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(dataset, TensorDataset):
         pair = tuple(dataset.tensors)
     elif isinstance(dataset, Dataset):
-        pair = _stacked(dataset)
+        pair = _stack_examples(dataset)
     else:
         pair = tuple(dataset) if isinstance(dataset, tuple | list) else ()
     if len(pair) != 2:
@@ -48,7 +48,7 @@ def _pair(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     return array_of("x", pair[0]), array_of("y", pair[1])
 
 
-def _stacked(dataset: Any) -> tuple[Tensor, ...]:
+def _stack_examples(dataset: Any) -> tuple[Tensor, ...]:
     """Stacks every example of an indexed dataset, in order. Raises Refused if their shapes differ."""
     if not hasattr(dataset, "__len__"):
         raise Refused("a dataset without a length cannot be cut into partitions")

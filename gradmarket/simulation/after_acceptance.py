@@ -13,7 +13,7 @@ class Aftermath:
 
     def __init__(self, scenario: Scenario, checks: Checks, outcome: PlayOutcome, secret: Hash) -> None:
         self._scenario, self._checks, self._outcome = scenario, checks, outcome
-        (self._link,) = secrets.links(secret, 1)
+        (self._link,) = secrets.derive_links(secret, 1)
 
     def accept(self, task: SimulatedTask, now: float) -> None:
         outcome = self._outcome
@@ -29,9 +29,9 @@ class Aftermath:
             tally = outcome.kinds[worker.kind]
             tally.paid += 1
             tally.lies_accepted += task.wrong
-            self._hold(worker.operator, task)
+            self._hold_task(worker.operator, task)
 
-    def _hold(self, operator: SimulatedOperator, task: SimulatedTask) -> None:
+    def _hold_task(self, operator: SimulatedOperator, task: SimulatedTask) -> None:
         """Adds the task to the operator's window; the oldest one beyond the window becomes final."""
         operator.window.append(task)
         if len(operator.window) > self._scenario.window:
@@ -40,18 +40,18 @@ class Aftermath:
     def draw(self, task: SimulatedTask, root: Hash) -> bool:
         """Returns whether it is audited: by chance, or because an agreeing worker has failed an audit meanwhile."""
         failed = any(worker.operator.barred for worker in task.agreeing)
-        if failed or auditing.drawn(self._link, task.offer, root, task.plan.audit):
+        if failed or auditing.is_audit_drawn(self._link, task.offer, root, task.plan.audit):
             return True
-        self._free(task)
+        self._free_stakes(task)
         return False
 
     def audit(self, task: SimulatedTask, now: float) -> None:
-        self._free(task)
+        self._free_stakes(task)
         if not task.audited:
             self._outcome.audits += 1
             self._run_again(task, now)
 
-    def _free(self, task: SimulatedTask) -> None:
+    def _free_stakes(self, task: SimulatedTask) -> None:
         """Frees the part of the stakes that the task held."""
         for worker in task.agreeing:
             worker.operator.pending -= 1
@@ -69,9 +69,9 @@ class Aftermath:
             worker.operator.stake = 0.0
             worker.operator.barred = True
         for worker in task.agreeing:
-            self._reopen(worker.operator, now)
+            self._audit_window_again(worker.operator, now)
 
-    def _reopen(self, operator: SimulatedOperator, now: float) -> None:
+    def _audit_window_again(self, operator: SimulatedOperator, now: float) -> None:
         """Audits the other tasks of a failed operator that are neither final nor audited."""
         doubtful = [task for task in operator.window if not task.audited]
         operator.window.clear()

@@ -26,10 +26,10 @@ from gradmarket.market.wire.sum_messages import (
 )
 
 STEPS = 5
-DOMAIN = Domain(31337, signing.checksum("0x" + "11" * 20), Hash(bytes(32)))
+DOMAIN = Domain(31337, signing.checksum_address("0x" + "11" * 20), Hash(bytes(32)))
 
 
-def entropy(seed: int, name: str) -> bytes:
+def derive_entropy(seed: int, name: str) -> bytes:
     return blake3(f"{seed} {name}".encode(), derive_key_context="gradmarket.simulation aggregation").digest()
 
 
@@ -47,13 +47,13 @@ class AggregationPlay:
 
     @cached_property
     def wallets(self) -> list[PrivateKey]:
-        keys = [PrivateKey(entropy(self.seed, f"wallet {number}")) for number in range(self.count)]
+        keys = [PrivateKey(derive_entropy(self.seed, f"wallet {number}")) for number in range(self.count)]
         return sorted(keys, key=lambda key: signing.address_of(key).lower())
 
     @cached_property
     def aggregation(self) -> Aggregation:
         names = tuple(signing.address_of(key) for key in self.wallets)
-        spec, start, beacon = (Hash(entropy(self.seed, name)) for name in ("spec", "start", "beacon"))
+        spec, start, beacon = (Hash(derive_entropy(self.seed, name)) for name in ("spec", "start", "beacon"))
         return Aggregation(1, 2, 0, spec, start, beacon, names, self.corrupt, self.dropped, self.size, self.most)
 
     @cached_property
@@ -66,7 +66,7 @@ class AggregationPlay:
 
     def seat(self, number: int) -> Seat:
         sign = signing.signer_of(self.wallets[number])
-        return holder.seat(self.aggregation, DOMAIN, number, entropy(self.seed, f"holder {number}"), sign)
+        return holder.build_seat(self.aggregation, DOMAIN, number, derive_entropy(self.seed, f"holder {number}"), sign)
 
     def present(self, number: int, step: int) -> bool:
         return self.drops.get(number, STEPS + 1) > step
@@ -98,46 +98,46 @@ class Played:
     def to(self, step: int) -> "Played":
         """Plays all steps up to this one."""
         steps: tuple[Callable[[], None], ...] = (
-            self.advertise, self.share, self.mask, self.sign, self.unmask,
+            self.advertise_keys, self.share, self.mask, self.sign, self.unmask,
         )  # fmt: skip
         for take in steps[:step]:
             take()
         return self
 
-    def advertise(self) -> None:
-        for number in self._present(range(self.play.count), 1):
-            self.states[number], message = holder.advertise(self.play.seat(number))
+    def advertise_keys(self) -> None:
+        for number in self._list_present(range(self.play.count), 1):
+            self.states[number], message = holder.advertise_keys(self.play.seat(number))
             collector.admit_keys(self.terms, DOMAIN, self.keys, message)
             self.keys[number] = message
 
     def share(self) -> None:
         told = collector.neighbour_keys(self.terms, self.keys)
-        for number in self._present(told, 2):
-            self.states[number], message = holder.share(self.states[number], told[number])
+        for number in self._list_present(told, 2):
+            self.states[number], message = holder.share_secrets(self.states[number], told[number])
             collector.admit_shares(self.terms, self.keys, message)
             self.shares[number] = message
 
     def mask(self) -> None:
         self.sharers, told = collector.shares_for_holders(self.terms, self.shares)
         self.total = np.zeros(self.play.size, self.terms.ring.dtype)
-        for number in self._present(told, 3):
+        for number in self._list_present(told, 3):
             state, integers = self.states[number], self.play.integers[number]
-            self.states[number], message, vector = holder.mask(state, told[number], integers)
+            self.states[number], message, vector = holder.mask_integers(state, told[number], integers)
             self.total += collector.admit_masked(self.terms, DOMAIN, self.key_list, self.sharers, message, vector)
             self.masked[number] = message
 
     def sign(self) -> None:
-        self.survivors = collector.survivors(self.terms, self.sharers, self.masked)
+        self.survivors = collector.pack_survivors(self.terms, self.sharers, self.masked)
         told = SurvivorsProposed(survivors=self.survivors)
-        for number in self._present(self.masked, 4):
-            self.states[number], message = holder.sign(self.states[number], told)
+        for number in self._list_present(self.masked, 4):
+            self.states[number], message = holder.sign_survivors(self.states[number], told)
             collector.admit_signature(self.terms, DOMAIN, self.sharers, self.survivors, message)
             self.signatures[number] = message
 
     def unmask(self) -> None:
         told = collector.unmask_requests(self.terms, self.survivors, self.signatures, self.masked)
-        for number in self._present(told, 5):
-            self.states[number], message = holder.unmask(self.states[number], told[number])
+        for number in self._list_present(told, 5):
+            self.states[number], message = holder.reveal_mask_shares(self.states[number], told[number])
             collector.admit_answer(self.terms, self.survivors, self.shares, message)
             self.answers[number] = message
 
@@ -153,5 +153,5 @@ class Played:
         total: NDArray[np.int64] = self.play.integers[sorted(self.masked)].sum(axis=0)
         return total
 
-    def _present(self, numbers: Iterable[int], step: int) -> list[int]:
+    def _list_present(self, numbers: Iterable[int], step: int) -> list[int]:
         return [number for number in numbers if self.play.present(number, step)]

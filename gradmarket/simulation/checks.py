@@ -35,7 +35,7 @@ class TrustPolicy:
     """A policy of market.rules.replication with reputations, stakes and audits."""
 
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
-        self._policy = replication.policy(name)
+        self._policy = replication.load_policy(name)
         self._settings = self._policy.Settings(**settings)
         self._gain = 1.0 if self._settings.gain is None else self._settings.gain
         self.floor = float(getattr(self._settings, "floor", self.stranger().audit))
@@ -44,19 +44,19 @@ class TrustPolicy:
         return self._policy.plan(self._settings)
 
     def plan(self, lead: SimulatedOperator, now: float, _lot: float) -> Plan:
-        cover = exposure.free(lead.stake, lead.pending, self._gain)
-        return self._policy.plan(self._settings, Lead(reputation.standing(lead.record, now), cover))
+        cover = exposure.compute_unused_stake(lead.stake, lead.pending, self._gain)
+        return self._policy.plan(self._settings, Lead(reputation.compute_record_standing(lead.record, now), cover))
 
     def voted(self, operator: SimulatedOperator, agreed: bool, _replicas: int, now: float) -> None:
         if not agreed:
-            operator.record = reputation.outvoted(operator.record, now)
+            operator.record = reputation.apply_outvoted_ballot(operator.record, now)
 
     def audited(self, operators: Iterable[SimulatedOperator], right: bool, now: float) -> None:
         for operator in operators:
             if right:
-                operator.record = reputation.passed(operator.record, now)
+                operator.record = reputation.apply_passed_audit(operator.record, now)
             else:
-                (operator.record,) = reputation.failed([operator.record], now)
+                (operator.record,) = reputation.apply_failed_audit([operator.record], now)
 
 
 class Boinc:
@@ -86,6 +86,6 @@ class Boinc:
         """BOINC has no audits."""
 
 
-def checks(name: str, settings: dict[str, Any]) -> Checks:
+def build_checks(name: str, settings: dict[str, Any]) -> Checks:
     """Returns BOINC's rule, or the policy of that name. Raises Refused if there is none."""
     return Boinc() if name == BOINC else TrustPolicy(name, settings)

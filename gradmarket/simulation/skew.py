@@ -82,7 +82,9 @@ class SkewPlay:
     def __init__(self, scenario: SkewScenario, policy: Policy) -> None:
         self.scenario, self.policy = scenario, policy
         self.slow = max(1, round(scenario.slow * scenario.partitions))
-        self._data = [_partition(scenario, index, index >= scenario.partitions - self.slow) for index in self._all]
+        self._data = [
+            _build_partition(scenario, index, index >= scenario.partitions - self.slow) for index in self._all
+        ]
         self._weights = np.zeros(FEATURES)
         self._places: Iterator[int] = iter(
             range(scenario.epochs * scenario.partitions * scenario.rows // scenario.task_rows)
@@ -99,37 +101,37 @@ class SkewPlay:
     def run(self) -> SkewOutcome:
         now, number, open_answers = 0.0, 0, list[_Answer]()
         while True:
-            open_answers += self._begin(number, now, self.scenario.tasks_per_round - len(open_answers))
+            open_answers += self._begin_tasks(number, now, self.scenario.tasks_per_round - len(open_answers))
             if not open_answers:
                 break
             now = self._merge_at(open_answers, number, now)
             merged = [answer for answer in open_answers if answer.ends <= now]
             left = [answer for answer in open_answers if answer.ends > now]
-            self._update(merged)
-            open_answers = self._leave(left, number + 1, now)
+            self._update_weights(merged)
+            open_answers = self._list_carried_answers(left, number + 1, now)
             number += 1
         losses = [float(np.mean((x @ self._weights - y) ** 2)) for x, y in self._data]
         uses = [[self._uses[index][row] for row in range(self.scenario.rows)] for index in self._all]
         total = max(1, self._taken.total())
         return SkewOutcome(self.policy, now, number, uses, losses, [self._taken[index] / total for index in self._all])
 
-    def _begin(self, number: int, now: float, count: int) -> list[_Answer]:
+    def _begin_tasks(self, number: int, now: float, count: int) -> list[_Answer]:
         places = [place for _, place in zip(range(count), self._places, strict=False)]
         self._first |= dict.fromkeys(places, number)
-        return [self._answer(place, number, now) for place in places]
+        return [self._build_answer(place, number, now) for place in places]
 
-    def _answer(self, place: int, number: int, now: float) -> _Answer:
+    def _build_answer(self, place: int, number: int, now: float) -> _Answer:
         index = place % self.scenario.partitions
-        x, y = (part[self._rows(place)] for part in self._data[index])
+        x, y = (part[self._draw_task_rows(place)] for part in self._data[index])
         gradient = 2 * x.T @ (x @ self._weights - y) / len(y)
-        return _Answer(now + self._seconds(place, number), place, number, now, gradient)
+        return _Answer(now + self._compute_task_seconds(place, number), place, number, now, gradient)
 
-    def _rows(self, place: int) -> list[int]:
+    def _draw_task_rows(self, place: int) -> list[int]:
         index, group = place % self.scenario.partitions, place // self.scenario.partitions
         seed = f"{self.scenario.seed} {index}".encode()
         return epoch_rows(seed, group, self.scenario.rows, self.scenario.task_rows)
 
-    def _seconds(self, place: int, number: int) -> float:
+    def _compute_task_seconds(self, place: int, number: int) -> float:
         """Depends on the rows, and by little on chance; the same under every policy."""
         chance = random.Random(f"{self.scenario.seed} {place} {number}")
         slow = place % self.scenario.partitions >= self.scenario.partitions - self.slow
@@ -149,24 +151,24 @@ class SkewPlay:
         times = list(self._times)
         late = [answer for answer in answers if answer.ends > enough]
         expected = [answer.began + expected_s((), times, NEVER) - enough for answer in late]
-        until = enough + grace_s(expected, stragglers.pace(times), self.scenario.wave_s)
+        until = enough + grace_s(expected, stragglers.compute_pace(times), self.scenario.wave_s)
         return min(until, max(answer.ends for answer in answers))
 
-    def _leave(self, left: list[_Answer], number: int, now: float) -> list[_Answer]:
+    def _list_carried_answers(self, left: list[_Answer], number: int, now: float) -> list[_Answer]:
         """Returns what the next round begins with: nothing, the same answers yet to come, or their rows anew."""
         if self.policy != "ours":
             return []
-        return left if self.scenario.staleness else [self._answer(one.place, number, now) for one in left]
+        return left if self.scenario.staleness else [self._build_answer(one.place, number, now) for one in left]
 
-    def _update(self, merged: list[_Answer]) -> None:
+    def _update_weights(self, merged: list[_Answer]) -> None:
         self._weights -= self.scenario.rate * np.mean([answer.gradient for answer in merged], axis=0)
         for answer in merged:
             index = answer.place % self.scenario.partitions
             self._taken[index] += 1
-            self._uses[index].update(self._rows(answer.place))
+            self._uses[index].update(self._draw_task_rows(answer.place))
 
 
-def _partition(scenario: SkewScenario, index: int, slow: bool) -> tuple[np.ndarray, np.ndarray]:
+def _build_partition(scenario: SkewScenario, index: int, slow: bool) -> tuple[np.ndarray, np.ndarray]:
     """Returns x float64[rows, FEATURES] and y: slow partitions have other features than the others."""
     chance = np.random.default_rng([scenario.seed, index])
     x = chance.standard_normal((scenario.rows, FEATURES))
@@ -176,5 +178,5 @@ def _partition(scenario: SkewScenario, index: int, slow: bool) -> tuple[np.ndarr
     return x, x @ truth + 0.1 * chance.standard_normal(scenario.rows)
 
 
-def play(scenario: SkewScenario) -> list[SkewOutcome]:
+def play_policies(scenario: SkewScenario) -> list[SkewOutcome]:
     return [SkewPlay(scenario, policy).run() for policy in POLICIES]

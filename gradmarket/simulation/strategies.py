@@ -43,11 +43,11 @@ class Strategy:
     """Returns under a new identity, with a new stake, after it was caught or suspended."""
 
 
-def _never(_view: View) -> bool:
+def _never_lies(_view: View) -> bool:
     return False
 
 
-def _always(_view: View) -> bool:
+def _always_lies(_view: View) -> bool:
     return True
 
 
@@ -57,7 +57,9 @@ def _once_trusted(view: View) -> bool:
 
 
 def _where_it_pays(view: View) -> bool:
-    return view.plan.first_wave == 1 and view.plan.audit <= auditing.deterring(1.0, view.benefit, view.at_risk)
+    return view.plan.first_wave == 1 and view.plan.audit <= auditing.compute_deterring_rate(
+        1.0, view.benefit, view.at_risk
+    )
 
 
 def _with_the_quorum(view: View) -> bool:
@@ -66,15 +68,15 @@ def _with_the_quorum(view: View) -> bool:
 
 
 STRATEGIES: Final = {
-    "honest": Strategy(_never),
-    "lone": Strategy(_always),
+    "honest": Strategy(_never_lies),
+    "lone": Strategy(_always_lies),
     "rational": Strategy(_where_it_pays),
     "sleeper": Strategy(_once_trusted),
     "burster": Strategy(_once_trusted, hasty=True),
     "colluder": Strategy(_with_the_quorum, ring=True),
-    "sybil": Strategy(_always, returns=True),
-    "poller": Strategy(_never, ring=True, eager=10.0),
-    "staller": Strategy(_never, stalls=True),
+    "sybil": Strategy(_always_lies, returns=True),
+    "poller": Strategy(_never_lies, ring=True, eager=10.0),
+    "staller": Strategy(_never_lies, stalls=True),
     "decliner": Strategy(_with_the_quorum, ring=True, declines=True),
 }
 """Strategies by their name in a scenario's mix."""

@@ -19,10 +19,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from gradmarket import Market
-from gradmarket.data.pack import Cut, pack, write
-from gradmarket.endpoint import find
+from gradmarket.data.pack import Cut, pack_dataset, write_dataset
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError
-from gradmarket.mistakes import tell
+from gradmarket.mistakes import print_error
 
 HERE = Path(__file__).parent
 HOLDERS = 3
@@ -34,14 +34,16 @@ def own_rows() -> tuple[np.ndarray, np.ndarray]:
     return (digits.data[::5] / 16).astype(np.float32), digits.target[::5]
 
 
-def played() -> list[str]:
+def make_example_holders() -> list[str]:
     """Packs rows for holders on this machine, and makes their wallets; returns these addresses."""
     digits, addresses = load_digits(), list[str]()
     theirs = np.flatnonzero(np.arange(len(digits.target)) % 5)
     for number in range(HOLDERS):
         rows, place = theirs[number::HOLDERS], HERE / f"holder-{number + 1}"
-        packed = pack({"x": (digits.data[rows] / 16).astype(np.float32), "y": digits.target[rows]}, Cut(rows=10**6))
-        write(packed, place / "rows")
+        packed = pack_dataset(
+            {"x": (digits.data[rows] / 16).astype(np.float32), "y": digits.target[rows]}, Cut(rows=10**6)
+        )
+        write_dataset(packed, place / "rows")
         addresses.append(find_or_make_wallet(place))
     return addresses
 
@@ -59,7 +61,7 @@ def main(*addresses: str) -> None:
     torch.manual_seed(0)
     x, y = own_rows()
     model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10))
-    holders = list(addresses) or played()
+    holders = list(addresses) or make_example_holders()
     fields = json.loads((HERE / "job.json").read_text())
     private = {"holders": holders, **fields.pop("private")}
     if "secure_aggregation" in private:
@@ -70,7 +72,7 @@ def main(*addresses: str) -> None:
         for number in range(len(holders)):
             place = "FOLDER" if addresses else quote(str(HERE / f"holder-{number + 1}"))
             rows = f"--data {place} --dataset {place}/rows --for {job.id}"
-            print(f"  gradmarket worker run --market {find().url} {rows}", flush=True)
+            print(f"  gradmarket worker run --market {find_endpoint().url} {rows}", flush=True)
         job.watch()
         job.load_into(model)
         print(f"held-out accuracy {job.metrics['accuracy']:.3f}")
@@ -84,6 +86,6 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except (MarketError, OSError) as error:
-        sys.exit(tell(error, "python train.py"))
+        sys.exit(print_error(error, "python train.py"))
     except KeyboardInterrupt:
         sys.exit("stopped: a job that was posted goes on, and `gradmarket job list` shows it")

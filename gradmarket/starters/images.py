@@ -20,12 +20,12 @@ from torch import nn
 
 from gradmarket import Market
 from gradmarket.market.errors import MarketError
-from gradmarket.mistakes import tell
+from gradmarket.mistakes import print_error
 
 HERE = Path(__file__).parent
 
 
-def images(file: str | None) -> tuple[torch.Tensor, torch.Tensor]:
+def load_images(file: str | None) -> tuple[torch.Tensor, torch.Tensor]:
     if file is None:
         digits = load_digits()
         return torch.tensor(digits.images[:, None] / 16).float(), torch.tensor(digits.target)
@@ -40,7 +40,7 @@ def images(file: str | None) -> tuple[torch.Tensor, torch.Tensor]:
     return x, y
 
 
-def network(shape: torch.Size, classes: int) -> nn.Module:
+def build_network(shape: torch.Size, classes: int) -> nn.Module:
     """Two convolutions; replace it by any module that takes float32[rows, channels, height, width]."""
     channels, height, width = shape
     return nn.Sequential(
@@ -55,8 +55,8 @@ def network(shape: torch.Size, classes: int) -> nn.Module:
 
 def main(file: str | None) -> None:
     torch.manual_seed(0)
-    x, y = images(file)
-    model = network(x.shape[1:], int(y.max()) + 1)
+    x, y = load_images(file)
+    model = build_network(x.shape[1:], int(y.max()) + 1)
     with Market() as market:
         job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "job.json").read_text()))
         print(f"job {job.id}")
@@ -73,6 +73,6 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1] if len(sys.argv) > 1 else None)
     except (MarketError, OSError) as error:
-        sys.exit(tell(error, "python train.py"))
+        sys.exit(print_error(error, "python train.py"))
     except KeyboardInterrupt:
         sys.exit("stopped: a job that was posted goes on, and `gradmarket job list` shows it")

@@ -19,12 +19,12 @@ from torch import nn
 
 from gradmarket import Market
 from gradmarket.market.errors import MarketError
-from gradmarket.mistakes import tell
+from gradmarket.mistakes import print_error
 
 HERE = Path(__file__).parent
 
 
-def table(file: str | None, column: str | None) -> tuple[np.ndarray, np.ndarray]:
+def load_table_rows(file: str | None, column: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Returns numbers float[rows, columns] and the class of each row."""
     if file is None:
         wines = load_wine()
@@ -50,7 +50,7 @@ def numbers_of(values: list[object], column: str) -> np.ndarray:
 
 def main(file: str | None = None, column: str | None = None) -> None:
     torch.manual_seed(0)
-    numbers, named = table(file, column)
+    numbers, named = load_table_rows(file, column)
     classes, numbered = np.unique(named, return_inverse=True)
     scaled = (numbers - numbers.mean(0)) / (numbers.std(0) + 1e-9)
     x, y = torch.tensor(scaled).float(), torch.tensor(numbered)
@@ -71,6 +71,6 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:3])
     except (MarketError, OSError) as error:
-        sys.exit(tell(error, "python train.py"))
+        sys.exit(print_error(error, "python train.py"))
     except KeyboardInterrupt:
         sys.exit("stopped: a job that was posted goes on, and `gradmarket job list` shows it")

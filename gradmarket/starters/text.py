@@ -17,13 +17,13 @@ from safetensors.torch import save_file
 from gradmarket import Market
 from gradmarket.market.errors import MarketError
 from gradmarket.market.model.architectures import gpt
-from gradmarket.mistakes import tell
+from gradmarket.mistakes import print_error
 
 HERE = Path(__file__).parent
 LENGTH = 32
 
 
-def text(files: list[str]) -> str:
+def load_text(files: list[str]) -> str:
     paths = [Path(file) for file in files] or sorted(Path(json.__file__).parent.glob("*.py"))
     try:
         return "".join(path.read_text(encoding="utf-8") for path in paths)
@@ -31,7 +31,7 @@ def text(files: list[str]) -> str:
         sys.exit(f"error: {', '.join(map(str, paths))}: not all of it is text in UTF-8: name other files")
 
 
-def windows(written: str) -> tuple[torch.Tensor, torch.Tensor, int]:
+def cut_character_windows(written: str) -> tuple[torch.Tensor, torch.Tensor, int]:
     """(int64[rows, LENGTH] characters, the same moved on by one, how many characters there are)."""
     known = sorted(set(written))
     codes = np.searchsorted(known, list(written)).astype(np.int64)
@@ -44,7 +44,7 @@ def windows(written: str) -> tuple[torch.Tensor, torch.Tensor, int]:
 
 def main(files: list[str]) -> None:
     torch.manual_seed(0)
-    x, y, characters = windows(text(files))
+    x, y, characters = cut_character_windows(load_text(files))
     model = gpt.build({"depth": 2, "width": 64, "heads": 4}, (LENGTH,), characters)
     with Market() as market:
         job = market.train(model, gpt.OBJECTIVE, (x, y), **json.loads((HERE / "job.json").read_text()))
@@ -62,6 +62,6 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except (MarketError, OSError) as error:
-        sys.exit(tell(error, "python train.py"))
+        sys.exit(print_error(error, "python train.py"))
     except KeyboardInterrupt:
         sys.exit("stopped: a job that was posted goes on, and `gradmarket job list` shows it")

@@ -7,7 +7,7 @@ from typing import Any
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, drift, exposure, task_windows
-from gradmarket.market.rules.collusion import ColludingPool, odds, over_a_job, silent
+from gradmarket.market.rules.collusion import ColludingPool, compute_odds, compute_silent_share, over_a_job
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
 
@@ -76,8 +76,8 @@ class Windows:
         """Returns None where an audit repeats the whole task."""
         if not isinstance(step, LocalStep) or step.window is None:
             return None
-        share = task_windows.share(step.steps, step.window)
-        return cls(step.leaves + 1, share, task_windows.found(1, step.leaves))
+        share = task_windows.compute_repeated_share(step.steps, step.window)
+        return cls(step.leaves + 1, share, task_windows.compute_detection_rate(1, step.leaves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,12 @@ class DriftAlarm:
         answers = spec.tasks_needed
         operators = max(workers or answers, 1)
         honest = math.sqrt(spec.rounds / answers)
-        return cls(spec.rounds, answers, operators, drift.earliest(operators), drift.FALSE_ALARM, honest)
+        return cls(spec.rounds, answers, operators, drift.find_earliest_alarm(operators), drift.FALSE_ALARM, honest)
 
-    def unseen(self, share: Fraction) -> float:
+    def compute_unseen_push(self, share: Fraction) -> float:
         """Returns what the answers of this share of the operators, one at least, push unseen."""
         leaning = max(1, round(share * self.answers))
-        return drift.unseen(self.rounds, self.answers, leaning, self.operators) if share else 0.0
+        return drift.compute_unseen_push(self.rounds, self.answers, leaning, self.operators) if share else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Forecast:
         return asdict(self)
 
 
-def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
+def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     """Where audits repeat windows of a task, a lie is in one window: that is what they find most rarely."""
     plan = spec.plan() if assumed.audit is None else replace(spec.plan(), audit=assumed.audit)
     tasks, windows = spec.all_needed, Windows.of(spec.step)
@@ -127,36 +127,36 @@ def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     seen, repeated = plan.audit * found, plan.audit * share
     alarm = DriftAlarm.of(spec, assumed.workers)
     rows = tuple(
-        _row(plan, tasks, ColludingPool(part, assumed.workers), seen, repeated, alarm.unseen(part))
+        _build_row(plan, tasks, ColludingPool(part, assumed.workers), seen, repeated, alarm.compute_unseen_push(part))
         for part in assumed.shares
     )
-    return Forecast(plan, tasks, rows, _deterrence(seen, assumed), alarm, windows)
+    return Forecast(plan, tasks, rows, _compute_deterrence(seen, assumed), alarm, windows)
 
 
-def _row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:
-    chances = odds(plan, pool)
+def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:
+    chances = compute_odds(plan, pool)
     wrong = chances.wrongly_accepted
     return Row(
         colluding=float(pool.colluding),
         wrong_per_task=float(wrong),
-        silently=float(silent(plan, pool)),
+        silently=float(compute_silent_share(plan, pool)),
         wrong_in_job=over_a_job(wrong, tasks),
-        tasks_until_caught=_finite(exposure.expected_before_caught(seen, float(wrong))),
+        tasks_until_caught=_replace_infinite(exposure.expected_before_caught(seen, float(wrong))),
         compute=float(chances.replicas) + repeated,
-        unseen_push=_finite(push),
+        unseen_push=_replace_infinite(push),
     )
 
 
-def _deterrence(audit: float, assumed: Assumed) -> Deterrence:
+def _compute_deterrence(audit: float, assumed: Assumed) -> Deterrence:
     gain = assumed.saved + assumed.benefit
-    least = auditing.deterring(assumed.saved, assumed.benefit, assumed.stake)
+    least = auditing.compute_deterring_rate(assumed.saved, assumed.benefit, assumed.stake)
     return Deterrence(
-        least_audit=_finite(least),
+        least_audit=_replace_infinite(least),
         deterred=audit > least,
-        spoiled_before_caught=_finite(exposure.tasks_before_caught(audit)),
-        stake_needed=_finite(exposure.exposure(audit, gain)),
+        spoiled_before_caught=_replace_infinite(exposure.tasks_before_caught(audit)),
+        stake_needed=_replace_infinite(exposure.compute_exposure(audit, gain)),
     )
 
 
-def _finite(value: float) -> float | None:
+def _replace_infinite(value: float) -> float | None:
     return None if value == float("inf") else value

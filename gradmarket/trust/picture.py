@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Final
 
-from gradmarket.market.rules.collusion import ColludingPool, odds
+from gradmarket.market.rules.collusion import ColludingPool, compute_odds
 from gradmarket.market.task_plan import Plan
 from gradmarket.trust.forecast import Forecast
 
@@ -18,20 +18,20 @@ COMPARED: Final = ((1, "#b8b8b8"), (3, "#6f9bd1"), (5, "#3b6aa0"), (7, "#1d3d63"
 OWN: Final = "#c0392b"
 
 
-def svg(forecast: Forecast, workers: int | None) -> str:
+def draw_forecast_svg(forecast: Forecast, workers: int | None) -> str:
     """Returns a complete SVG document."""
-    lines = [_curve(Plan(r, r // 2 + 1, r), workers, colour, 1.5) for r, colour in COMPARED]
-    lines.append(_curve(forecast.plan, workers, OWN, 3.0))
+    lines = [_draw_curve(Plan(r, r // 2 + 1, r), workers, colour, 1.5) for r, colour in COMPARED]
+    lines.append(_draw_curve(forecast.plan, workers, OWN, 3.0))
     names = [(f"R = {r}", colour) for r, colour in COMPARED] + [("this job", OWN)]
-    legend = [_text(LEFT + 20, TOP + 20 + 18 * row, name, colour) for row, (name, colour) in enumerate(names)]
-    marks = [_mark(row.colluding, row.wrong_per_task) for row in forecast.rows if row.colluding <= MOST]
+    legend = [_draw_text(LEFT + 20, TOP + 20 + 18 * row, name, colour) for row, (name, colour) in enumerate(names)]
+    marks = [_draw_mark(row.colluding, row.wrong_per_task) for row in forecast.rows if row.colluding <= MOST]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
             'font-size="13">',
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-            _text(LEFT, 24, "A task is decided by workers that act as one", "#222"),
-            *_axes(),
+            _draw_text(LEFT, 24, "A task is decided by workers that act as one", "#222"),
+            *_draw_axes(),
             *lines,
             *marks,
             *legend,
@@ -40,39 +40,40 @@ def svg(forecast: Forecast, workers: int | None) -> str:
     )
 
 
-def _curve(plan: Plan, workers: int | None, colour: str, width: float) -> str:
+def _draw_curve(plan: Plan, workers: int | None, colour: str, width: float) -> str:
     """Draws one curve, at shares that are whole numbers of workers if the market is finite."""
     steps = STEPS if workers is None else max(1, workers // 2)
     whole = STEPS * 2 if workers is None else workers
     shares = [Fraction(step, whole) for step in range(steps + 1)]
     points = [
-        _place(float(share), float(odds(plan, ColludingPool(share, workers)).wrongly_accepted)) for share in shares
+        _compute_point(float(share), float(compute_odds(plan, ColludingPool(share, workers)).wrongly_accepted))
+        for share in shares
     ]
     drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{drawn}"/>'
 
 
-def _axes() -> list[str]:
+def _draw_axes() -> list[str]:
     marks = []
     for tenth in range(6):
         share = tenth / 10
-        x, _ = _place(share, 0.0)
-        _, y = _place(0.0, share)
+        x, _ = _compute_point(share, 0.0)
+        _, y = _compute_point(0.0, share)
         marks.append(f'<path d="M{x:.1f} {TOP} V{TOP + PLOT[1]} M{LEFT} {y:.1f} H{LEFT + PLOT[0]}" stroke="#e4e4e4"/>')
-        marks.append(_text(x - 12, TOP + PLOT[1] + 20, f"{share:.0%}", "#555"))
-        marks.append(_text(LEFT - 42, y + 4, f"{share:.0%}", "#555"))
-    return [*marks, _text(LEFT + 200, HEIGHT - 16, "share of workers that act as one", "#555")]
+        marks.append(_draw_text(x - 12, TOP + PLOT[1] + 20, f"{share:.0%}", "#555"))
+        marks.append(_draw_text(LEFT - 42, y + 4, f"{share:.0%}", "#555"))
+    return [*marks, _draw_text(LEFT + 200, HEIGHT - 16, "share of workers that act as one", "#555")]
 
 
-def _place(share: float, chance: float) -> tuple[float, float]:
+def _compute_point(share: float, chance: float) -> tuple[float, float]:
     width, height = PLOT
     return LEFT + width * share / float(MOST), TOP + height * (1.0 - min(chance, 0.5) / 0.5)
 
 
-def _mark(share: float, chance: float) -> str:
-    x, y = _place(share, chance)
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{OWN}"/>' + _text(x + 7, y - 6, f"{chance:.1%}", OWN)
+def _draw_mark(share: float, chance: float) -> str:
+    x, y = _compute_point(share, chance)
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{OWN}"/>' + _draw_text(x + 7, y - 6, f"{chance:.1%}", OWN)
 
 
-def _text(x: float, y: float, words: str, colour: str) -> str:
+def _draw_text(x: float, y: float, words: str, colour: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}">{words}</text>'

@@ -20,7 +20,7 @@ from graphdoc.conditions import (
     recurrent,
     windows,
 )
-from graphdoc.conditions.condition_rules import Condition, unstated
+from graphdoc.conditions.condition_rules import Condition, refuse_unstated
 
 FAMILIES: Final = (
     recurrent,
@@ -42,4 +42,4 @@ _STATED: Final[dict[str, Condition | None]] = {
 
 def condition_of(key: str) -> Condition | None:
     """The condition of an operator; one that nothing fulfils where none is stated."""
-    return _STATED.get(key, unstated)
+    return _STATED.get(key, refuse_unstated)

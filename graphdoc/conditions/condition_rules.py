@@ -11,17 +11,17 @@ Conditions = Mapping[str, Condition | None]
 """By operator; None where torch's own checks are the condition (see __init__)."""
 
 
-def unstated(_arguments: Sequence[Any]) -> None:
+def refuse_unstated(_arguments: Sequence[Any]) -> None:
     """The condition of an operator that has none in the tables: nothing is allowed."""
     refuse_unless(False, "what it may be given is not stated")
 
 
-def each(condition: Condition | None, keys: str) -> dict[str, Condition | None]:
+def repeat_condition(condition: Condition | None, keys: str) -> dict[str, Condition | None]:
     """The same condition for every operator of a list with spaces."""
     return dict.fromkeys(keys.split(), condition)
 
 
-def both(*conditions: Condition) -> Condition:
+def require_all(*conditions: Condition) -> Condition:
     """All of them hold."""
 
     def condition(arguments: Sequence[Any]) -> None:
@@ -31,7 +31,7 @@ def both(*conditions: Condition) -> Condition:
     return condition
 
 
-def between(place: int, least: float, most: float, what: str) -> Condition:
+def require_range(place: int, least: float, most: float, what: str) -> Condition:
     """The number at this place is in the range; null is allowed where the type allows it."""
 
     def condition(arguments: Sequence[Any]) -> None:
@@ -41,7 +41,7 @@ def between(place: int, least: float, most: float, what: str) -> Condition:
     return condition
 
 
-def floating(*places: int) -> Condition:
+def require_floating(*places: int) -> Condition:
     """The tensors at these places, or in lists there, are floats of one type; nulls do not count."""
 
     def condition(arguments: Sequence[Any]) -> None:
@@ -57,18 +57,18 @@ def one_float_type(tensors: Sequence[Any]) -> None:
     refuse_unless(all(dtype.is_floating_point for dtype in dtypes), "its tensors are not floats")
 
 
-def shaped(tensor: Any, shape: Sequence[int], what: str) -> None:
+def check_tensor_shape(tensor: Any, shape: Sequence[int], what: str) -> None:
     """Raises DocumentRefused unless the tensor, where there is one, has exactly this shape."""
     fits = tensor is None or tuple(tensor.shape) == tuple(shape)
     refuse_unless(fits, f"{what} is not of shape {list(shape)}")
 
 
-def filled(tensor: Any, what: str) -> None:
+def check_has_elements(tensor: Any, what: str) -> None:
     """Raises DocumentRefused where a tensor has no elements."""
     refuse_unless(tensor.numel() > 0, f"{what} has no elements")
 
 
-def ranked(tensor: Any, ranks: Sequence[int], what: str) -> None:
+def check_tensor_rank(tensor: Any, ranks: Sequence[int], what: str) -> None:
     """Raises DocumentRefused unless the tensor has one of these numbers of dimensions."""
     wanted = " or ".join(map(str, ranks))
     refuse_unless(len(tensor.shape) in ranks, f"{what} has not {wanted} dimensions")

@@ -6,11 +6,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from graphdoc.conditions.condition_rules import Conditions, each
+from graphdoc.conditions.condition_rules import Conditions, repeat_condition
 from graphdoc.document.arguments import refuse_unless
 
 
-def _divided(arguments: Sequence[Any]) -> None:
+def _check_division(arguments: Sequence[Any]) -> None:
     """(what is divided, by what, …), each a tensor or a number; elements are looked at where there are any."""
     above, below = arguments[:2]
     refuse_unless(isinstance(above, Tensor) or isinstance(below, Tensor), "it divides no tensor")
@@ -35,7 +35,7 @@ def _any_is(value: Any, sought: int, common: torch.dtype) -> bool:
     return bool(torch.tensor(value).to(common) == sought)
 
 
-CONDITIONS: Final[Conditions] = each(
-    _divided,
+CONDITIONS: Final[Conditions] = repeat_condition(
+    _check_division,
     "div.Tensor_mode div.Scalar_mode floor_divide.default remainder.Scalar remainder.Tensor fmod.Scalar",
 )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from graphdoc.conditions.condition_rules import Conditions, each
+from graphdoc.conditions.condition_rules import Conditions, repeat_condition
 from graphdoc.conditions.indexing_conditions import place_of
 from graphdoc.document.arguments import refuse_unless
 
@@ -11,38 +11,38 @@ PARTS_LIMIT: Final = 100_000
 """Into which one node cuts a tensor: a document has no more values."""
 
 
-def _parts(count: int) -> None:
+def _check_part_count(count: int) -> None:
     refuse_unless(0 <= count <= PARTS_LIMIT, f"a tensor in {count} parts, more than {PARTS_LIMIT}")
 
 
-def _length(tensor: Any, dimension: int) -> int:
+def _compute_length(tensor: Any, dimension: int) -> int:
     return int(tensor.shape[place_of(dimension, len(tensor.shape))]) if len(tensor.shape) else 1
 
 
-def _cut(arguments: Sequence[Any]) -> None:
+def _check_part_length(arguments: Sequence[Any]) -> None:
     """(tensor, how long each part is, dimension)."""
     tensor, size, dimension = arguments
-    length = _length(tensor, dimension)
+    length = _compute_length(tensor, dimension)
     refuse_unless(size >= 1 or length == 0, "its parts have no length")
-    _parts(-(-length // max(1, size)))
+    _check_part_count(-(-length // max(1, size)))
 
 
-def _divided(arguments: Sequence[Any]) -> None:
+def _check_division_count(arguments: Sequence[Any]) -> None:
     """(tensor, into how many parts, dimension)."""
     refuse_unless(arguments[1] >= 1, "it is divided into nothing")
-    _parts(arguments[1])
+    _check_part_count(arguments[1])
 
 
-def _apart(arguments: Sequence[Any]) -> None:
+def _check_unbinding(arguments: Sequence[Any]) -> None:
     """(tensor, dimension): a part for each place."""
-    _parts(_length(*arguments))
+    _check_part_count(_compute_length(*arguments))
 
 
-def _sizes(arguments: Sequence[Any]) -> None:
+def _check_sizes(arguments: Sequence[Any]) -> None:
     refuse_unless(all(size >= 0 for size in arguments[0]), "a size is negative")
 
 
-def _even(arguments: Sequence[Any]) -> None:
+def _check_repeats(arguments: Sequence[Any]) -> None:
     """repeat_interleave's last argument says how long the result is: none but the right one."""
     tensor, repeats, dimension, said = arguments
     refuse_unless(repeats >= 0, "a count is negative")
@@ -51,12 +51,12 @@ def _even(arguments: Sequence[Any]) -> None:
 
 
 CONDITIONS: Final[Conditions] = {
-    "repeat_interleave.self_int": _even,
-    "creation.full": _sizes,
-    "split.Tensor": _cut,
-    **each(_divided, "chunk.default tensor_split.sections"),
-    "unbind.int": _apart,
-    **each(
+    "repeat_interleave.self_int": _check_repeats,
+    "creation.full": _check_sizes,
+    "split.Tensor": _check_part_length,
+    **repeat_condition(_check_division_count, "chunk.default tensor_split.sections"),
+    "unbind.int": _check_unbinding,
+    **repeat_condition(
         None,
         "view.default _unsafe_view.default unflatten.int transpose.int swapaxes.default permute.default movedim.int "
         "movedim.intlist t.default mT.default numpy_T.default unsqueeze.default squeeze.default squeeze.dim "

@@ -6,26 +6,26 @@ from typing import Any, Final
 from graphdoc.conditions.condition_rules import (
     Condition,
     Conditions,
-    between,
-    both,
-    each,
-    filled,
-    floating,
-    ranked,
-    shaped,
+    check_has_elements,
+    check_tensor_rank,
+    check_tensor_shape,
+    repeat_condition,
+    require_all,
+    require_floating,
+    require_range,
 )
 from graphdoc.document.arguments import refuse_unless
 
 SCALE_LIMIT: Final = 2.0**16
 
 
-def _resized(spatial: int) -> Condition:
+def _build_resize_condition(spatial: int) -> Condition:
     """(tensor, sizes or null, …, scales or null): either, for each dimension of space."""
 
     def condition(arguments: Sequence[Any]) -> None:
         tensor, sizes, scales = arguments[0], arguments[1], arguments[-1]
-        ranked(tensor, (spatial + 2,), "its input")
-        filled(tensor, "its input")
+        check_tensor_rank(tensor, (spatial + 2,), "its input")
+        check_has_elements(tensor, "its input")
         refuse_unless((sizes is None) != (scales is None), "it has not either sizes or scales")
         refuse_unless(len(sizes or scales or ()) == spatial, f"it has not {spatial} sizes or scales")
         refuse_unless(sizes is None or min(sizes) >= 1, "a size is less than 1")
@@ -37,42 +37,47 @@ def _resized(spatial: int) -> Condition:
     return condition
 
 
-def _sampled(arguments: Sequence[Any]) -> None:
+def _check_grid_sample(arguments: Sequence[Any]) -> None:
     """(image, where each result lies in it, …)."""
     tensor, grid = arguments[:2]
-    ranked(tensor, (4, 5), "its input")
-    filled(tensor, "its input")
-    ranked(grid, (len(tensor.shape),), "its grid")
+    check_tensor_rank(tensor, (4, 5), "its input")
+    check_has_elements(tensor, "its input")
+    check_tensor_rank(grid, (len(tensor.shape),), "its grid")
     fits = grid.shape[0] == tensor.shape[0] and grid.shape[-1] == len(tensor.shape) - 2 and grid.numel() > 0
     refuse_unless(fits, "its grid is not of its input")
     refuse_unless(len(tensor.shape) == 4 or arguments[2] < 2, "it is cubic in three dimensions")
 
 
-def _affine(arguments: Sequence[Any]) -> None:
+def _check_affine_grid(arguments: Sequence[Any]) -> None:
     theta, size = arguments[:2]
     refuse_unless(len(size) in (4, 5) and min(size) >= 1, "its size is not 4 or 5 numbers from 1 on")
-    shaped(theta, (size[0], len(size) - 2, len(size) - 1), "its map")
+    check_tensor_shape(theta, (size[0], len(size) - 2, len(size) - 1), "its map")
 
 
-def _shuffled(arguments: Sequence[Any]) -> None:
+def _check_pixel_shuffle(arguments: Sequence[Any]) -> None:
     tensor, factor = arguments
     refuse_unless(len(tensor.shape) >= 3 and factor >= 1, "it shuffles no image")
-    filled(tensor, "its input")
+    check_has_elements(tensor, "its input")
 
 
-def _channels(arguments: Sequence[Any]) -> None:
-    _shuffled(arguments)
+def _check_shuffle_channels(arguments: Sequence[Any]) -> None:
+    _check_pixel_shuffle(arguments)
     refuse_unless(arguments[0].shape[1] % arguments[1] == 0, "its groups are not of its channels")
 
 
 CONDITIONS: Final[Conditions] = {
-    **each(_resized(1), "upsample_nearest1d.vec upsample_linear1d.vec"),
-    **each(_resized(2), "upsample_nearest2d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec"),
-    **each(_resized(3), "upsample_nearest3d.vec upsample_trilinear3d.vec"),
-    "grid_sampler.default": both(
-        floating(0, 1), _sampled, between(2, 0, 2, "its interpolation"), between(3, 0, 2, "its padding")
+    **repeat_condition(_build_resize_condition(1), "upsample_nearest1d.vec upsample_linear1d.vec"),
+    **repeat_condition(
+        _build_resize_condition(2), "upsample_nearest2d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec"
     ),
-    "affine_grid_generator.default": both(floating(0), _affine),
-    **each(_shuffled, "pixel_shuffle.default pixel_unshuffle.default"),
-    "channel_shuffle.default": _channels,
+    **repeat_condition(_build_resize_condition(3), "upsample_nearest3d.vec upsample_trilinear3d.vec"),
+    "grid_sampler.default": require_all(
+        require_floating(0, 1),
+        _check_grid_sample,
+        require_range(2, 0, 2, "its interpolation"),
+        require_range(3, 0, 2, "its padding"),
+    ),
+    "affine_grid_generator.default": require_all(require_floating(0), _check_affine_grid),
+    **repeat_condition(_check_pixel_shuffle, "pixel_shuffle.default pixel_unshuffle.default"),
+    "channel_shuffle.default": _check_shuffle_channels,
 }

@@ -4,7 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from graphdoc.conditions.condition_rules import Conditions, each, filled, one_float_type, shaped
+from graphdoc.conditions.condition_rules import (
+    Conditions,
+    check_has_elements,
+    check_tensor_shape,
+    one_float_type,
+    repeat_condition,
+)
 from graphdoc.document.arguments import refuse_unless
 
 
@@ -12,11 +18,11 @@ def _by_channel(arguments: Sequence[Any]) -> None:
     """(tensor, then weight, bias and statistics, each one number for a channel, …)."""
     tensor = arguments[0]
     refuse_unless(len(tensor.shape) >= 2, "it has no channels")
-    filled(tensor, "its input")
+    check_has_elements(tensor, "its input")
     refuse_unless(tensor.dtype.is_floating_point, "its input is no float")
     for other in arguments[1:5]:
         if hasattr(other, "shape"):
-            shaped(other, (tensor.shape[1],), "a weight or a statistic")
+            check_tensor_shape(other, (tensor.shape[1],), "a weight or a statistic")
             refuse_unless(other.dtype.is_floating_point, "a weight or a statistic is no float")
 
 
@@ -37,10 +43,10 @@ def _by_place(arguments: Sequence[Any]) -> None:
     """(tensor, the last sizes, which are normalised, weight, bias or epsilon, …)."""
     tensor, sizes = arguments[:2]
     refuse_unless(len(sizes) >= 1 and tuple(tensor.shape[-len(sizes) :]) == tuple(sizes), "its sizes are not its own")
-    filled(tensor, "its input")
+    check_has_elements(tensor, "its input")
     for other in arguments[2:4]:
         if hasattr(other, "shape"):
-            shaped(other, sizes, "a weight")
+            check_tensor_shape(other, sizes, "a weight")
 
 
 def _by_row(arguments: Sequence[Any]) -> None:
@@ -48,15 +54,15 @@ def _by_row(arguments: Sequence[Any]) -> None:
     direction, length, dimension = arguments
     refuse_unless(dimension == 0, "its norms are not by the first dimension: use dim=0")
     refuse_unless(len(direction.shape) >= 2, "its direction has no rows")
-    filled(direction, "its direction")
-    shaped(length, (direction.shape[0], *[1] * (len(direction.shape) - 1)), "its lengths")
+    check_has_elements(direction, "its direction")
+    check_tensor_shape(length, (direction.shape[0], *[1] * (len(direction.shape) - 1)), "its lengths")
     one_float_type([direction, length])
 
 
 CONDITIONS: Final[Conditions] = {
-    **each(_by_batch, "batch_norm.training batch_norm.batch"),
-    **each(_by_channel, "batch_norm.evaluation instance_norm.default"),
+    **repeat_condition(_by_batch, "batch_norm.training batch_norm.batch"),
+    **repeat_condition(_by_channel, "batch_norm.evaluation instance_norm.default"),
     "group_norm.default": _by_group,
     "_weight_norm.default": _by_row,
-    **each(_by_place, "layer_norm.default rms_norm.default"),
+    **repeat_condition(_by_place, "layer_norm.default rms_norm.default"),
 }

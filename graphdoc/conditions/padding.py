@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from graphdoc.conditions.condition_rules import Conditions, filled
+from graphdoc.conditions.condition_rules import Conditions, check_has_elements
 from graphdoc.document.arguments import refuse_unless
 
 
-def _constant(arguments: Sequence[Any]) -> None:
+def _check_constant_pad(arguments: Sequence[Any]) -> None:
     """(tensor, pairs from the last dimension on, …): a negative side cuts, but leaves something."""
     tensor, sides = arguments[:2]
     refuse_unless(len(sides) % 2 == 0 and len(sides) // 2 <= len(tensor.shape), "its sides are no pairs of dimensions")
@@ -16,13 +16,13 @@ def _constant(arguments: Sequence[Any]) -> None:
         refuse_unless(size + before + after >= 0, "a dimension is cut to less than nothing")
 
 
-def _pad(arguments: Sequence[Any]) -> None:
+def _check_pad(arguments: Sequence[Any]) -> None:
     tensor, sides, mode, value = arguments
-    _constant(arguments)
+    _check_constant_pad(arguments)
     if mode == "constant":
         return
     refuse_unless(value is None or value == 0, "a value where the border is copied")
-    filled(tensor, "its tensor")
+    check_has_elements(tensor, "its tensor")
     refuse_unless(len(sides) in (2, 4, 6) and len(tensor.shape) - len(sides) // 2 in (1, 2), "its sides are no image's")
     for before, after, size in zip(sides[::2], sides[1::2], reversed(tensor.shape), strict=False):
         most = {"reflect": size - 1, "circular": size}.get(mode)
@@ -30,4 +30,4 @@ def _pad(arguments: Sequence[Any]) -> None:
         refuse_unless(most is None or max(before, after) <= most, "a side is longer than what is copied")
 
 
-CONDITIONS: Final[Conditions] = {"pad.default": _pad, "constant_pad_nd.default": _constant}
+CONDITIONS: Final[Conditions] = {"pad.default": _check_pad, "constant_pad_nd.default": _check_constant_pad}

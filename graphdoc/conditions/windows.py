@@ -6,10 +6,10 @@ from typing import Any, Final
 from graphdoc.conditions.condition_rules import (
     Condition,
     Conditions,
-    filled,
+    check_has_elements,
+    check_tensor_rank,
+    check_tensor_shape,
     one_float_type,
-    ranked,
-    shaped,
 )
 from graphdoc.document.arguments import refuse_unless
 
@@ -17,127 +17,134 @@ STRIDE_LIMIT: Final = 1024
 """oneDNN's backward pass takes time by the square of a convolution's stride, and ends the process at some 2**16."""
 
 
-def spread(values: Sequence[int], spatial: int, least: int, what: str) -> tuple[int, ...]:
+def spread_spatial_values(values: Sequence[int], spatial: int, least: int, what: str) -> tuple[int, ...]:
     """One value for each dimension of space. Raises DocumentRefused where they are others, or one is less."""
     refuse_unless(len(values) in (1, spatial), f"its {what} is not one or {spatial} numbers")
     refuse_unless(min(values) >= least, f"its {what} is less than {least}")
     return tuple(values) * (spatial if len(values) == 1 else 1)
 
 
-def _convolution(spatial: int) -> Condition:
+def _build_convolution_condition(spatial: int) -> Condition:
     """(tensor, weight, bias, stride, padding, dilation, groups); padding is numbers or a word."""
 
     def condition(arguments: Sequence[Any]) -> None:
         tensor, weight, bias, stride, padding, dilation, groups = arguments
-        _weighted(tensor, weight, bias, spatial)
-        _strided(spread(stride, spatial, 1, "stride"))
-        spread(dilation, spatial, 1, "dilation")
+        _check_weighted_input(tensor, weight, bias, spatial)
+        _check_stride(spread_spatial_values(stride, spatial, 1, "stride"))
+        spread_spatial_values(dilation, spatial, 1, "dilation")
         if not isinstance(padding, str):
-            spread(padding, spatial, 0, "padding")
+            spread_spatial_values(padding, spatial, 0, "padding")
         channels = tensor.shape[-spatial - 1]
         fits = groups >= 1 and weight.shape[0] % groups == 0 and channels == weight.shape[1] * groups
         refuse_unless(fits, "its groups are not of its channels")
-        shaped(bias, (weight.shape[0],), "its bias")
+        check_tensor_shape(bias, (weight.shape[0],), "its bias")
 
     return condition
 
 
-def _transposed(spatial: int) -> Condition:
+def _build_transposed_condition(spatial: int) -> Condition:
     """(tensor, weight, bias, stride, padding, output padding, groups, dilation)."""
 
     def condition(arguments: Sequence[Any]) -> None:
         tensor, weight, bias, stride, padding, beyond, groups, dilation = arguments
-        _weighted(tensor, weight, bias, spatial)
-        steps = spread(stride, spatial, 1, "stride"), spread(dilation, spatial, 1, "dilation")
-        _strided(steps[0])
-        spread(padding, spatial, 0, "padding")
-        pairs = zip(spread(beyond, spatial, 0, "output padding"), *steps, strict=True)
+        _check_weighted_input(tensor, weight, bias, spatial)
+        steps = (
+            spread_spatial_values(stride, spatial, 1, "stride"),
+            spread_spatial_values(dilation, spatial, 1, "dilation"),
+        )
+        _check_stride(steps[0])
+        spread_spatial_values(padding, spatial, 0, "padding")
+        pairs = zip(spread_spatial_values(beyond, spatial, 0, "output padding"), *steps, strict=True)
         refuse_unless(all(more < max(others) for more, *others in pairs), "its output padding is not below its stride")
         fits = groups >= 1 and weight.shape[0] % groups == 0 and tensor.shape[-spatial - 1] == weight.shape[0]
         refuse_unless(fits, "its groups are not of its channels")
-        shaped(bias, (weight.shape[1] * groups,), "its bias")
+        check_tensor_shape(bias, (weight.shape[1] * groups,), "its bias")
 
     return condition
 
 
-def _strided(stride: Sequence[int]) -> None:
+def _check_stride(stride: Sequence[int]) -> None:
     refuse_unless(max(stride) <= STRIDE_LIMIT, f"its stride is more than {STRIDE_LIMIT}")
 
 
-def _weighted(tensor: Any, weight: Any, bias: Any, spatial: int) -> None:
+def _check_weighted_input(tensor: Any, weight: Any, bias: Any, spatial: int) -> None:
     one_float_type([tensor, weight, bias])
-    ranked(tensor, (spatial + 1, spatial + 2), "its input")
-    ranked(weight, (spatial + 2,), "its weight")
-    filled(tensor, "its input")
-    filled(weight, "its weight")
+    check_tensor_rank(tensor, (spatial + 1, spatial + 2), "its input")
+    check_tensor_rank(weight, (spatial + 2,), "its weight")
+    check_has_elements(tensor, "its input")
+    check_has_elements(weight, "its weight")
 
 
-def _pooling(spatial: int, dilated: bool) -> Condition:
+def _build_pooling_condition(spatial: int, dilated: bool) -> Condition:
     """(tensor, kernel, stride, padding, dilation of a maximum, …, divisor of a mean)."""
 
     def condition(arguments: Sequence[Any]) -> None:
         tensor, kernel, stride, padding = arguments[:4]
-        ranked(tensor, (spatial + 1, spatial + 2), "its input")
-        filled(tensor, "its input")
-        sizes = spread(kernel, spatial, 1, "kernel")
+        check_tensor_rank(tensor, (spatial + 1, spatial + 2), "its input")
+        check_has_elements(tensor, "its input")
+        sizes = spread_spatial_values(kernel, spatial, 1, "kernel")
         if stride:
-            spread(stride, spatial, 1, "stride")
-        pads = spread(padding, spatial, 0, "padding")
+            spread_spatial_values(stride, spatial, 1, "stride")
+        pads = spread_spatial_values(padding, spatial, 0, "padding")
         refuse_unless(all(2 * pad <= size for pad, size in zip(pads, sizes, strict=True)), "it pads over half a kernel")
         if dilated:
-            gaps = spread(arguments[4], spatial, 1, "dilation")
-            _met(tensor.shape[-spatial:], pads, gaps)
+            gaps = spread_spatial_values(arguments[4], spatial, 1, "dilation")
+            _check_window_reach(tensor.shape[-spatial:], pads, gaps)
         elif len(arguments) == 7:
             refuse_unless(arguments[6] is None or arguments[6] >= 1, "its divisor is less than 1")
 
     return condition
 
 
-def _met(sizes: Sequence[int], pads: Sequence[int], gaps: Sequence[int]) -> None:
+def _check_window_reach(sizes: Sequence[int], pads: Sequence[int], gaps: Sequence[int]) -> None:
     """Every window has a place of the input: of none, the index lies beyond it, and the gradient is written there."""
     fits = all(pad == 0 or gap <= size for size, pad, gap in zip(sizes, pads, gaps, strict=True))
     refuse_unless(fits, "a window may lie in the border alone: its dilation is more than its input")
 
 
-def _adaptive(spatial: int) -> Condition:
+def _build_adaptive_condition(spatial: int) -> Condition:
     def condition(arguments: Sequence[Any]) -> None:
         tensor, sizes = arguments
-        ranked(tensor, (spatial + 1, spatial + 2), "its input")
-        filled(tensor, "its input")
+        check_tensor_rank(tensor, (spatial + 1, spatial + 2), "its input")
+        check_has_elements(tensor, "its input")
         refuse_unless(len(sizes) == spatial and min(sizes) >= 1, f"its sizes are not {spatial} numbers from 1 on")
 
     return condition
 
 
-def _im2col(arguments: Sequence[Any]) -> None:
+def _check_im2col(arguments: Sequence[Any]) -> None:
     tensor, kernel, dilation, padding, stride = arguments
-    ranked(tensor, (3, 4), "its input")
-    _unfolded(tensor, kernel, dilation, padding, stride)
+    check_tensor_rank(tensor, (3, 4), "its input")
+    _check_unfolding(tensor, kernel, dilation, padding, stride)
 
 
-def _col2im(arguments: Sequence[Any]) -> None:
+def _check_col2im(arguments: Sequence[Any]) -> None:
     tensor, size, kernel, dilation, padding, stride = arguments
-    ranked(tensor, (2, 3), "its input")
+    check_tensor_rank(tensor, (2, 3), "its input")
     refuse_unless(len(size) == 2 and min(size) >= 1, "its size is not 2 numbers from 1 on")
-    _unfolded(tensor, kernel, dilation, padding, stride)
+    _check_unfolding(tensor, kernel, dilation, padding, stride)
 
 
-def _unfolded(tensor: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> None:
-    filled(tensor, "its input")
+def _check_unfolding(tensor: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> None:
+    check_has_elements(tensor, "its input")
     refuse_unless(all(len(values) == 2 for values in (kernel, dilation, padding, stride)), "its windows are not of 2")
     refuse_unless(min(*kernel, *dilation, *stride) >= 1, "its windows are less than 1")
     refuse_unless(min(padding) >= 0, "its padding is less than 0")
 
 
 CONDITIONS: Final[Conditions] = {
-    **{f"conv{spatial}d.{way}": _convolution(spatial) for spatial in (1, 2, 3) for way in ("default", "padding")},
-    "conv_transpose1d.default": _transposed(1),
-    "conv_transpose2d.input": _transposed(2),
-    "conv_transpose3d.input": _transposed(3),
-    **{f"max_pool{spatial}d.default": _pooling(spatial, dilated=True) for spatial in (1, 2, 3)},
-    **{f"avg_pool{spatial}d.default": _pooling(spatial, dilated=False) for spatial in (1, 2, 3)},
-    **{f"adaptive_avg_pool{spatial}d.default": _adaptive(spatial) for spatial in (1, 2, 3)},
-    **{f"adaptive_max_pool{spatial}d.default": _adaptive(spatial) for spatial in (1, 2)},
-    "im2col.default": _im2col,
-    "col2im.default": _col2im,
+    **{
+        f"conv{spatial}d.{way}": _build_convolution_condition(spatial)
+        for spatial in (1, 2, 3)
+        for way in ("default", "padding")
+    },
+    "conv_transpose1d.default": _build_transposed_condition(1),
+    "conv_transpose2d.input": _build_transposed_condition(2),
+    "conv_transpose3d.input": _build_transposed_condition(3),
+    **{f"max_pool{spatial}d.default": _build_pooling_condition(spatial, dilated=True) for spatial in (1, 2, 3)},
+    **{f"avg_pool{spatial}d.default": _build_pooling_condition(spatial, dilated=False) for spatial in (1, 2, 3)},
+    **{f"adaptive_avg_pool{spatial}d.default": _build_adaptive_condition(spatial) for spatial in (1, 2, 3)},
+    **{f"adaptive_max_pool{spatial}d.default": _build_adaptive_condition(spatial) for spatial in (1, 2)},
+    "im2col.default": _check_im2col,
+    "col2im.default": _check_col2im,
 }

@@ -20,15 +20,15 @@ def as_when_alone() -> Iterator[None]:
     """Within the block, libraries do not see that an export is running."""
     masks = sys.modules.get(_MASKS)
     with (
-        _replaced(torch.compiler, "is_exporting", _no),
-        _replaced(masks, "find_packed_sequence_indices", _one_sequence),
-        _replaced(builtins, "len", _count),
+        _replace_function(torch.compiler, "is_exporting", _return_false),
+        _replace_function(masks, "find_packed_sequence_indices", _one_sequence),
+        _replace_function(builtins, "len", _count_elements),
     ):
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, function: Any) -> Iterator[None]:
+def _replace_function(owner: Any, name: str, function: Any) -> Iterator[None]:
     """Replaces the owner's function within the block, if the owner has one of that name."""
     before = getattr(owner, name, None)
     if before is None:
@@ -44,12 +44,12 @@ def _replaced(owner: Any, name: str, function: Any) -> Iterator[None]:
 _count_of: Final = len
 
 
-def _count(value: Any) -> Any:
+def _count_elements(value: Any) -> Any:
     """Replaces `len`: of a tensor it is the symbol that its rows are, where Python would ask for a whole number."""
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else _count_of(value)
 
 
-def _no() -> bool:
+def _return_false() -> bool:
     return False
 
 

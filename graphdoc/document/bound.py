@@ -16,7 +16,7 @@ from torch import Tensor
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.formulas import by_formula
 from graphdoc.document.graph import Document, Input, Scan
-from graphdoc.document.interpret import Program, Way, gradients
+from graphdoc.document.interpret import Program, Way, compute_gradients
 from graphdoc.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
 from graphdoc.document.row_gradients import peak_by_rows
 from graphdoc.document.row_mixing import refuse_mixing
@@ -30,7 +30,7 @@ BY_ELEMENT: Final = 6
 """Operations on each element of a row's gradient until it is in the sum: made finite, squared, added, scaled, added."""
 
 
-def bound(
+def compute_bound(
     program: Program, rows: int | Sequence[int], limits: Limits = USUAL, training: bool = True, by_row: bool = False
 ) -> Bound:
     """The cost of one pass over any of these numbers of rows, the first of them the largest, whatever the sizes.
@@ -40,11 +40,11 @@ def bound(
     """
     most, *fewer = (rows,) if isinstance(rows, int) else rows
     try:
-        bounds = exactly(program, most, NONE, limits, training, by_row)
+        bounds = compute_exact_bound(program, most, NONE, limits, training, by_row)
         for count in fewer:
-            bounds = dearest((bounds, _last(program, count, limits, training, by_row)))
-        for count, sizes in _tried(program.document, most):
-            bounds = dearest((bounds, _if_it_fits(program, count, sizes, limits, training, by_row) or bounds))
+            bounds = merge_bounds((bounds, _compute_last_bound(program, count, limits, training, by_row)))
+        for count, sizes in _list_tried_sizes(program.document, most):
+            bounds = merge_bounds((bounds, _if_it_fits(program, count, sizes, limits, training, by_row) or bounds))
     except TooMuch as error:
         raise DocumentRefused(error.detail) from None
     if by_row:
@@ -52,10 +52,10 @@ def bound(
     return bounds
 
 
-def _last(program: Program, rows: int, limits: Limits, training: bool, by_row: bool) -> Bound:
+def _compute_last_bound(program: Program, rows: int, limits: Limits, training: bool, by_row: bool) -> Bound:
     """The cost of the last microbatch, which every task has. Raises as `exactly` does, naming it."""
     try:
-        return exactly(program, rows, NONE, limits, training, by_row)
+        return compute_exact_bound(program, rows, NONE, limits, training, by_row)
     except TooMuch:
         raise
     except DocumentRefused as error:
@@ -67,32 +67,32 @@ def _if_it_fits(
 ) -> Bound | None:
     """None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
     try:
-        return exactly(program, rows, sizes, limits, training, by_row)
+        return compute_exact_bound(program, rows, sizes, limits, training, by_row)
     except TooMuch:
         raise
     except DocumentRefused:
         return None
 
 
-def admit(
+def admit_batch(
     program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
 ) -> Bound:
     """The cost of a pass over a batch of just these sizes. Raises DocumentRefused where it is over the limits."""
     try:
-        return exactly(program, rows, sizes, limits, training, by_row)
+        return compute_exact_bound(program, rows, sizes, limits, training, by_row)
     except DocumentRefused as error:
         named = "".join(f", {name} {size}" for name, size in sizes.items())
         raise DocumentRefused(f"a batch of {rows} rows{named}: {error.detail}") from None
 
 
-def exactly(
+def compute_exact_bound(
     program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
 ) -> Bound:
     """The cost of one pass over so many rows at these sizes; those that are not named are the largest.
 
     Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
     """
-    meter = Meter(limits, _steps(program.document), BACKWARD if training else 0)
+    meter = Meter(limits, _count_steps(program.document), BACKWARD if training else 0)
     state, data = _meta_inputs(program.document, rows, sizes)
     with meter, torch.set_grad_enabled(training):
         for tensor in (*state.values(), *data.values()):
@@ -100,7 +100,7 @@ def exactly(
         results = program.run(state, data, bytes(32), meter.count, Way(by_formula, partial(by_steps, meter)))
         trainable = [state[entry.name] for entry in program.document.trainable]
         if training and trainable:
-            gradients(results.loss, trainable)
+            compute_gradients(results.loss, trainable)
         del results
     if not by_row:
         return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
@@ -109,12 +109,12 @@ def exactly(
     return Bound(rows, meter.operations + clipped, peak, meter.only_on_cpu)
 
 
-def _steps(document: Document) -> int:
+def _count_steps(document: Document) -> int:
     """Returns how many nodes are run to count what the document costs."""
     return sum(STEPS_RUN * len(node.body) if isinstance(node, Scan) else 1 for node in document.nodes)
 
 
-def _tried(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:
+def _list_tried_sizes(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:
     """What is tried beside the most rows and the largest sizes."""
     if document.sizes:
         yield most, dict.fromkeys(document.sizes, 1)
@@ -122,7 +122,7 @@ def _tried(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:
         yield from ((most, {name: size}) for size in sorted({1, 2, largest // 2, largest - 1}))
 
 
-def dearest(bounds: Sequence[Bound]) -> Bound:
+def merge_bounds(bounds: Sequence[Bound]) -> Bound:
     """The most that any of these takes, by each figure."""
     return replace(
         bounds[0],
@@ -137,11 +137,11 @@ def _meta_inputs(document: Document, rows: int, sizes: Sizes) -> tuple[dict[str,
     state, data = {}, {}
     for entry in document.inputs:
         if entry.kind == "data":
-            data[entry.name] = _meta(entry, shapes[entry.name][0])
+            data[entry.name] = _build_meta_tensor(entry, shapes[entry.name][0])
         else:
-            state[entry.name] = _meta(entry, entry.shape)
+            state[entry.name] = _build_meta_tensor(entry, entry.shape)
     return state, data
 
 
-def _meta(entry: Input, shape: Sequence[int]) -> Tensor:
+def _build_meta_tensor(entry: Input, shape: Sequence[int]) -> Tensor:
     return torch.empty(shape, dtype=TORCH_TYPES[entry.dtype], device="meta", requires_grad=entry.grad)

@@ -45,20 +45,20 @@ class OperatorCall:
     key: str
 
 
-def overload(key: str) -> torch._ops.OpOverload:
+def select_overload(key: str) -> torch._ops.OpOverload:
     """Returns the ATen operator of a key of our own tables."""
     packet, name = key.split(".")
     operator: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), name)
     return operator
 
 
-def _operator(key: str, entry: OperatorEntry) -> OperatorCall:
+def _build_operator_call(key: str, entry: OperatorEntry) -> OperatorCall:
     if entry.own:
         return OperatorCall(KERNELS[key], {}, entry, None, condition_of(key), key)
-    aten = overload(key)
+    aten = select_overload(key)
     keywords = {place: argument.name for place, argument in enumerate(aten._schema.arguments) if argument.kwarg_only}
     return OperatorCall(aten._op, keywords, entry, RULES.get(key), condition_of(key), key)
 
 
-OPERATORS: Final = {key: _operator(key, entry) for key, entry in ALLOWED.items()}
+OPERATORS: Final = {key: _build_operator_call(key, entry) for key, entry in ALLOWED.items()}
 """The allow-list with its callables: a document's `op` is looked up only here."""

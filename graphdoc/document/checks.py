@@ -26,7 +26,7 @@ def check_indices(rule: Rule, arguments: Sequence[Any]) -> None:
             raise DocumentRefused(f"an index is not in {least} to {end - 1}")
 
 
-def nearest(rule: Rule, arguments: Sequence[Any]) -> list[Any]:
+def clamp_indices(rule: Rule, arguments: Sequence[Any]) -> list[Any]:
     """Returns the arguments with the nearest index in range for one that is not; labels that do not count stay.
 
     Raises DocumentRefused where there is none in range.
@@ -35,42 +35,44 @@ def nearest(rule: Rule, arguments: Sequence[Any]) -> list[Any]:
     for indices, least, end in rule(arguments):
         if indices.numel() and end <= least:
             raise DocumentRefused("there is nothing that an index could point at")
-        label = not any(value is indices for value in _flat(arguments))  # a loss, whose rule yields a masked copy
+        label = not any(
+            value is indices for value in _flatten_arguments(arguments)
+        )  # a loss, whose rule yields a masked copy
         read = arguments[1] if label else indices
         held = indices if label else found.get(id(read), read)
         within = held.clamp(least, min(end - 1, torch.iinfo(held.dtype).max))
         found[id(read)] = torch.where(read == arguments[LABELS], read, within) if label else within
-    return [_exchanged(value, found) for value in arguments]
+    return [_exchange_indices(value, found) for value in arguments]
 
 
-def _flat(arguments: Sequence[Any]) -> Iterator[Any]:
+def _flatten_arguments(arguments: Sequence[Any]) -> Iterator[Any]:
     for value in arguments:
         yield from value if isinstance(value, list | tuple) else (value,)
 
 
-def _exchanged(value: Any, found: Mapping[int, Tensor]) -> Any:
+def _exchange_indices(value: Any, found: Mapping[int, Tensor]) -> Any:
     """Returns what was found for a tensor, or the list with it for those in it; anything else as it is."""
     if isinstance(value, list | tuple):
-        return [_exchanged(part, found) for part in value]
+        return [_exchange_indices(part, found) for part in value]
     return found.get(id(value), value)
 
 
-def _embedding(arguments: Sequence[Any]) -> Iterator[Range]:
+def _list_embedding_range(arguments: Sequence[Any]) -> Iterator[Range]:
     yield arguments[1], 0, arguments[0].shape[0]
 
 
-def _along(arguments: Sequence[Any]) -> Iterator[Range]:
+def _list_range_along(arguments: Sequence[Any]) -> Iterator[Range]:
     """Yields the range of indices along a dimension, from arguments (tensor, dimension, indices, …)."""
     tensor, dimension, indices = arguments[:3]
     yield indices, 0, tensor.shape[dimension] if tensor.dim() else 1
 
 
-def _take(arguments: Sequence[Any]) -> Iterator[Range]:
+def _list_take_range(arguments: Sequence[Any]) -> Iterator[Range]:
     tensor, indices, dimension = arguments
     yield indices, 0, tensor.numel() if dimension is None else tensor.shape[dimension]
 
 
-def _places(arguments: Sequence[Any]) -> Iterator[Range]:
+def _list_place_ranges(arguments: Sequence[Any]) -> Iterator[Range]:
     """Yields the ranges from arguments (tensor, one tensor of indices or null for each dimension, …).
 
     A mask takes up as many dimensions as it has.
@@ -89,7 +91,7 @@ def _one_hot(arguments: Sequence[Any]) -> Iterator[Range]:
     yield arguments[0], 0, arguments[1]
 
 
-def _target(ignored: int) -> Rule:
+def _build_target_rule(ignored: int) -> Rule:
     """Returns the rule for arguments (scores, target, …).
 
     `ignored` is the position of the label that does not count.
@@ -105,13 +107,17 @@ def _target(ignored: int) -> Rule:
 
 
 RULES: Final[dict[str, Rule]] = {
-    "embedding.default": _embedding,
-    **dict.fromkeys(("gather.default", "index_select.default", "index_add.default", "index_copy.default"), _along),
-    **dict.fromkeys(("index_fill.int_Scalar", "scatter.src", "scatter.value", "scatter_add.default"), _along),
-    "scatter_reduce.two": _along,
-    "take_along_dim.default": _take,
-    **dict.fromkeys(("index.Tensor", "index_put.default"), _places),
+    "embedding.default": _list_embedding_range,
+    **dict.fromkeys(
+        ("gather.default", "index_select.default", "index_add.default", "index_copy.default"), _list_range_along
+    ),
+    **dict.fromkeys(
+        ("index_fill.int_Scalar", "scatter.src", "scatter.value", "scatter_add.default"), _list_range_along
+    ),
+    "scatter_reduce.two": _list_range_along,
+    "take_along_dim.default": _list_take_range,
+    **dict.fromkeys(("index.Tensor", "index_put.default"), _list_place_ranges),
     "one_hot.default": _one_hot,
-    "cross_entropy_loss.default": _target(LABELS),
-    **dict.fromkeys(("nll_loss.default", "nll_loss_nd.default"), _target(LABELS)),
+    "cross_entropy_loss.default": _build_target_rule(LABELS),
+    **dict.fromkeys(("nll_loss.default", "nll_loss_nd.default"), _build_target_rule(LABELS)),
 }

@@ -16,7 +16,7 @@ _ATEN: Final = torch.ops.aten
 Writing = Callable[[fx.Graph, fx.Node], None]
 
 
-def composed(graph: fx.Graph) -> None:
+def compose_operators(graph: fx.Graph) -> None:
     """Replaces in the graph what is said by several operators, or by one of another name."""
     fill_empty(graph)
     for node in list(graph.nodes):
@@ -31,7 +31,7 @@ def composed(graph: fx.Graph) -> None:
                 writing(graph, node)
 
 
-def _call(graph: fx.Graph, like: fx.Node, target: Any, *arguments: Any, value: Any = None) -> fx.Node:
+def _insert_call(graph: fx.Graph, like: fx.Node, target: Any, *arguments: Any, value: Any = None) -> fx.Node:
     """A new node in the place of `like`; what it gives is found on tensors without elements, unless it is known."""
     made = graph.call_function(target, arguments)
     given = fx.map_arg(arguments, lambda argument: argument.meta["val"]) if value is None else ()
@@ -39,13 +39,13 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, *arguments: Any, value: A
     return made
 
 
-def _drawn(like: Any) -> Writing:
+def _build_draw_writing(like: Any) -> Writing:
     """Chance in a shape is chance like zeros of that shape."""
 
     def writing(graph: fx.Graph, node: fx.Node) -> None:
         value = node.meta["val"]
-        zeros = _call(graph, node, _ATEN.full.default, node.args[0], 0.0, value=value)
-        drawn = _call(graph, node, like, zeros, value=value)
+        zeros = _insert_call(graph, node, _ATEN.full.default, node.args[0], 0.0, value=value)
+        drawn = _insert_call(graph, node, like, zeros, value=value)
         node.replace_all_uses_with(drawn)
         graph.erase_node(node)
 
@@ -53,33 +53,35 @@ def _drawn(like: Any) -> Writing:
 
 
 def _drawn_write(graph: fx.Graph, node: fx.Node) -> None:
-    drawn_write(graph, node, partial(_call, graph, node))
+    drawn_write(graph, node, partial(_insert_call, graph, node))
 
 
-def _layers(graph: fx.Graph, node: fx.Node) -> None:
+def _split_layers(graph: fx.Graph, node: fx.Node) -> None:
     """A recurrent operator that drops out between its layers: one operator for each layer, as torch itself goes."""
     tensor, states, weights, biased, layers, dropout, training, both_ways, batch_first = schema_arguments(node)
     if not (dropout and training and layers > 1):
         return
     ways, given = 2 if both_ways else 1, states if isinstance(states, list | tuple) else [states]
     each = len(weights) // layers
-    tensor = _call(graph, node, _ATEN.transpose.int, tensor, 0, 1) if batch_first else tensor
+    tensor = _insert_call(graph, node, _ATEN.transpose.int, tensor, 0, 1) if batch_first else tensor
     whole_out, *whole_states = node.meta["val"]
     value = (whole_out.transpose(0, 1) if batch_first else whole_out, *(state[:ways] for state in whole_states))
     last: list[list[fx.Node]] = [[] for _ in given]
     for layer in range(layers):
-        parts = [_call(graph, node, _ATEN.slice.Tensor, state, 0, ways * layer, ways * (layer + 1)) for state in given]
+        parts = [
+            _insert_call(graph, node, _ATEN.slice.Tensor, state, 0, ways * layer, ways * (layer + 1)) for state in given
+        ]
         own = weights[each * layer : each * (layer + 1)]
         started = parts if isinstance(states, list | tuple) else parts[0]
         arguments = (tensor, started, own, biased, 1, 0.0, training, both_ways, False)
-        whole = _call(graph, node, node.target, *arguments, value=value)
-        tensor, *ended = (_call(graph, node, operator.getitem, whole, place) for place in range(1 + len(given)))
+        whole = _insert_call(graph, node, node.target, *arguments, value=value)
+        tensor, *ended = (_insert_call(graph, node, operator.getitem, whole, place) for place in range(1 + len(given)))
         for state, found in zip(ended, last, strict=True):
             found.append(state)
         if layer < layers - 1:
-            tensor = _call(graph, node, _ATEN.dropout.default, tensor, dropout, True)
-    tensor = _call(graph, node, _ATEN.transpose.int, tensor, 0, 1) if batch_first else tensor
-    _replace_parts(graph, node, [tensor, *(_call(graph, node, _ATEN.cat.default, found, 0) for found in last)])
+            tensor = _insert_call(graph, node, _ATEN.dropout.default, tensor, dropout, True)
+    tensor = _insert_call(graph, node, _ATEN.transpose.int, tensor, 0, 1) if batch_first else tensor
+    _replace_parts(graph, node, [tensor, *(_insert_call(graph, node, _ATEN.cat.default, found, 0) for found in last)])
 
 
 def _replace_parts(graph: fx.Graph, node: fx.Node, parts: list[fx.Node]) -> None:
@@ -101,7 +103,7 @@ _OTHER_NAMES: Final = {
 """For real numbers, which all of the language's are."""
 _WRITINGS: Final[dict[str, Writing]] = {
     **dict.fromkeys(DRAWN_WRITES, _drawn_write),
-    "rand.default": _drawn(_ATEN.rand_like.default),
-    "randn.default": _drawn(_ATEN.randn_like.default),
-    **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), _layers),
+    "rand.default": _build_draw_writing(_ATEN.rand_like.default),
+    "randn.default": _build_draw_writing(_ATEN.randn_like.default),
+    **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), _split_layers),
 }

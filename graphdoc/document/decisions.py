@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import transformer
 
-from graphdoc.document.equality import restored
-from graphdoc.document.exchanged import exchanged
+from graphdoc.document.equality import restore_buffers
+from graphdoc.document.exchanged import exchange_function
 
 _DECIDES: Final = "_detect_is_causal_mask"
 
 
-def decisions(module: nn.Module, data: Mapping[str, Tensor]) -> Callable[[], AbstractContextManager[None]]:
+def capture_decisions(module: nn.Module, data: Mapping[str, Tensor]) -> Callable[[], AbstractContextManager[None]]:
     """Returns what a trace of `module`, which takes `data`, runs in."""
     if not any(isinstance(part, nn.TransformerEncoder | nn.TransformerDecoder) for part in module.modules()):
         return nullcontext
@@ -30,13 +30,17 @@ def decisions(module: nn.Module, data: Mapping[str, Tensor]) -> Callable[[], Abs
         decided.append(bool(before(*arguments, **named)))
         return decided[-1]
 
-    with restored(module.buffers()), torch.random.fork_rng(devices=[]), exchanged(transformer, _DECIDES, noted):
+    with (
+        restore_buffers(module.buffers()),
+        torch.random.fork_rng(devices=[]),
+        exchange_function(transformer, _DECIDES, noted),
+    ):
         module(dict(data))
 
     @contextmanager
     def repeated() -> Iterator[None]:
         waiting = iter(decided)
-        with exchanged(transformer, _DECIDES, lambda *_arguments, **_named: next(waiting)):
+        with exchange_function(transformer, _DECIDES, lambda *_arguments, **_named: next(waiting)):
             yield
 
     return repeated

@@ -55,40 +55,40 @@ def drawn_write(graph: fx.Graph, node: fx.Node, call: Calling) -> None:
     graph.erase_node(node)
 
 
-def _bernoulli(call: Calling, target: fx.Node, probability: float) -> fx.Node:
+def _emit_bernoulli(call: Calling, target: fx.Node, probability: float) -> fx.Node:
     if not 0.0 < probability < 1.0:
         call(_ATEN.rand_like.default, target)  # it is drawn, whatever it gives
         return call(_ATEN.full_like.default, target, float(probability >= 1.0))
     ones = call(_ATEN.full_like.default, target, 1.0)
     kept = call(_ATEN.ne.Scalar, call(_ATEN.dropout.default, ones, 1.0 - probability, True), 0)
-    return call(_ATEN.to.dtype, kept, _type(target))
+    return call(_ATEN.to.dtype, kept, _read_dtype(target))
 
 
-def _uniform(call: Calling, target: fx.Node, low: float, high: float) -> fx.Node:
+def _emit_uniform(call: Calling, target: fx.Node, low: float, high: float) -> fx.Node:
     drawn = call(_ATEN.rand_like.default, target)
     return call(_ATEN.add.Tensor, call(_ATEN.mul.Tensor, drawn, float(high - low)), float(low))
 
 
-def _normal(call: Calling, target: fx.Node, mean: float, deviation: float) -> fx.Node:
+def _emit_normal(call: Calling, target: fx.Node, mean: float, deviation: float) -> fx.Node:
     drawn = call(_ATEN.randn_like.default, target)
     return call(_ATEN.add.Tensor, call(_ATEN.mul.Tensor, drawn, float(deviation)), float(mean))
 
 
-def _exponential(call: Calling, target: fx.Node, rate: float) -> fx.Node:
+def _emit_exponential(call: Calling, target: fx.Node, rate: float) -> fx.Node:
     drawn = call(_ATEN.log1p.default, call(_ATEN.neg.default, call(_ATEN.rand_like.default, target)))
     least = call(_ATEN.clamp_min.default, call(_ATEN.neg.default, drawn), LEAST_EXPONENTIAL)
     return call(_ATEN.div.Tensor, least, float(rate))
 
 
-def _type(node: fx.Node) -> torch.dtype:
+def _read_dtype(node: fx.Node) -> torch.dtype:
     value: Tensor = node.meta["val"]
     return value.dtype
 
 
 _VALUES: Final[dict[str, Callable[..., fx.Node]]] = {
-    "bernoulli_.float": _bernoulli,
-    "uniform_.default": _uniform,
-    "normal_.default": _normal,
-    "exponential_.default": _exponential,
+    "bernoulli_.float": _emit_bernoulli,
+    "uniform_.default": _emit_uniform,
+    "normal_.default": _emit_normal,
+    "exponential_.default": _emit_exponential,
 }
 DRAWN_WRITES: Final = tuple(_VALUES)

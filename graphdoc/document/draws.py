@@ -30,59 +30,59 @@ class HashedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return _DRAWS[func](self._site, self._seed, args, kwargs or {})
 
 
-def _kept(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
+def _write_kept_mask(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
     """Overwrites a mask with ones, each with the probability to stay, and zeros elsewhere, as dropout does."""
     mask, stays = args[0], float(args[1]) if len(args) > 1 else 0.5
-    return torch.as_tensor(mask.copy_(randomness.kept(mask, 1.0 - stays, site, seed)))
+    return torch.as_tensor(mask.copy_(randomness.draw_kept_mask(mask, 1.0 - stays, site, seed)))
 
 
-def _bernoulli(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
-    return randomness.bernoulli(args[0], args[0], site, seed)
+def _draw_bernoulli(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
+    return randomness.draw_bernoulli(args[0], args[0], site, seed)
 
 
 def _bernoulli_p(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
-    return randomness.bernoulli(args[0], float(args[1]), site, seed)
+    return randomness.draw_bernoulli(args[0], float(args[1]), site, seed)
 
 
-def _uniform(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    return randomness.uniform(args[0], named.get("dtype") or args[0].dtype, site, seed)
+def _draw_uniform(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    return randomness.draw_uniform(args[0], named.get("dtype") or args[0].dtype, site, seed)
 
 
-def _normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    return randomness.normal(args[0], named.get("dtype") or args[0].dtype, site, seed)
+def _draw_normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    return randomness.draw_normal(args[0], named.get("dtype") or args[0].dtype, site, seed)
 
 
-def _setting(args: Sequence[Any], named: Any, place: int, name: str, usual: float) -> float:
+def _read_setting(args: Sequence[Any], named: Any, place: int, name: str, usual: float) -> float:
     return float(args[place] if len(args) > place else named.get(name, usual))
 
 
 def _write_uniform(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    low, high = _setting(args, named, 1, "from", 0.0), _setting(args, named, 2, "to", 1.0)
-    drawn = randomness.uniform(args[0], args[0].dtype, site, seed)
+    low, high = _read_setting(args, named, 1, "from", 0.0), _read_setting(args, named, 2, "to", 1.0)
+    drawn = randomness.draw_uniform(args[0], args[0].dtype, site, seed)
     return torch.as_tensor(args[0].copy_(drawn * (high - low) + low))
 
 
 def _write_normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    mean, deviation = _setting(args, named, 1, "mean", 0.0), _setting(args, named, 2, "std", 1.0)
-    drawn = randomness.normal(args[0], args[0].dtype, site, seed)
+    mean, deviation = _read_setting(args, named, 1, "mean", 0.0), _read_setting(args, named, 2, "std", 1.0)
+    drawn = randomness.draw_normal(args[0], args[0].dtype, site, seed)
     return torch.as_tensor(args[0].copy_(drawn * deviation + mean))
 
 
 def _write_exponential(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    rate = _setting(args, named, 1, "lambd", 1.0)
-    drawn = randomness.uniform(args[0], args[0].dtype, site, seed)
+    rate = _read_setting(args, named, 1, "lambd", 1.0)
+    drawn = randomness.draw_uniform(args[0], args[0].dtype, site, seed)
     least = drawn.neg().log1p().neg().clamp_min(randomness.LEAST_EXPONENTIAL)
     return torch.as_tensor(args[0].copy_(least / rate))
 
 
 def _uniform_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
     like = torch.zeros(args[0], dtype=named.get("dtype"))
-    return randomness.uniform(like, like.dtype, site, seed)
+    return randomness.draw_uniform(like, like.dtype, site, seed)
 
 
 def _normal_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
     like = torch.zeros(args[0], dtype=named.get("dtype"))
-    return randomness.normal(like, like.dtype, site, seed)
+    return randomness.draw_normal(like, like.dtype, site, seed)
 
 
 _DRY: Final = (
@@ -91,14 +91,14 @@ _DRY: Final = (
 )
 """Kernels that are tagged as random, but are chosen only where nothing is drawn."""
 _DRAWS: Final[dict[Any, Callable[[int, bytes, Sequence[Any], Any], Tensor]]] = {
-    _ATEN.bernoulli_.float: _kept,
+    _ATEN.bernoulli_.float: _write_kept_mask,
     _ATEN.uniform_.default: _write_uniform,
     _ATEN.normal_.default: _write_normal,
     _ATEN.exponential_.default: _write_exponential,
-    _ATEN.bernoulli.default: _bernoulli,
+    _ATEN.bernoulli.default: _draw_bernoulli,
     _ATEN.bernoulli.p: _bernoulli_p,
-    _ATEN.rand_like.default: _uniform,
-    _ATEN.randn_like.default: _normal,
+    _ATEN.rand_like.default: _draw_uniform,
+    _ATEN.randn_like.default: _draw_normal,
     _ATEN.rand.default: _uniform_of,
     _ATEN.randn.default: _normal_of,
 }

@@ -13,24 +13,24 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
-from graphdoc.document.encode import DTYPE_NAMES, Same, encoded
+from graphdoc.document.encode import DTYPE_NAMES, Same, encode_argument
 from graphdoc.document.exported import (
-    ancestors,
     content_name,
     is_empty,
     leave_out_empty,
+    list_ancestors,
     order_in_memory,
     tensor_of,
 )
-from graphdoc.document.functional import Trace, functional
+from graphdoc.document.functional import Trace, build_functional_trace
 from graphdoc.document.kinds import INPUT_DTYPES
-from graphdoc.document.refusals import operator_name, refuse
-from graphdoc.document.rephrase import operation
-from graphdoc.document.rephrased_draws import draws
-from graphdoc.document.rolling import rolled
-from graphdoc.document.schema import FORMAT, ROWS, WEIGHED, load
+from graphdoc.document.refusals import build_document_refusal, operator_name
+from graphdoc.document.rephrase import build_operation
+from graphdoc.document.rephrased_draws import is_drawing
+from graphdoc.document.rolling import roll_loops
+from graphdoc.document.schema import FORMAT, ROWS, WEIGHED, parse_document
 from graphdoc.document.unfit import refuse_overlaps
-from graphdoc.document.weights import weigh
+from graphdoc.document.weights import add_loss_weight
 from graphdoc.encoding import canonical
 from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
@@ -40,7 +40,7 @@ Names = Mapping[str, Mapping[int, str]]
 """Each data input in order -> dimension -> the size that it is named after."""
 
 
-def emit(
+def emit_document(
     exported: ExportedProgram,
     data: Names,
     metrics: Sequence[str],
@@ -55,11 +55,11 @@ def emit(
     in the module (tied weights) go in once, under the first of their names, without `prefix`. Raises DocumentRefused,
     naming what the language does not have, where in the module it is, and what to write instead.
     """
-    trace = functional(exported)
-    weight = None if example is None else weigh(trace, exported, list(data), example)
+    trace = build_functional_trace(exported)
+    weight = None if example is None else add_loss_weight(trace, exported, list(data), example)
     emission = _Emission(exported, trace, data, metrics, prefix, weight)
-    document = canonical(rolled(emission.document(sizes or {}), emission.form))
-    load(document)
+    document = canonical(roll_loops(emission.document(sizes or {}), emission.form))
+    parse_document(document)
     return document, emission.state
 
 
@@ -95,7 +95,7 @@ class _Emission:
 
     def document(self, sizes: Mapping[str, int]) -> Encoded:
         for node, specification in self._trace.inputs:
-            self._place(node, specification)
+            self._emit_placeholder(node, specification)
         changing = [entry["name"] for entry in self._inputs if entry["grad"] or entry["kind"] == "buffer"]
         refuse_overlaps(self.state, changing)
         self._next_value = len(self._inputs)
@@ -103,16 +103,18 @@ class _Emission:
             if name in self.state:
                 self._lay_out(value, self.state[name])
         outputs = [self._loss, *self._metrics.values(), *self._trace.updates.values()]
-        self._calls(ancestors(outputs if self._weight is None else [*outputs, self._weight]))
-        weight = {} if self._weight is None else {"weight": self._value(self._weight)}
+        self._emit_calls(list_ancestors(outputs if self._weight is None else [*outputs, self._weight]))
+        weight = {} if self._weight is None else {"weight": self._resolve_value(self._weight)}
         return {
             "format": WEIGHED if weight else FORMAT,
             "sizes": dict(sizes),
             "inputs": self._inputs,
             "nodes": self._nodes,
-            "loss": self._value(self._loss),
-            "metrics": {name: self._value(node) for name, node in self._metrics.items()},
-            "updates": {self._plain(target): self._value(node) for target, node in self._trace.updates.items()},
+            "loss": self._resolve_value(self._loss),
+            "metrics": {name: self._resolve_value(node) for name, node in self._metrics.items()},
+            "updates": {
+                self._strip_prefix(target): self._resolve_value(node) for target, node in self._trace.updates.items()
+            },
             **weight,
         }
 
@@ -120,19 +122,19 @@ class _Emission:
         """The shape and element type of a value; None where they are not known."""
         return self._forms.get(value)
 
-    def _calls(self, needed: set[fx.Node]) -> None:
+    def _emit_calls(self, needed: set[fx.Node]) -> None:
         """Draws are numbered as the module draws, also those that nobody reads."""
         site = 0
         for node in self._trace.nodes:
             if node.op == "call_function":
                 if node in needed:
-                    self._call(node, site)
-                site += draws(node)
+                    self._emit_call(node, site)
+                site += is_drawing(node)
 
-    def _place(self, node: fx.Node, specification: InputSpec) -> None:
+    def _emit_placeholder(self, node: fx.Node, specification: InputSpec) -> None:
         if specification.kind == InputKind.USER_INPUT:
             name, named = next(self._data)
-            self._values[node] = {0: self._input("data", name, node.meta["val"], False, {0: ROWS, **named})}
+            self._values[node] = {0: self._add_input("data", name, node.meta["val"], False, {0: ROWS, **named})}
             return
         tensor = tensor_of(self._program, specification)
         if tensor.numel() == 0:
@@ -144,7 +146,7 @@ class _Emission:
 
     def _state_input(self, specification: InputSpec, tensor: Tensor) -> int:
         target, kind = str(specification.target), "const"
-        name = self._plain(target)
+        name = self._strip_prefix(target)
         if specification.kind == InputKind.PARAMETER:
             kind = "param"
         elif target in self._trace.updates or target in self._trace.counters:
@@ -156,7 +158,7 @@ class _Emission:
         if name in self.state:
             return next(number for number, entry in enumerate(self._inputs) if entry["name"] == name)
         self.state[name] = tensor.detach()
-        return self._input(kind, name, tensor, kind == "param" and tensor.requires_grad)
+        return self._add_input(kind, name, tensor, kind == "param" and tensor.requires_grad)
 
     def _lay_out(self, value: int, tensor: Tensor) -> None:
         """Gives a tensor that travels in plain order the order in memory that it has here: kernels go by it."""
@@ -174,53 +176,57 @@ class _Emission:
             value = self._next_value
             self._next_value += 1
 
-    def _plain(self, target: str) -> str:
+    def _strip_prefix(self, target: str) -> str:
         return target.removeprefix(self._prefix)
 
-    def _input(self, kind: str, name: str, tensor: Tensor, grad: bool, named: Mapping[int, str] | None = None) -> int:
+    def _add_input(
+        self, kind: str, name: str, tensor: Tensor, grad: bool, named: Mapping[int, str] | None = None
+    ) -> int:
         dtype = DTYPE_NAMES.get(tensor.dtype, "")
         if dtype not in INPUT_DTYPES:
             raise DocumentRefused(
                 f"{name} is of {tensor.dtype}; keep parameters and data in float32 and compute in torch.autocast"
             )
         shape = [(named or {}).get(place, dimension) for place, dimension in enumerate(tensor.shape)]
-        self._forms[len(self._inputs)] = _form(tensor)
+        self._forms[len(self._inputs)] = _describe_form(tensor)
         self._inputs.append({"kind": kind, "name": name, "shape": shape, "dtype": dtype, "grad": grad})
         return len(self._inputs) - 1
 
-    def _call(self, node: fx.Node, site: int) -> None:
+    def _emit_call(self, node: fx.Node, site: int) -> None:
         if any(map(is_empty, node.all_input_nodes)):
             leave_out_empty(node)
         if node.target is operator.getitem:
             source, index = node.args
-            self._values[node] = {0: self._value(source, index)}
+            self._values[node] = {0: self._resolve_value(source, index)}
             return
         if is_empty(node):
             return
-        said = operation(node, site)
+        said = build_operation(node, site)
         if isinstance(said, Same):
             self._values[node] = self._values[said.node]
             return
         kinds = ALLOWED[said.op].arguments
         try:
-            arguments = [encoded(*pair, self._value) for pair in zip(kinds, said.arguments, strict=True)]
+            arguments = [
+                encode_argument(*pair, self._resolve_value) for pair in zip(kinds, said.arguments, strict=True)
+            ]
         except DocumentRefused as error:
-            raise refuse(node, f"has {error.detail}") from None
+            raise build_document_refusal(node, f"has {error.detail}") from None
         results = [self._next_value + place for place in range(len(said.results))]
         self._nodes.append({"op": said.op, "args": arguments, "out": results})
         self._values[node] = dict(zip(said.results, results, strict=True))
         given = node.meta["val"]
         parts = given if isinstance(given, list | tuple) else [given]
-        self._forms.update({value: _form(part) for value, part in zip(results, parts, strict=False)})
+        self._forms.update({value: _describe_form(part) for value, part in zip(results, parts, strict=False)})
         self._next_value += len(results)
 
-    def _value(self, node: Any, index: Any = 0) -> int:
+    def _resolve_value(self, node: Any, index: Any = 0) -> int:
         if index not in self._values[node]:
-            raise refuse(node, f"has a result {index}, which is not given here", operator_name(node))
+            raise build_document_refusal(node, f"has a result {index}, which is not given here", operator_name(node))
         value = self._values[node][index]
         return self._laid_out.get(value, value)
 
 
-def _form(value: Any) -> Any:
+def _describe_form(value: Any) -> Any:
     """The shape and element type of a tensor; sizes that are not known are told by their symbols."""
     return (tuple(map(str, value.shape)), value.dtype) if isinstance(value, Tensor) else type(value)

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from graphdoc.document.calls import TORCH_MEMORY_FORMATS, TORCH_TYPES
-from graphdoc.document.refusals import operator_name, refuse
+from graphdoc.document.refusals import build_document_refusal, operator_name
 from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
 
@@ -46,7 +46,7 @@ def schema_arguments(node: fx.Node) -> tuple[Any, ...]:
     """One value per argument of the ATen schema: given by place, given by name, or the default."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
-        raise refuse(node, "is no operator")
+        raise build_document_refusal(node, "is no operator")
     given = dict(enumerate(node.args))
     return tuple(
         given[place] if place in given else node.kwargs.get(entry.name, entry.default_value)
@@ -54,13 +54,13 @@ def schema_arguments(node: fx.Node) -> tuple[Any, ...]:
     )
 
 
-def plain(node: fx.Node) -> Operation:
+def build_plain_operation(node: fx.Node) -> Operation:
     """The ATen operator itself. Raises DocumentRefused where it is not allowed."""
     name = operator_name(node)
     if name not in ALLOWED or ALLOWED[name].own:
-        raise refuse(node, "is not in the language")
+        raise build_document_refusal(node, "is not in the language")
     if name == "index.Tensor" and any(_is_mask(place) for place in node.args[1]):  # type: ignore[union-attr]
-        raise refuse(node, "takes a mask as an index")
+        raise build_document_refusal(node, "takes a mask as an index")
     count = len(node.meta["val"]) if ALLOWED[name].gives_list else len(ALLOWED[name].results)
     return Operation(name, schema_arguments(node), tuple(range(count)))
 
@@ -69,7 +69,7 @@ def _is_mask(place: Any) -> bool:
     return isinstance(place, fx.Node) and place.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
-def encoded(kind: str, value: Any, number: Number) -> Any:
+def encode_argument(kind: str, value: Any, number: Number) -> Any:
     """The JSON of one argument of this type. Raises DocumentRefused."""
     if kind.startswith("none"):
         return value if isinstance(value, str) else None
@@ -78,20 +78,20 @@ def encoded(kind: str, value: Any, number: Number) -> Any:
     if isinstance(value, fx.Node):
         return {"v": number(value)}
     if isinstance(value, list | tuple):
-        return [encoded(_ELEMENTS.get(kind.removesuffix("?"), kind), element, number) for element in value]
-    return _scalar(kind, value)
+        return [encode_argument(_ELEMENTS.get(kind.removesuffix("?"), kind), element, number) for element in value]
+    return _encode_scalar(kind, value)
 
 
 _ELEMENTS: Final = {"tensors": "tensor", "places": "tensor?", "ints": "int", "floats": "float"}
 
 
-def _scalar(kind: str, value: Any) -> Any:
+def _encode_scalar(kind: str, value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, torch.dtype):
-        return _known(DTYPE_NAMES, value)
+        return _encode_name(DTYPE_NAMES, value)
     if isinstance(value, torch.memory_format):
-        return _known(MEMORY_NAMES, value)
+        return _encode_name(MEMORY_NAMES, value)
     if kind.startswith("memory"):
         return _ENUMERATED[value]
     if kind.startswith(("bool", "true", "false")):
@@ -105,7 +105,7 @@ def _scalar(kind: str, value: Any) -> Any:
     raise DocumentRefused(f"an argument {str(value)[:80]!r}, which the language does not have")
 
 
-def _known(names: dict[Any, str], value: Any) -> str:
+def _encode_name(names: dict[Any, str], value: Any) -> str:
     if value not in names:
         raise DocumentRefused(f"the model uses {value}, which the language does not have")
     return names[value]

@@ -14,11 +14,11 @@ from blake3 import blake3
 from torch import Tensor, nn
 
 from graphdoc.document.draws import HashedDraws
-from graphdoc.document.interpret import STEP_ERRORS, Program, gradients
-from graphdoc.document.ranges import ranges
-from graphdoc.document.schema import load
+from graphdoc.document.interpret import STEP_ERRORS, Program, compute_gradients
+from graphdoc.document.ranges import find_input_ranges
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
-from graphdoc.values import outside
+from graphdoc.values import find_misfit
 
 BATCHES: Final = ((1, 3, False), (2, 2, True))
 """(seed, rows, whether it is another than the example's: shorter by one in each named dimension, and perturbed)."""
@@ -41,7 +41,7 @@ def check_equal(
     that the document does not take are left out. `objective` maps data by name to (loss, *metrics); its parameters
     have the document's names after `prefix`. Raises DocumentRefused, naming what differs or is not finite.
     """
-    program = Program(load(document))
+    program = Program(parse_document(document))
     travelling = {name: _as_it_travels(tensor) for name, tensor in state.items()}
     taken = rows_taken(program, example)
     count = len(next(iter(taken.values())))
@@ -49,7 +49,7 @@ def check_equal(
         tries = [(rows, True)] * another + [(rows, False), (count, False)]
         while tries:
             picked, perturbed = tries.pop(0)
-            data = _batch(program, taken, seed, picked, another or not training, perturbed)
+            data = _draw_batch(program, taken, seed, picked, another or not training, perturbed)
             try:
                 expected = _module_answers(objective, program, data, prefix, training)
             except (*STEP_ERRORS, _NotFinite) as error:
@@ -58,7 +58,7 @@ def check_equal(
                 continue
             for name, digest in _document_answers(training, program, travelling, data).items():
                 if digest != expected[name]:
-                    raise DocumentRefused(f"{name} is not what the module computes: {_guess(name, state)}")
+                    raise DocumentRefused(f"{name} is not what the module computes: {_guess_reason(name, state)}")
             break
 
 
@@ -77,9 +77,9 @@ class _NotFinite(DocumentRefused):
 def rows_taken(program: Program, example: Data) -> Data:
     """Returns the example without rows that the model does not take; whoever has all rows names the first of those."""
     rows = len(next(iter(example.values())))
-    taken = ranges(program, min(2, rows))
+    taken = find_input_ranges(program, min(2, rows))
     arrays = [{name: tensor[row : row + 1].numpy() for name, tensor in example.items()} for row in range(rows)]
-    good = np.array([outside(one, taken) is None for one in arrays])
+    good = np.array([find_misfit(one, taken) is None for one in arrays])
     return {name: tensor[torch.from_numpy(good)] for name, tensor in example.items()} if good.any() else example
 
 
@@ -88,7 +88,7 @@ def _as_it_travels(tensor: Tensor) -> Tensor:
     return tensor.detach().reshape(-1).view(tensor.shape)
 
 
-def _guess(name: str, state: Answers) -> str:
+def _guess_reason(name: str, state: Answers) -> str:
     """Returns the likely reason why bits differ."""
     strided = [entry for entry, tensor in state.items() if not tensor.is_contiguous()]
     if strided:
@@ -99,7 +99,9 @@ def _guess(name: str, state: Answers) -> str:
     return "it takes another path when it is traced? Look for is_compiling, is_exporting or is_tracing"
 
 
-def _batch(program: Program, example: Data, seed: int, rows: int, shorter: bool, perturbed: bool) -> dict[str, Tensor]:
+def _draw_batch(
+    program: Program, example: Data, seed: int, rows: int, shorter: bool, perturbed: bool
+) -> dict[str, Tensor]:
     """Returns rows of the example, the first `rows` of a drawn order.
 
     `shorter` shortens every named dimension by one. Where `perturbed`, each float of an input other than `y` becomes
@@ -113,14 +115,14 @@ def _batch(program: Program, example: Data, seed: int, rows: int, shorter: bool,
     for name, tensor in example.items():
         taken = tensor[picked]
         if perturbed and taken.is_floating_point() and name != "y":
-            taken = _perturbed(tensor, taken, generator)
+            taken = _perturb_rows(tensor, taken, generator)
         for place, _ in sizes[name] if shorter else ():
             taken = taken.narrow(place + 1, 0, max(1, taken.shape[place + 1] - 1))
         data[name] = taken.contiguous()
     return data
 
 
-def _perturbed(example: Tensor, taken: Tensor, generator: torch.Generator) -> Tensor:
+def _perturb_rows(example: Tensor, taken: Tensor, generator: torch.Generator) -> Tensor:
     """Returns `taken` with each element moved towards, or exchanged for, one of the same column of the example."""
     rows = torch.randint(len(example), taken.shape, generator=generator)
     others = example.gather(0, rows)
@@ -135,7 +137,7 @@ def _document_answers(training: bool, program: Program, state: Answers, data: Da
     leaves = {entry.name: state[entry.name].detach().requires_grad_() for entry in trainable}
     results = program.run(state | leaves, data, _DRAW_SEED)
     answers = {"loss": results.loss, **results.metrics, **results.updates}
-    return _digests(answers, results.loss, leaves if training else None)
+    return _digest_answers(answers, results.loss, leaves if training else None)
 
 
 def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: str, training: bool) -> Digests:
@@ -143,7 +145,7 @@ def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: 
     parameters = _plain_names(objective.named_parameters(remove_duplicate=False), prefix)
     buffers = _plain_names(objective.named_buffers(remove_duplicate=False), prefix)
     leaves = {entry.name: parameters[entry.name] for entry in document.trainable}
-    with restored(buffers.values()), torch.enable_grad():
+    with restore_buffers(buffers.values()), torch.enable_grad():
         with HashedDraws(_DRAW_SEED) if program.document.draws else nullcontext():
             loss, *metrics = objective(data)
         _refuse_strangers(loss, parameters.values())
@@ -151,25 +153,25 @@ def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: 
             raise _NotFinite(f"the loss of the data's own rows is {float(loss)}: nothing can be trained on it")
         updates = {name: buffers[name].clone() for name in document.updates}
         answers = {"loss": loss, **dict(zip(document.metrics, metrics, strict=True)), **updates}
-        return _digests(answers, loss, leaves if training else None)
+        return _digest_answers(answers, loss, leaves if training else None)
 
 
-def _digests(outputs: Answers, loss: Tensor, leaves: Answers | None) -> Digests:
+def _digest_answers(outputs: Answers, loss: Tensor, leaves: Answers | None) -> Digests:
     """Returns the digests of the answers and, if there are leaves, of the loss's gradient by each leaf."""
-    digests = {name: _digest(tensor) for name, tensor in outputs.items()}
+    digests = {name: _digest_tensor(tensor) for name, tensor in outputs.items()}
     if leaves is None:
         return digests
-    computed = dict(zip(leaves, gradients(loss, list(leaves.values())), strict=True))
+    computed = dict(zip(leaves, compute_gradients(loss, list(leaves.values())), strict=True))
     bad = next((name for name, gradient in computed.items() if not gradient.isfinite().all()), None)
     if bad is not None:
         raise _NotFinite(
             f"the gradient of {bad} is not finite on the data's own rows: look for a root, a logarithm or a division "
             "at 0, also in the branch of torch.where that is not taken"
         )
-    return digests | {name: _digest(gradient) for name, gradient in computed.items()}
+    return digests | {name: _digest_tensor(gradient) for name, gradient in computed.items()}
 
 
-def _digest(tensor: Tensor) -> bytes:
+def _digest_tensor(tensor: Tensor) -> bytes:
     """Returns a digest of the shape, the element type and the bits."""
     body = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
     return blake3(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + b"\0").update(body).digest()
@@ -202,7 +204,7 @@ def _plain_names(named: Iterator[tuple[str, Tensor]], prefix: str) -> Answers:
 
 
 @contextmanager
-def restored(buffers: Iterable[Tensor]) -> Iterator[None]:
+def restore_buffers(buffers: Iterable[Tensor]) -> Iterator[None]:
     """Restores the buffers afterwards, whatever was written to them inside."""
     buffers = list(buffers)
     before = [buffer.clone() for buffer in buffers]

@@ -12,7 +12,7 @@ _TRACES: Final = ContextVar("traces", default=False)
 
 
 @contextmanager
-def exchanged(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+def exchange_function(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Inside, `function` stands for the owner's function of this name."""
     before = getattr(owner, name)
 

@@ -11,7 +11,7 @@ from graphdoc.document.refusals import operator_name, without_elements
 from graphdoc.errors import DocumentRefused
 
 
-def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+def list_ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     """These nodes and all that they are computed from."""
     constant: set[fx.Node] = set()
     waiting = list(nodes)

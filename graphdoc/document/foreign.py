@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from graphdoc.document.refusals import operator_name, refuse
+from graphdoc.document.refusals import build_document_refusal, operator_name
 from graphdoc.document.rephrase import said_otherwise
 from graphdoc.operators import ALLOWED
 
@@ -21,7 +21,7 @@ _COMPOSITE: Final = "CompositeImplicitAutograd"
 _ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
 
 
-def foreign(graph: fx.Graph) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+def find_foreign_operators(graph: fx.Graph) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Returns the composite operators of a graph that the language does not have, and what writes each out."""
     found = {node.target for node in graph.nodes if node.op == "call_function" and _is_foreign(node)}
     return {target: partial(_written_out, target) for target in found if isinstance(target, torch._ops.OpOverload)}
@@ -35,7 +35,7 @@ def written_out(program: ExportedProgram, table: dict[torch._ops.OpOverload, Cal
         refused = next((node for node in program.graph.nodes if node.target in table), None)
         if refused is None:
             raise
-        raise refuse(refused, "is not in the language") from None
+        raise build_document_refusal(refused, "is not in the language") from None
     return made
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor
 
-from graphdoc.conditions.recurrent import shapes
-from graphdoc.document.plans import called
+from graphdoc.conditions.recurrent import compute_recurrent_shapes
+from graphdoc.document.plans import call_operator
 from graphdoc.document.prepare import PreparedCall
 
 GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -69,7 +69,7 @@ class _Formula(torch.autograd.Function):
         return (None, None, None, *given)
 
 
-def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+def _apply_recurrence_formula(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
     """lstm.input, gru.input, rnn_tanh.input and rnn_relu.input, whose arguments fulfil their condition."""
     tensor, start, weights, _, layers, _, _, both_ways, batch_first = arguments
     states = list(start) if isinstance(start, list | tuple) else [start]
@@ -80,41 +80,45 @@ def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
     steps = tensor.shape[1 if batch_first else 0] * runs * each.step
     places = tensor.shape[0] * tensor.shape[1]
     kept = int(each.kept * cells * runs) + steps // tensor.element_size()
-    kept += places * _workspace(weights, runs, width) if fused else _copied(tensor, batch_first)
+    kept += (
+        places * _count_workspace_elements(weights, runs, width)
+        if fused
+        else _count_copied_elements(tensor, batch_first)
+    )
     features = each.features + (each.both if both_ways else 0)
     taken = int((each.cells * cells) * (2 if both_ways else 1) + features * tensor.numel())
     given: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
-        shapes(arguments), kept, taken, tensor, *states, *weights
+        compute_recurrent_shapes(arguments), kept, taken, tensor, *states, *weights
     )
     return given
 
 
-def _copied(tensor: Tensor, batch_first: bool) -> int:
+def _count_copied_elements(tensor: Tensor, batch_first: bool) -> int:
     """Elements of a copy of the input that is kept: its places follow each other in memory then."""
     return 0 if (tensor.transpose(0, 1) if batch_first else tensor).is_contiguous() else tensor.numel()
 
 
-def _workspace(weights: Sequence[Tensor], runs: int, width: int) -> int:
+def _count_workspace_elements(weights: Sequence[Tensor], runs: int, width: int) -> int:
     """Elements that oneDNN's LSTM keeps for each place and row, as measured: its rows are multiples of sixteen."""
     features = [weights[run * len(weights) // runs].shape[1] for run in range(runs)]
-    return sum(12 * _padded(width) + int(4.5 * _padded(max(width, each))) for each in features)
+    return sum(12 * _pad_width(width) + int(4.5 * _pad_width(max(width, each))) for each in features)
 
 
-def _padded(width: int) -> int:
+def _pad_width(width: int) -> int:
     return -(-width // 16) * 16
 
 
-def _attention(arguments: Sequence[Any]) -> Tensor | None:
+def _apply_attention_formula(arguments: Sequence[Any]) -> Tensor | None:
     """scaled_dot_product_attention, where the processor surely fuses it; else None."""
     query, key, value, mask, _, _, _, shared = arguments
-    if not _fused(query, key, value, mask, shared):
+    if not _is_surely_fused(query, key, value, mask, shared):
         return None
     places = query.numel() // query.shape[-1]
     (result,) = _Formula.apply([query.shape], 2 * places, 2 * places, query, key, value)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 
 
-def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: bool) -> bool:
+def _is_surely_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: bool) -> bool:
     """Whether torch's fused kernel surely takes these (sdp_utils_cpp.cpp); where it is not sure, it counts as not."""
     tensors = (query, key, value)
     floats = query.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -127,10 +131,10 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, share
 
 
 STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
-    "lstm.input": partial(_recurrence, "lstm"),
-    "gru.input": partial(_recurrence, "gru"),
-    **dict.fromkeys(("rnn_tanh.input", "rnn_relu.input"), partial(_recurrence, "rnn")),
-    "scaled_dot_product_attention.default": _attention,
+    "lstm.input": partial(_apply_recurrence_formula, "lstm"),
+    "gru.input": partial(_apply_recurrence_formula, "gru"),
+    **dict.fromkeys(("rnn_tanh.input", "rnn_relu.input"), partial(_apply_recurrence_formula, "rnn")),
+    "scaled_dot_product_attention.default": _apply_attention_formula,
 }
 """By key: from the arguments in the table's order to the results, or None where the operator itself is called."""
 
@@ -139,4 +143,4 @@ def by_formula(step: PreparedCall, values: Sequence[Any]) -> Any:
     """What a step gives while a document is bounded."""
     stand_in = STAND_INS.get(step.name)
     given = None if stand_in is None else stand_in(step.arguments(values))
-    return called(step, values) if given is None else given
+    return call_operator(step, values) if given is None else given

@@ -13,11 +13,11 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
-from graphdoc.document.compose import composed
-from graphdoc.document.foreign import foreign, written_out
+from graphdoc.document.compose import compose_operators
+from graphdoc.document.foreign import find_foreign_operators, written_out
 from graphdoc.document.kernels import batch_norm_training
-from graphdoc.document.refusals import operator_name, refuse
-from graphdoc.document.regions import flat
+from graphdoc.document.refusals import build_document_refusal, operator_name
+from graphdoc.document.regions import flatten_regions
 from graphdoc.errors import DocumentRefused
 
 _BATCH_NORM: Final = "batch_norm.default"
@@ -36,23 +36,23 @@ class Trace:
     """Integer buffers that count by one, which a run does not compute."""
 
 
-def functional(program: ExportedProgram) -> Trace:
+def build_functional_trace(program: ExportedProgram) -> Trace:
     """The program as a pure function. Raises DocumentRefused."""
-    graph = flat(program)
-    composed(graph)
-    if foreign(graph):
-        return _functionalised(program, graph)
-    writes = [node for node in graph.nodes if _writes(node)]
+    graph = flatten_regions(program)
+    compose_operators(graph)
+    if find_foreign_operators(graph):
+        return _functionalise_program(program, graph)
+    writes = [node for node in graph.nodes if _is_write_in_place(node)]
     if writes:
         mates = _Mates(graph)
         for node in writes:
             _refuse_foreign(node, program, mates)
         if any(_is_seen_by_others(node, mates) for node in writes):
-            return _functionalised(program, graph)
+            return _functionalise_program(program, graph)
     return _Rewriting(graph, program).trace()
 
 
-def _writes(node: fx.Node) -> bool:
+def _is_write_in_place(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
@@ -63,11 +63,11 @@ class _Mates:
         self.order = {node: number for number, node in enumerate(graph.nodes)}
         self._by_storage: dict[int | None, list[fx.Node]] = {}
         for node in graph.nodes:
-            self._by_storage.setdefault(_storage(node.meta.get("val")), []).append(node)
+            self._by_storage.setdefault(_find_storage(node.meta.get("val")), []).append(node)
 
     def of(self, node: Any) -> list[fx.Node]:
         """The nodes of one memory with this one, itself among them."""
-        own = _storage(node.meta.get("val"))
+        own = _find_storage(node.meta.get("val"))
         return [] if own is None else self._by_storage[own]
 
 
@@ -77,16 +77,16 @@ def _refuse_foreign(node: fx.Node, program: ExportedProgram, mates: _Mates) -> N
     for argument in mates.of(node.args[0]):
         entry = roots.get(argument.name)
         if argument.op == "placeholder" and entry is not None and entry.kind in _WHOSE:
-            raise refuse(node, f"writes to {_WHOSE[entry.kind]} {entry.target or entry.arg.name}")
+            raise build_document_refusal(node, f"writes to {_WHOSE[entry.kind]} {entry.target or entry.arg.name}")
 
 
-def _storage(value: Any) -> int | None:
+def _find_storage(value: Any) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
 
 
 def _same_tensor(node: Any) -> Any:
     """What a chain of writes in place began with."""
-    while _writes(node) and isinstance(node.args[0], fx.Node):
+    while _is_write_in_place(node) and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     return node
 
@@ -94,7 +94,7 @@ def _same_tensor(node: Any) -> Any:
 def _is_seen_by_others(write: fx.Node, mates: _Mates) -> bool:
     """Whether another view of what is written to is read later, or the write cannot be said without writing."""
     order, target = mates.order, write.args[0]
-    if _counterpart(write) is None or not isinstance(target, fx.Node) or _mixes_types(write):
+    if _find_counterpart(write) is None or not isinstance(target, fx.Node) or _mixes_types(write):
         return True
     for other in mates.of(target):
         another = order[other] < order[write] and _same_tensor(other) is not _same_tensor(target)
@@ -110,7 +110,7 @@ def _mixes_types(write: fx.Node) -> bool:
     return len(floats) > 1
 
 
-def _counterpart(write: fx.Node) -> Any:
+def _find_counterpart(write: fx.Node) -> Any:
     """The operator that gives what this one writes; None where there is none."""
     schema = write.target._schema  # type: ignore[union-attr]
     packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
@@ -134,33 +134,35 @@ class _Rewriting:
 
     def trace(self) -> Trace:
         for node in list(self._graph.nodes):
-            if _writes(node):
-                self._rewrite(node)
+            if _is_write_in_place(node):
+                self._rewrite_in_place(node)
             elif node.op == "call_function" and _keeps_statistics(node):
                 self._batch_norm(node)
         output = next(iter(reversed(self._graph.nodes)))
         results = list(output.args[0])
         return Trace(list(self._graph.nodes), self._inputs, results, self._updates, self._counters)
 
-    def _rewrite(self, write: fx.Node) -> None:
+    def _rewrite_in_place(self, write: fx.Node) -> None:
         target = write.args[0]
         if not isinstance(target, fx.Node):
-            raise refuse(write, "writes to what is not a value")
+            raise build_document_refusal(write, "writes to what is not a value")
         if target in self._targets and not target.meta["val"].is_floating_point():
-            self._count(write, target)
+            self._record_counter(write, target)
             return
         with self._graph.inserting_before(write):
-            value = self._graph.call_function(_counterpart(write), write.args, write.kwargs)
+            value = self._graph.call_function(_find_counterpart(write), write.args, write.kwargs)
         value.meta = dict(write.meta)
         write.replace_all_uses_with(value)
         self._graph.erase_node(write)
         self._order[value] = self._order[write]
-        self._became(target, value)
+        self._replace_value(target, value)
 
-    def _count(self, write: fx.Node, counter: fx.Node) -> None:
+    def _record_counter(self, write: fx.Node, counter: fx.Node) -> None:
         later = [user for user in counter.users if self._order[user] > self._order[write]]
-        if not _counts(write) or not all(map(_counts, [*write.users, *later])):
-            raise refuse(write, f"changes the integer buffer {self._targets[counter]} other than by counting")
+        if not _is_counting_write(write) or not all(map(_is_counting_write, [*write.users, *later])):
+            raise build_document_refusal(
+                write, f"changes the integer buffer {self._targets[counter]} other than by counting"
+            )
         self._counters.add(self._targets[counter])
         write.replace_all_uses_with(counter)
         self._graph.erase_node(write)
@@ -168,7 +170,7 @@ class _Rewriting:
     def _batch_norm(self, node: fx.Node) -> None:
         tensor, weight, bias, mean, variance, _, momentum, eps, *_ = node.args
         if not isinstance(mean, fx.Node) or not isinstance(variance, fx.Node):
-            raise refuse(node, "keeps statistics in what is not a value")
+            raise build_document_refusal(node, "keeps statistics in what is not a value")
         with self._graph.inserting_before(node):
             arguments = (tensor, weight, bias, mean, variance, momentum, eps)
             whole = self._graph.call_function(batch_norm_training, arguments)
@@ -178,10 +180,10 @@ class _Rewriting:
             self._order[part] = self._order[node]
         node.replace_all_uses_with(parts[0])
         self._graph.erase_node(node)
-        self._became(mean, parts[1])
-        self._became(variance, parts[2])
+        self._replace_value(mean, parts[1])
+        self._replace_value(variance, parts[2])
 
-    def _became(self, old: fx.Node, new: fx.Node) -> None:
+    def _replace_value(self, old: fx.Node, new: fx.Node) -> None:
         """Who reads `old` later reads `new`; a buffer's last value is its update."""
         later = self._order[new]
         for user in [user for user in old.users if self._order[user] > later]:
@@ -195,14 +197,14 @@ def _keeps_statistics(node: fx.Node) -> bool:
     return operator_name(node) == _BATCH_NORM and bool(node.args[5]) and node.args[3] is not None
 
 
-def _functionalised(program: ExportedProgram, graph: fx.Graph) -> Trace:
+def _functionalise_program(program: ExportedProgram, graph: fx.Graph) -> Trace:
     """By torch's functionalisation; it drops regions without a word, and there are none left."""
     program._graph_module = fx.GraphModule(program.graph_module, graph)
-    table = foreign(graph)
+    table = find_foreign_operators(graph)
     decomposed = written_out(program, table)
-    while further := foreign(decomposed.graph):
+    while further := find_foreign_operators(decomposed.graph):
         decomposed = written_out(decomposed, further)
-    composed(decomposed.graph)
+    compose_operators(decomposed.graph)
     specifications = decomposed.graph_signature
     nodes = list(decomposed.graph.nodes)
     places = [node for node in nodes if node.op == "placeholder"]
@@ -212,7 +214,9 @@ def _functionalised(program: ExportedProgram, graph: fx.Graph) -> Trace:
         if entry.kind == OutputKind.USER_OUTPUT:
             trace.results.append(node)
         elif entry.kind == OutputKind.TOKEN:
-            raise refuse(next(one for one in graph.nodes if one.target in table), "is not in the language")
+            raise build_document_refusal(
+                next(one for one in graph.nodes if one.target in table), "is not in the language"
+            )
         elif entry.kind != OutputKind.BUFFER_MUTATION:
             raise DocumentRefused(f"the model writes to {entry.target}: {entry.kind.name.lower()}")
         elif node.meta["val"].is_floating_point():
@@ -223,12 +227,12 @@ def _functionalised(program: ExportedProgram, graph: fx.Graph) -> Trace:
     return trace
 
 
-def _counts(write: fx.Node) -> bool:
+def _is_counting_write(write: fx.Node) -> bool:
     return operator_name(write) == "add_.Tensor" and write.args[1:] == (1,)
 
 
 def _check_counts(node: Any, target: str) -> None:
     while node.op != "placeholder":
         if operator_name(node) != "add.Tensor" or node.args[1:] != (1,):
-            raise refuse(node, f"changes the integer buffer {target} other than by counting")
+            raise build_document_refusal(node, f"changes the integer buffer {target} other than by counting")
         node = node.args[0]

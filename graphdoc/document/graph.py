@@ -146,7 +146,7 @@ class Document:
         Named dimensions have these sizes, or without them their maxima.
         """
         taken = self.sizes | dict(sizes or {})
-        return {entry.name: ((rows, *_sized(entry, taken)), entry.dtype) for entry in self.of("data")}
+        return {entry.name: ((rows, *_fill_named_sizes(entry, taken)), entry.dtype) for entry in self.of("data")}
 
 
 def answer_of(document: Document) -> Expected:
@@ -161,7 +161,7 @@ def answer_of(document: Document) -> Expected:
     return {name: (shape, "float32") for name, shape in ({"loss": ()} | gradients | buffers | weight).items()}
 
 
-def _sized(entry: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _fill_named_sizes(entry: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
     shape = list(entry.shape)
     for place, name in entry.named:
         shape[place] = sizes[name]

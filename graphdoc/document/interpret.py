@@ -18,16 +18,16 @@ from graphdoc.document.plans import (
     Call,
     Hold,
     Plan,
-    called,
-    checked,
+    call_operator,
+    check_forms,
     hold_to,
     key_of,
-    noted,
+    record_forms,
     shaped_alone,
     without_elements,
 )
-from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepared
-from graphdoc.document.scans import Scanned, ScanRun, ends, every_step
+from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepare_document
+from graphdoc.document.scans import Scanned, ScanRun, every_step, run_scan_ends
 from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, says_out_of_memory
 
 STEP_ERRORS: Final = (
@@ -52,8 +52,8 @@ class Way:
     scan: Scanned
 
 
-COMPUTED: Final = Way(called, every_step)
-SHAPED: Final = Way(shaped_alone, ends)
+COMPUTED: Final = Way(call_operator, every_step)
+SHAPED: Final = Way(shaped_alone, run_scan_ends)
 """On tensors that have shapes and no elements."""
 
 
@@ -75,7 +75,7 @@ class Program:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self._prepared = prepared(document)
+        self._prepared = prepare_document(document)
         self._plans: dict[tuple[torch.Size, ...], Plan] = {}
 
     def run(
@@ -90,13 +90,13 @@ class Program:
 
         `seed` is the seed of random draws. All tensors are on the device of the data.
         """
-        values = self._started(state, data, seed)
+        values = self._build_start_values(state, data, seed)
         alone = values[self._prepared.device].type == "meta"
-        hold = checked if alone else partial(hold_to, self._plan(state, data))
-        _Run(way, hold, watcher).perform(self._prepared, values)
-        return self._results(values)
+        hold = check_forms if alone else partial(hold_to, self._compute_plan(state, data))
+        _Run(way, hold, watcher).perform_nodes(self._prepared, values)
+        return self._build_results(values)
 
-    def _started(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
+    def _build_start_values(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
         """Returns the values before the first node runs."""
         values = self._prepared.values.copy()
         for number, entry in enumerate(self.document.inputs):
@@ -105,20 +105,20 @@ class Program:
         values[self._prepared.device] = next(iter(data.values())).device
         return values
 
-    def _plan(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Plan:
+    def _compute_plan(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Plan:
         """Returns the plan, computed once for each shape of the inputs."""
         key = key_of(data)
         if key not in self._plans:
-            values = self._started(without_elements(state), without_elements(data), bytes(32))
+            values = self._build_start_values(without_elements(state), without_elements(data), bytes(32))
             plan: Plan = {}
             with torch.no_grad():
-                _Run(SHAPED, partial(noted, plan), None).perform(self._prepared, values)
+                _Run(SHAPED, partial(record_forms, plan), None).perform_nodes(self._prepared, values)
             self._plans[key] = plan
             for old in list(self._plans)[:-KEPT]:
                 del self._plans[old]
         return self._plans[key]
 
-    def _results(self, values: Sequence[Any]) -> Results:
+    def _build_results(self, values: Sequence[Any]) -> Results:
         document = self.document
         loss = values[document.loss]
         if loss.dim() != 0 or loss.dtype != torch.float32:
@@ -139,7 +139,7 @@ class Program:
                 raise DocumentRefused(f"the update of {name} has another shape or type")
 
 
-def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+def compute_gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Returns the gradient of each parameter, zeros where the loss does not depend on it.
 
     Raises DocumentRefused, OutOfMemory.
@@ -149,17 +149,19 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     try:
         computed = torch.autograd.grad(loss, list(parameters), allow_unused=True)
     except STEP_ERRORS as error:
-        raise explained("backward", error) from None
+        raise explain_error("backward", error) from None
     pairs = zip(computed, parameters, strict=True)
-    return [torch.zeros_like(parameter) if _nothing(gradient) else gradient for gradient, parameter in pairs]
+    return [
+        torch.zeros_like(parameter) if _is_missing_gradient(gradient) else gradient for gradient, parameter in pairs
+    ]
 
 
-def _nothing(gradient: Tensor | None) -> bool:
+def _is_missing_gradient(gradient: Tensor | None) -> bool:
     """Returns whether a gradient is missing, or is torch's zero tensor without memory, which numpy cannot read."""
     return gradient is None or gradient._is_zerotensor()
 
 
-def explained(where: str, error: Exception) -> GraphdocError:
+def explain_error(where: str, error: Exception) -> GraphdocError:
     """Returns what an operator's error is told as."""
     text = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
@@ -173,7 +175,7 @@ class _Run:
     hold: Hold
     watcher: Watcher | None
 
-    def perform(self, nodes: PreparedNodes, values: list[Any], times: int = 1) -> None:
+    def perform_nodes(self, nodes: PreparedNodes, values: list[Any], times: int = 1) -> None:
         """Runs every node once: checks its condition before the call, and its results against the plan after it.
 
         This loop is the fixed cost of a node, so it looks nothing up by name.
@@ -183,12 +185,12 @@ class _Run:
         try:
             for step in nodes.steps:
                 if isinstance(step, PreparedScan):
-                    results = self.way.scan(ScanRun(step, values, nodes, self.perform))
+                    results = self.way.scan(ScanRun(step, values, nodes, self.perform_nodes))
                     hold(step.number, results)
                 else:
                     if step.condition is not None:
                         step.condition(step.arguments(values))
-                    results = _several(step, call(step, values))
+                    results = _list_results(step, call(step, values))
                     hold(step.number, results)
                     if watcher is not None:
                         watcher(step.operator, step.arguments(values), results, times)
@@ -197,17 +199,17 @@ class _Run:
                 for dead in step.dead_after:
                     values[dead] = None
         except GraphdocError as error:
-            raise type(error)(f"{_where(step, nodes)}: {error.detail}") from None
+            raise type(error)(f"{_describe_node(step, nodes)}: {error.detail}") from None
         except STEP_ERRORS as error:
-            raise explained(_where(step, nodes), error) from None
+            raise explain_error(_describe_node(step, nodes), error) from None
 
 
-def _several(step: PreparedCall, result: Any) -> Sequence[Any]:
+def _list_results(step: PreparedCall, result: Any) -> Sequence[Any]:
     results = (result,) if step.single else result
     if len(results) != step.count:
         raise DocumentRefused(f"it gives {len(results)} values")
     return tuple(results)
 
 
-def _where(step: PreparedCall | PreparedScan | None, nodes: PreparedNodes) -> str:
+def _describe_node(step: PreparedCall | PreparedScan | None, nodes: PreparedNodes) -> str:
     return f"node {nodes.steps.index(step)} ({step.name})" if step is not None else "the first node"

@@ -26,15 +26,19 @@ def json_schema() -> Json:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Graph document, {schema.FORMAT}, {schema.SCANNING} and {schema.WEIGHED}",
-        **_object(
+        **_build_object_schema(
             {
                 "format": {"enum": [schema.FORMAT, schema.SCANNING, schema.WEIGHED]},
-                "sizes": _map({"type": "integer", "minimum": 2, "maximum": schema.DIMENSION_LIMIT}, schema.SIZES_LIMIT),
-                "inputs": {"type": "array", "maxItems": schema.INPUTS_LIMIT, "items": _input()},
-                "nodes": _nodes({"if": _SCANS, "then": _scan(), "else": {"$ref": "#/$defs/node"}}),
+                "sizes": _build_map_schema(
+                    {"type": "integer", "minimum": 2, "maximum": schema.DIMENSION_LIMIT}, schema.SIZES_LIMIT
+                ),
+                "inputs": {"type": "array", "maxItems": schema.INPUTS_LIMIT, "items": _build_input_schema()},
+                "nodes": _build_node_list_schema(
+                    {"if": _SCANS, "then": _build_scan_schema(), "else": {"$ref": "#/$defs/node"}}
+                ),
                 "loss": _VALUE,
-                "metrics": _map(_VALUE, schema.METRICS_LIMIT),
-                "updates": _map(_VALUE, schema.INPUTS_LIMIT),
+                "metrics": _build_map_schema(_VALUE, schema.METRICS_LIMIT),
+                "updates": _build_map_schema(_VALUE, schema.INPUTS_LIMIT),
                 "weight": _VALUE,
             },
             optional=("weight",),
@@ -42,12 +46,12 @@ def json_schema() -> Json:
         "if": {"properties": {"format": {"const": schema.WEIGHED}}},
         "then": {"required": ["weight"]},
         "else": {"properties": {"weight": False}},
-        "$defs": {**_kinds(), "node": _node()},
+        "$defs": {**_build_kind_schemas(), "node": _build_node_schema()},
     }
 
 
-def _input() -> Json:
-    return _object(
+def _build_input_schema() -> Json:
+    return _build_object_schema(
         {
             "kind": {"enum": ["param", "buffer", "const", "data"]},
             "name": _NAME,
@@ -58,25 +62,28 @@ def _input() -> Json:
     )
 
 
-def _node() -> Json:
+def _build_node_schema() -> Json:
     """Returns the schema of a node; operators with the same types share one rule."""
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for key, entry in sorted(ALLOWED.items()):
         alike.setdefault((entry.arguments, entry.results), []).append(key)
     rules = [
-        {"if": {"properties": {"op": {"enum": keys}}}, "then": {"properties": _arguments(ALLOWED[keys[0]])}}
+        {
+            "if": {"properties": {"op": {"enum": keys}}},
+            "then": {"properties": _build_arguments_schema(ALLOWED[keys[0]])},
+        }
         for keys in alike.values()
     ]
     out = {"type": "array", "minItems": 1, "items": _VALUE}
-    whole = _object({"op": {"enum": sorted(ALLOWED)}, "args": {"type": "array"}, "out": out})
+    whole = _build_object_schema({"op": {"enum": sorted(ALLOWED)}, "args": {"type": "array"}, "out": out})
     return {**whole, "allOf": rules}
 
 
-def _nodes(items: Json) -> Json:
+def _build_node_list_schema(items: Json) -> Json:
     return {"type": "array", "maxItems": node_schema.NODES_LIMIT, "items": items}
 
 
-def _scan() -> Json:
+def _build_scan_schema() -> Json:
     """Returns the schema of a scan; that values exist, and how many there are, it does not say."""
     values = {"type": "array", "maxItems": LIST_LIMIT, "items": _VALUE}
     tensors = {"type": "array", "maxItems": node_schema.CALLS_LIMIT, "items": {"$ref": "#/$defs/tensor"}}
@@ -89,43 +96,52 @@ def _scan() -> Json:
         tensors,
         {"type": "array", "maxItems": LIST_LIMIT, "items": counter},
     ]
-    body = {"nodes": _nodes({"$ref": "#/$defs/node"}), "carried": values, "last": values, "every": values}
+    body = {
+        "nodes": _build_node_list_schema({"$ref": "#/$defs/node"}),
+        "carried": values,
+        "last": values,
+        "every": values,
+    }
     count = len(arguments)
-    return _object(
+    return _build_object_schema(
         {
             "op": {"const": Scan.op},
             "args": {"type": "array", "minItems": count, "maxItems": count, "prefixItems": arguments},
-            "body": _object(body),
+            "body": _build_object_schema(body),
             "out": {"type": "array", "minItems": 1, "items": _VALUE},
         }
     )
 
 
-def _arguments(entry: OperatorEntry) -> Json:
+def _build_arguments_schema(entry: OperatorEntry) -> Json:
     count = len(entry.arguments)
-    places: Json = {"minItems": count, "maxItems": count, "prefixItems": [_argument(kind) for kind in entry.arguments]}
+    places: Json = {
+        "minItems": count,
+        "maxItems": count,
+        "prefixItems": [_build_argument_schema(kind) for kind in entry.arguments],
+    }
     results = len(entry.results)
     return {"args": places} if entry.gives_list else {"args": places, "out": {"minItems": results, "maxItems": results}}
 
 
-def _argument(kind: str) -> Json:
+def _build_argument_schema(kind: str) -> Json:
     if kind.endswith("?"):
-        return {"anyOf": [{"type": "null"}, _argument(kind[:-1])]}
+        return {"anyOf": [{"type": "null"}, _build_argument_schema(kind[:-1])]}
     return {"enum": kind.split("|")} if "|" in kind else {"$ref": f"#/$defs/{kind}"}
 
 
-def _kinds() -> Json:
+def _build_kind_schemas() -> Json:
     """Returns one schema for each type in the docstring of `operators`."""
-    tensor = _object({"v": _VALUE})
+    tensor = _build_object_schema({"v": _VALUE})
     number = {"anyOf": [{"$ref": "#/$defs/int"}, {"$ref": "#/$defs/float"}]}
     return {
         "tensor": tensor,
-        "tensors": _list("tensor"),
+        "tensors": _build_list_schema("tensor"),
         "places": {"type": "array", "maxItems": LIST_LIMIT, "items": {"anyOf": [{"type": "null"}, tensor]}},
         "int": {"anyOf": [_INTEGER, tensor]},
-        "ints": _list("int"),
-        "float": {"anyOf": [{"type": "number"}, _object({"f": {"enum": sorted(NON_FINITE)}})]},
-        "floats": _list("float"),
+        "ints": _build_list_schema("int"),
+        "float": {"anyOf": [{"type": "number"}, _build_object_schema({"f": {"enum": sorted(NON_FINITE)}})]},
+        "floats": _build_list_schema("float"),
         "number": number,
         "operand": {"anyOf": [tensor, *number["anyOf"]]},
         "bool": {"type": "boolean"},
@@ -139,15 +155,15 @@ def _kinds() -> Json:
     }
 
 
-def _list(kind: str) -> Json:
+def _build_list_schema(kind: str) -> Json:
     return {"type": "array", "maxItems": LIST_LIMIT, "items": {"$ref": f"#/$defs/{kind}"}}
 
 
-def _map(value: Json, limit: int) -> Json:
+def _build_map_schema(value: Json, limit: int) -> Json:
     return {"type": "object", "maxProperties": limit, "propertyNames": _NAME, "additionalProperties": value}
 
 
-def _object(properties: Json, optional: tuple[str, ...] = ()) -> Json:
+def _build_object_schema(properties: Json, optional: tuple[str, ...] = ()) -> Json:
     """Returns the schema of an object with exactly these keys, of which some may be left out."""
     required = sorted(properties.keys() - set(optional))
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -76,12 +76,12 @@ def attention_dropout(
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
     if mask is not None:
-        scores = scores + _added(mask, query.dtype)
+        scores = scores + _build_added_mask(mask, query.dtype)
     weights = torch.softmax(scores, -1) if mask is None else torch._safe_softmax(scores, -1)
     return randomness.hash_dropout(weights, probability, site, seed).matmul(value).to(dtype)
 
 
-def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def _build_added_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask.logical_not(), -math.inf)
@@ -112,7 +112,7 @@ def integer_size(tensor: Tensor, dimension: int) -> int:
     return int(tensor.shape[dimension])
 
 
-def limited(function: Callable[..., int], *arguments: int) -> int:
+def compute_limited_integer(function: Callable[..., int], *arguments: int) -> int:
     """Returns the function's value. Raises DocumentRefused beyond INTEGER_LIMIT."""
     result = function(*arguments)
     if abs(result) > INTEGER_LIMIT:
@@ -128,21 +128,21 @@ KERNELS: Final[dict[str, Callable[..., Any]]] = {
     "dropout.hash": randomness.hash_dropout,
     "dropout.feature": randomness.feature_dropout,
     "dropout.alpha": randomness.alpha_dropout,
-    "chance.uniform": randomness.uniform,
-    "chance.normal": randomness.normal,
-    "chance.bernoulli": randomness.bernoulli,
+    "chance.uniform": randomness.draw_uniform,
+    "chance.normal": randomness.draw_normal,
+    "chance.bernoulli": randomness.draw_bernoulli,
     "creation.full": full,
     "creation.arange": arange,
     "creation.linspace": linspace,
     "creation.eye": eye,
     "copy.broadcast": copy_broadcast,
     "integer.size": integer_size,
-    "integer.add": partial(limited, operator.add),
-    "integer.sub": partial(limited, operator.sub),
-    "integer.mul": partial(limited, operator.mul),
-    "integer.floordiv": partial(limited, operator.floordiv),
-    "integer.mod": partial(limited, operator.mod),
-    "integer.neg": partial(limited, operator.neg),
-    "integer.max": partial(limited, max),
-    "integer.min": partial(limited, min),
+    "integer.add": partial(compute_limited_integer, operator.add),
+    "integer.sub": partial(compute_limited_integer, operator.sub),
+    "integer.mul": partial(compute_limited_integer, operator.mul),
+    "integer.floordiv": partial(compute_limited_integer, operator.floordiv),
+    "integer.mod": partial(compute_limited_integer, operator.mod),
+    "integer.neg": partial(compute_limited_integer, operator.neg),
+    "integer.max": partial(compute_limited_integer, max),
+    "integer.min": partial(compute_limited_integer, min),
 }

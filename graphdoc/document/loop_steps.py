@@ -53,10 +53,12 @@ class LoopSteps:
         leaves = [(node, leaf) for node in range(stride) for leaf in range(len(trace.leaves[begin + node]))]
         for node in range(stride):
             for place in range(len(trace.nodes[begin + node]["out"])):
-                self.length = alike([trace.form(value) for value in self.values((node, place))])
+                self.length = count_equal_values([trace.form(value) for value in self.values((node, place))])
         for node, leaf in leaves:
-            self.length = self._alike(self._column(node, leaf))
-        self.parts = {place: self._part(self._column(*place)) for place in leaves} if self.length else {}
+            self.length = self._count_alike_steps(self._list_leaf_column(node, leaf))
+        self.parts = (
+            {place: self._classify_column(self._list_leaf_column(*place)) for place in leaves} if self.length else {}
+        )
 
     @property
     def end(self) -> int:
@@ -90,42 +92,46 @@ class LoopSteps:
         short = self.stride * self.length <= CALLS_LIMIT and all(len(one) <= LIST_LIMIT for one in lists)
         return tensors and short and bool(last or every)
 
-    def _column(self, node: int, leaf: int) -> list[Leaf]:
+    def _list_leaf_column(self, node: int, leaf: int) -> list[Leaf]:
         return [self._trace.leaves[self.begin + step * self.stride + node][leaf] for step in range(self.length)]
 
-    def _alike(self, column: Sequence[Leaf]) -> int:
+    def _count_alike_steps(self, column: Sequence[Leaf]) -> int:
         """Returns in how many steps the leaf has one part."""
         numbers = [leaf.number for leaf in column]
         if len(column) < 2:
             return 0
         if not column[0].is_value:
-            return alike([number - step * (numbers[1] - numbers[0]) for step, number in enumerate(numbers)])
-        places = [self._place(step, number) for step, number in enumerate(numbers)]
+            return count_equal_values(
+                [number - step * (numbers[1] - numbers[0]) for step, number in enumerate(numbers)]
+            )
+        places = [self._locate_value(step, number) for step, number in enumerate(numbers)]
         if places[1] is not None and places[1][0] >= 0:
-            return alike(places)
-        if alike(numbers) == len(numbers) and places[0] is None:
+            return count_equal_values(places)
+        if count_equal_values(numbers) == len(numbers) and places[0] is None:
             return len(numbers)
-        tensors = alike([None if number in self._trace.numbers else self._trace.form(number) for number in numbers])
-        return min(tensors, 1 + alike(places[1:], known=False)) if places[0] is None else 0
+        tensors = count_equal_values(
+            [None if number in self._trace.numbers else self._trace.form(number) for number in numbers]
+        )
+        return min(tensors, 1 + count_equal_values(places[1:], known=False)) if places[0] is None else 0
 
-    def _place(self, step: int, value: int) -> tuple[int, int] | None:
+    def _locate_value(self, step: int, value: int) -> tuple[int, int] | None:
         """Returns which node gives a value, counted from the step's first, and which result it is; None before all."""
         node, place = self._trace.maker.get(value, (-1, 0))
         return (node - self.begin - step * self.stride, place) if node >= self.begin else None
 
-    def _part(self, column: Sequence[Leaf]) -> tuple[str, Any]:
+    def _classify_column(self, column: Sequence[Leaf]) -> tuple[str, Any]:
         numbers = [leaf.number for leaf in column]
         if not column[0].is_value:
             by = numbers[1] - numbers[0]
             return ("counter", (numbers[0], by)) if by else ("same", numbers[0])
-        place = self._place(1, numbers[1])
+        place = self._locate_value(1, numbers[1])
         if place is None:
             return ("fixed", numbers[0]) if len(set(numbers)) == 1 else ("given", tuple(numbers))
         node, result = place
         return ("own", place) if node >= 0 else ("carry", (numbers[0], (node + self.stride, result)))
 
 
-def alike(values: Sequence[Any], known: bool = True) -> int:
+def count_equal_values(values: Sequence[Any], known: bool = True) -> int:
     """Returns how many values from the first on are equal; none where the first is None, unless that is allowed."""
     if not values or (known and values[0] is None):
         return 0

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from graphdoc.document.calls import OperatorCall
 from graphdoc.document.shape_cache import ShapeCache
 from graphdoc.errors import DocumentRefused
-from graphdoc.operators.cuda import missing
+from graphdoc.operators.cuda import find_missing_kernel
 
 BACKWARD: Final = 2
 """The backward pass of every operator costs at most twice its forward pass: one gradient for each of two factors."""
@@ -80,7 +80,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operations += times * (1 + self._backward) * operator.entry.cost(arguments, results)
         if self.operations > self._limits.operations:
             raise TooMuch(f"more than {self._limits.operations:.3g} operations a pass")
-        self.only_on_cpu = self.only_on_cpu or missing(operator.key, arguments, results)
+        self.only_on_cpu = self.only_on_cpu or find_missing_kernel(operator.key, arguments, results)
 
     def hold(self, tensor: Tensor) -> None:
         """The tensor's storage is alive until nothing refers to it."""
@@ -90,16 +90,16 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         self._held.add(key)
         size = -(-storage.nbytes() // ALIGNMENT) * ALIGNMENT
-        weakref.finalize(storage, self._release, key, size).atexit = False
+        weakref.finalize(storage, self._release_storage, key, size).atexit = False
         self._live += size
-        self._reach(self._live)
+        self._record_peak(self._live)
 
-    def _reach(self, size: int) -> None:
+    def _record_peak(self, size: int) -> None:
         self.peak = max(self.peak, size)
         if size > self._limits.peak_bytes:
             raise TooMuch(f"more than {self._limits.peak_bytes:.3g} bytes at once")
 
-    def _release(self, key: int, size: int) -> None:
+    def _release_storage(self, key: int, size: int) -> None:
         self._held.discard(key)
         self._live -= size
 
@@ -109,14 +109,14 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._steps_left -= 1
         if self._steps_left < 0:
             raise TooMuch("so many steps that counting them takes too long: write fewer, larger nodes")
-        result = self._shapes.called(func, args, kwargs or {})
-        for leaf in _tensors(result):
+        result = self._shapes.call_cached(func, args, kwargs or {})
+        for leaf in _iterate_leaf_tensors(result):
             self.hold(leaf)
         if func in WORKSPACES:
-            taken = sum(leaf.nbytes for leaf in _tensors((args, result)))
-            self._reach(self._live + int(WORKSPACES[func] * taken))
+            taken = sum(leaf.nbytes for leaf in _iterate_leaf_tensors((args, result)))
+            self._record_peak(self._live + int(WORKSPACES[func] * taken))
         return result
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
+def _iterate_leaf_tensors(values: Any) -> Iterator[Tensor]:
     return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))

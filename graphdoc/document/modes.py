@@ -24,7 +24,7 @@ class _Asked:
 
 
 @contextmanager
-def asking(tell: Callable[[], None]) -> Iterator[None]:
+def watch_mode_reads(tell: Callable[[], None]) -> Iterator[None]:
     """Inside, whenever a module's mode is asked for, it is told."""
     nn.Module.training = _Asked(tell)  # type: ignore[assignment]
     try:

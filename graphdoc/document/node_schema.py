@@ -32,10 +32,14 @@ _COUNTER: Final = "counter"
 
 def read_nodes(value: Any, kinds: list[str]) -> tuple[Node | Scan, ...]:
     """Returns the nodes of a document, and adds the kind of each result to `kinds`. Raises DocumentRefused."""
-    return tuple(_each(value, kinds, lambda item: _scan(item, kinds) if _scans(item) else _node(item, kinds)))
+    return tuple(
+        _parse_each_node(
+            value, kinds, lambda item: _parse_scan(item, kinds) if _is_scan(item) else _parse_node(item, kinds)
+        )
+    )
 
 
-def _each(value: Any, kinds: list[str], read: Callable[[Any], _Read]) -> Iterator[_Read]:
+def _parse_each_node(value: Any, kinds: list[str], read: Callable[[Any], _Read]) -> Iterator[_Read]:
     known = isinstance(value, list) and len(value) <= NODES_LIMIT
     refuse_unless(known, f"nodes are not a list of at most {NODES_LIMIT}")
     for number, item in enumerate(value):
@@ -47,11 +51,11 @@ def _each(value: Any, kinds: list[str], read: Callable[[Any], _Read]) -> Iterato
         refuse_unless(len(kinds) <= VALUES_LIMIT, f"more than {VALUES_LIMIT} values")
 
 
-def _scans(item: Mapping[str, Any]) -> bool:
+def _is_scan(item: Mapping[str, Any]) -> bool:
     return item.get("op") == Scan.op
 
 
-def _node(item: Mapping[str, Any], kinds: list[str], counters: range = range(0)) -> Node:
+def _parse_node(item: Mapping[str, Any], kinds: list[str], counters: range = range(0)) -> Node:
     refuse_unless(set(item) == _KEYS, "its keys are not args, op, out")
     op, args = item["op"], item["args"]
     entry = ALLOWED.get(op) if isinstance(op, str) else None
@@ -61,22 +65,22 @@ def _node(item: Mapping[str, Any], kinds: list[str], counters: range = range(0))
     try:
         checked = tuple(
             Reference(value["v"])
-            if counters and place in COUNTED.get(op, ()) and _refers(value, counters)
+            if counters and place in COUNTED.get(op, ()) and _is_counter_reference(value, counters)
             else check_argument(kind, value, kinds)
             for place, (kind, value) in enumerate(zip(entry.arguments, args, strict=True))
         )
     except DocumentRefused as error:
         raise DocumentRefused(f"{op}: {error.detail}") from None
-    results = _results(item["out"], len(kinds), None if entry.gives_list else len(entry.results))
+    results = _parse_results(item["out"], len(kinds), None if entry.gives_list else len(entry.results))
     kinds += ["tensor"] * len(results) if entry.gives_list else entry.results
     return Node(op, checked, results)
 
 
-def _refers(value: Any, counters: range) -> bool:
+def _is_counter_reference(value: Any, counters: range) -> bool:
     return isinstance(value, dict) and set(value) == {"v"} and type(value["v"]) is int and value["v"] in counters
 
 
-def _results(value: Any, first: int, count: int | None) -> tuple[int, ...]:
+def _parse_results(value: Any, first: int, count: int | None) -> tuple[int, ...]:
     refuse_unless(isinstance(value, list) and 1 <= len(value) <= VALUES_LIMIT, "out is not a list")
     refuse_unless(count is None or len(value) == count, f"it gives {count} values")
     in_order = all(type(result) is int for result in value) and value == list(range(first, first + len(value)))
@@ -84,67 +88,67 @@ def _results(value: Any, first: int, count: int | None) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _scan(item: Mapping[str, Any], kinds: list[str]) -> Scan:
+def _parse_scan(item: Mapping[str, Any], kinds: list[str]) -> Scan:
     refuse_unless(set(item) == {*_KEYS, "body"}, "the keys of a scan are not args, body, op, out")
     args, body = item["args"], item["body"]
     refuse_unless(isinstance(args, list) and len(args) == _ARGUMENTS, f"a scan has {_ARGUMENTS} arguments")
     length = args[0]
     refuse_unless(type(length) is int and 1 <= length <= CALLS_LIMIT, f"its steps are not 1 to {CALLS_LIMIT}")
-    start, fixed = _tensors(args[1], kinds), _fixed(args[3], kinds)
-    given = tuple(_tensors(values, kinds) for values in _list(args[2], "given"))
+    start, fixed = _parse_tensor_list(args[1], kinds), _parse_fixed_values(args[3], kinds)
+    given = tuple(_parse_tensor_list(values, kinds) for values in _parse_list(args[2], "given"))
     refuse_unless(all(len(values) == length for values in given), "what is given is not one value for each step")
-    counters = tuple(_counter(pair) for pair in _list(args[4], "counters"))
+    counters = tuple(_parse_counter(pair) for pair in _parse_list(args[4], "counters"))
     inner = ["tensor"] * (len(start) + len(given)) + [kinds[one.value] for one in fixed]
     numbers = range(len(inner), len(inner) + len(counters))
     inner += [_COUNTER] * len(counters)
     refuse_unless(
         isinstance(body, dict) and set(body) == _BODY, f"the keys of a body are not {', '.join(sorted(_BODY))}"
     )
-    nodes = tuple(_each(body["nodes"], inner, lambda one: _node(_not_nested(one), inner, numbers)))
+    nodes = tuple(_parse_each_node(body["nodes"], inner, lambda one: _parse_node(_not_nested(one), inner, numbers)))
     calls = length * len(nodes)
     refuse_unless(0 < calls <= CALLS_LIMIT, f"it calls {calls} operators in {length} steps, not 1 to {CALLS_LIMIT}")
-    carried, last, every = (_values(body[key], inner) for key in ("carried", "last", "every"))
+    carried, last, every = (_parse_body_values(body[key], inner) for key in ("carried", "last", "every"))
     refuse_unless(len(carried) == len(start), "as many values are not carried on as it starts with")
-    results = _results(item["out"], len(kinds), len(last) + length * len(every))
+    results = _parse_results(item["out"], len(kinds), len(last) + length * len(every))
     kinds += ["tensor"] * len(results)
     return Scan(length, start, given, fixed, counters, nodes, carried, last, every, results)
 
 
 def _not_nested(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    refuse_unless(not _scans(item), "a scan inside a scan, which the language does not have: write the inner one out")
+    refuse_unless(not _is_scan(item), "a scan inside a scan, which the language does not have: write the inner one out")
     return item
 
 
-def _list(value: Any, what: str) -> list[Any]:
+def _parse_list(value: Any, what: str) -> list[Any]:
     known = isinstance(value, list) and len(value) <= LIST_LIMIT
     refuse_unless(known, f"{what} are not a list of at most {LIST_LIMIT}")
     return list(value)
 
 
-def _tensors(value: Any, kinds: list[str]) -> tuple[Reference, ...]:
+def _parse_tensor_list(value: Any, kinds: list[str]) -> tuple[Reference, ...]:
     known = isinstance(value, list) and len(value) <= CALLS_LIMIT
     refuse_unless(known, f"{str(value)[:60]} is not a list of values")
-    return tuple(_one(entry, "tensor", kinds) for entry in value)
+    return tuple(_parse_value_reference(entry, "tensor", kinds) for entry in value)
 
 
-def _fixed(value: Any, kinds: list[str]) -> tuple[Reference, ...]:
-    return tuple(_one(entry, "operand", kinds) for entry in _list(value, "fixed values"))
+def _parse_fixed_values(value: Any, kinds: list[str]) -> tuple[Reference, ...]:
+    return tuple(_parse_value_reference(entry, "operand", kinds) for entry in _parse_list(value, "fixed values"))
 
 
-def _one(value: Any, kind: str, kinds: list[str]) -> Reference:
+def _parse_value_reference(value: Any, kind: str, kinds: list[str]) -> Reference:
     argument = check_argument(kind, value, kinds)
     if not isinstance(argument, Reference):
         raise DocumentRefused(f"{str(value)[:60]} is not a value")
     return argument
 
 
-def _counter(pair: Any) -> tuple[int, int]:
+def _parse_counter(pair: Any) -> tuple[int, int]:
     known = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair)
     refuse_unless(known and all(abs(one) <= COUNTER_LIMIT for one in pair), f"{str(pair)[:60]} is not a counter")
     return pair[0], pair[1]
 
 
-def _values(value: Any, kinds: list[str]) -> tuple[int, ...]:
+def _parse_body_values(value: Any, kinds: list[str]) -> tuple[int, ...]:
     refuse_unless(isinstance(value, list) and len(value) <= LIST_LIMIT, "what a body gives is not a list")
     for number in value:
         known = type(number) is int and 0 <= number < len(kinds) and kinds[number] == "tensor"

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from graphdoc.conditions.recurrent import SEQUENCES, shapes
+from graphdoc.conditions.recurrent import SEQUENCES, compute_recurrent_shapes
 from graphdoc.document.prepare import PreparedCall
 from graphdoc.errors import DocumentRefused
 
@@ -27,19 +27,19 @@ Hold = Callable[[int, Sequence[Any]], None]
 """Checks the results of the node of this number."""
 
 
-def called(step: PreparedCall, values: Sequence[Any]) -> Any:
+def call_operator(step: PreparedCall, values: Sequence[Any]) -> Any:
     return step.call(*step.get(values))
 
 
 def shaped_alone(step: PreparedCall, values: Sequence[Any]) -> Any:
     """Returns the result of a node whose arguments have shapes and no elements."""
     if step.name not in SEQUENCES:
-        return called(step, values)
+        return call_operator(step, values)
     arguments = step.arguments(values)
-    return tuple(arguments[0].new_empty(shape) for shape in shapes(arguments))
+    return tuple(arguments[0].new_empty(shape) for shape in compute_recurrent_shapes(arguments))
 
 
-def form(result: Any) -> Form:
+def read_result_form(result: Any) -> Form:
     """Returns the form of a value. Raises DocumentRefused where it has too many dimensions."""
     if not isinstance(result, Tensor):
         return int(result)
@@ -48,18 +48,18 @@ def form(result: Any) -> Form:
     return result.shape, result.dtype
 
 
-def checked(_number: int, results: Sequence[Any]) -> None:
+def check_forms(_number: int, results: Sequence[Any]) -> None:
     """Raises DocumentRefused where a value has too many dimensions."""
     for result in results:
-        form(result)
+        read_result_form(result)
 
 
-def noted(plan: Plan, number: int, results: Sequence[Any]) -> None:
+def record_forms(plan: Plan, number: int, results: Sequence[Any]) -> None:
     """Adds the node's forms to the plan.
 
     Raises DocumentRefused where a value has too many dimensions, or another form than in another step of a scan.
     """
-    forms = list(map(form, results))
+    forms = list(map(read_result_form, results))
     if plan.setdefault(number, forms) != forms:
         raise DocumentRefused("its value has another shape or type in another step")
 

@@ -72,14 +72,14 @@ class PreparedNodes:
     device: int
 
 
-def prepared(document: Document) -> PreparedNodes:
+def prepare_document(document: Document) -> PreparedNodes:
     """Returns the document ready to run."""
     kept = {document.loss, *document.metrics.values(), *document.updates.values()}
     kept |= set() if document.weight is None else {document.weight}
-    return _prepared(len(document.inputs), document.nodes, kept, itertools.count())
+    return _prepare_nodes(len(document.inputs), document.nodes, kept, itertools.count())
 
 
-def _prepared(inputs: int, nodes: Sequence[Node | Scan], kept: set[int], numbers: Iterator[int]) -> PreparedNodes:
+def _prepare_nodes(inputs: int, nodes: Sequence[Node | Scan], kept: set[int], numbers: Iterator[int]) -> PreparedNodes:
     """`kept` are the values that are read when all nodes have run; inputs are kept too."""
     preparation = _Preparation(max((node.results[-1] + 1 for node in nodes), default=inputs), numbers)
     dying = _last_readers(nodes, kept | set(range(inputs)))
@@ -95,86 +95,92 @@ class _Preparation:
         self._numbers = numbers
 
     def step(self, node: Node | Scan, dead_after: tuple[int, ...]) -> PreparedCall | PreparedScan:
-        return self._operator(node, dead_after) if isinstance(node, Node) else self._scan(node, dead_after)
+        return (
+            self._prepare_operator(node, dead_after) if isinstance(node, Node) else self._prepare_scan(node, dead_after)
+        )
 
-    def _scan(self, scan: Scan, dead_after: tuple[int, ...]) -> PreparedScan:
-        body = _prepared(scan.inputs, scan.body, {*scan.carried, *scan.last, *scan.every}, self._numbers)
+    def _prepare_scan(self, scan: Scan, dead_after: tuple[int, ...]) -> PreparedScan:
+        body = _prepare_nodes(scan.inputs, scan.body, {*scan.carried, *scan.last, *scan.every}, self._numbers)
         first, count, number = scan.results[0], len(scan.results), next(self._numbers)
-        return PreparedScan(scan, body, partial(_nested, scan.arguments), first, count, dead_after, scan.op, number)
+        return PreparedScan(
+            scan, body, partial(_gather_nested_values, scan.arguments), first, count, dead_after, scan.op, number
+        )
 
-    def _operator(self, node: Node, dead_after: tuple[int, ...]) -> PreparedCall:
+    def _prepare_operator(self, node: Node, dead_after: tuple[int, ...]) -> PreparedCall:
         operator = OPERATORS[node.op]
         pairs = zip(operator.entry.arguments, node.arguments, strict=True)
         arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
-        call, by_place = self._call(operator, arguments)
+        call, by_place = self._bind_call(operator, arguments)
         several = operator.entry.gives_list or len(operator.entry.results) != 1
-        getter = self._getter(by_place, operator.entry.extra)
+        getter = self._build_getter(by_place, operator.entry.extra)
         as_given = len(by_place) == len(arguments) and not operator.entry.extra and not operator.keywords
-        watched = getter if as_given else self._getter(arguments, None)
+        watched = getter if as_given else self._build_getter(arguments, None)
         first, count = node.results[0], len(node.results)
         number = next(self._numbers)
         return PreparedCall(
             call, getter, operator.condition, not several, first, count, dead_after, node.op, operator, watched, number
         )
 
-    def _call(self, operator: OperatorCall, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    def _bind_call(self, operator: OperatorCall, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
         """Returns the callable and its positional arguments; constant keyword arguments are bound to it."""
         call = operator.call
         if operator.indices is not None:
-            call = partial(_checked, operator.indices, call)
+            call = partial(_call_checked, operator.indices, call)
         by_name = {name: arguments[place] for place, name in operator.keywords.items()}
         by_place = [argument for place, argument in enumerate(arguments) if place not in operator.keywords]
-        if any(_references((argument,)) for argument in by_name.values()):
-            return partial(_named, call, tuple(by_name)), [*by_place, *by_name.values()]
+        if any(_list_references((argument,)) for argument in by_name.values()):
+            return partial(_call_with_names, call, tuple(by_name)), [*by_place, *by_name.values()]
         return (partial(call, **by_name) if by_name else call), by_place
 
-    def _getter(self, arguments: Sequence[Any], extra: str | None) -> Getter:
+    def _build_getter(self, arguments: Sequence[Any], extra: str | None) -> Getter:
         own = {"seed": self.seed, "device": self.device}
         items = [*arguments, Reference(own[extra])] if extra else list(arguments)
-        if any(_mixed(item) for item in items):
-            return partial(_gathered, tuple(item if _mixed(item) else self._place(item) for item in items))
-        places = [self._place(item) for item in items]
-        return itemgetter(*places) if len(places) > 1 else partial(_alone, places[0])
+        if any(_has_references(item) for item in items):
+            return partial(
+                _gather_arguments, tuple(item if _has_references(item) else self._assign_place(item) for item in items)
+            )
+        places = [self._assign_place(item) for item in items]
+        return itemgetter(*places) if len(places) > 1 else partial(_read_single_value, places[0])
 
-    def _place(self, item: Any) -> int:
+    def _assign_place(self, item: Any) -> int:
         if isinstance(item, Reference):
             return item.value
         key = (type(item), item if item is None or isinstance(item, bool | int | str) else repr(item))
         if key not in self._places:
             self._places[key] = len(self.values)
-            self.values.append(_listed(item))
+            self.values.append(_convert_tuple(item))
         return self._places[key]
 
 
-def _mixed(item: Any) -> bool:
+def _has_references(item: Any) -> bool:
     """Returns whether the item is a list that contains values."""
-    return isinstance(item, tuple) and bool(_references(item))
+    return isinstance(item, tuple) and bool(_list_references(item))
 
 
-def _gathered(items: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+def _gather_arguments(items: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """Returns the arguments of a node that takes a list with values in it."""
-    return [values[item] if isinstance(item, int) else [_element(part, values) for part in item] for item in items]
+    return [values[item] if isinstance(item, int) else [_read_element(part, values) for part in item] for item in items]
 
 
-def _nested(item: Any, values: Sequence[Any]) -> Any:
+def _gather_nested_values(item: Any, values: Sequence[Any]) -> Any:
     """Returns nested lists of references with the values in their places."""
-    return values[item.value] if isinstance(item, Reference) else [_nested(part, values) for part in item]
+    return values[item.value] if isinstance(item, Reference) else [_gather_nested_values(part, values) for part in item]
 
 
-def _element(part: Any, values: Sequence[Any]) -> Any:
+def _read_element(part: Any, values: Sequence[Any]) -> Any:
     return values[part.value] if isinstance(part, Reference) else part
 
 
-def _alone(place: int, values: Sequence[Any]) -> tuple[Any]:
+def _read_single_value(place: int, values: Sequence[Any]) -> tuple[Any]:
     return (values[place],)
 
 
-def _named(call: Callable[..., Any], names: tuple[str, ...], *arguments: Any) -> Any:
+def _call_with_names(call: Callable[..., Any], names: tuple[str, ...], *arguments: Any) -> Any:
     named: Mapping[str, Any] = dict(zip(names, arguments[-len(names) :], strict=True))
     return call(*arguments[: -len(names)], **named)
 
 
-def _checked(rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _call_checked(rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Calls the operator, after checking its indices where the device itself would not."""
     tensor: Tensor = arguments[0]
     if tensor.device.type not in CHECKED_BY_THEMSELVES:
@@ -182,7 +188,7 @@ def _checked(rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any
     return call(*arguments, **named)
 
 
-def _listed(item: Any) -> Any:
+def _convert_tuple(item: Any) -> Any:
     return list(item) if isinstance(item, tuple) else item
 
 
@@ -199,7 +205,7 @@ def _last_readers(nodes: Sequence[Node | Scan], kept: set[int]) -> dict[int, tup
     last: dict[int, int] = {}
     for number, node in enumerate(nodes):
         last.update(dict.fromkeys(node.results, number))
-        last.update(dict.fromkeys(_references(node.arguments), number))
+        last.update(dict.fromkeys(_list_references(node.arguments), number))
     dying: dict[int, list[int]] = {}
     for value, number in last.items():
         if value not in kept:
@@ -207,11 +213,11 @@ def _last_readers(nodes: Sequence[Node | Scan], kept: set[int]) -> dict[int, tup
     return {number: tuple(values) for number, values in dying.items()}
 
 
-def _references(arguments: Sequence[Any]) -> list[int]:
+def _list_references(arguments: Sequence[Any]) -> list[int]:
     numbers = []
     for argument in arguments:
         if isinstance(argument, Reference):
             numbers.append(argument.value)
         elif isinstance(argument, tuple):
-            numbers += _references(argument)
+            numbers += _list_references(argument)
     return numbers

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_map_only
 
-from graphdoc.document.decisions import decisions
-from graphdoc.document.emit import emit
+from graphdoc.document.decisions import capture_decisions
+from graphdoc.document.emit import emit_document
 from graphdoc.document.equality import check_equal, failed_on_rows, rows_taken
-from graphdoc.document.exchanged import exchanged
+from graphdoc.document.exchanged import exchange_function
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import STEP_ERRORS, Program
-from graphdoc.document.modes import asking, knows_its_mode
-from graphdoc.document.schema import load
+from graphdoc.document.modes import knows_its_mode, watch_mode_reads
+from graphdoc.document.schema import parse_document
 from graphdoc.document.sequences import OneCall
 from graphdoc.document.unfit import refuse_sum, refuse_unfit
 from graphdoc.errors import DocumentRefused
@@ -50,12 +50,12 @@ class Size:
     places: Mapping[str, int]
 
 
-def classification(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def compute_classification_loss(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Cross-entropy of logits float32[rows, classes] with target int64[rows]; `accuracy` counts the right answers."""
     return nn.functional.cross_entropy(logits, target), {"accuracy": logits.argmax(1).eq(target).sum()}
 
 
-def regression(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def compute_regression_loss(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Mean squared error of two float32 tensors of one shape."""
     return nn.functional.mse_loss(answer, target), {}
 
@@ -107,7 +107,7 @@ class Objective(nn.Module):
         """Inside, it is called as it is traced: recurrent layers are one call, and who asks for the mode is seen."""
 
         def within() -> AbstractContextManager[None]:
-            return _all_of(around(), OneCall(), asking(partial(setattr, self._told, "asks", True)))
+            return _all_of(around(), OneCall(), watch_mode_reads(partial(setattr, self._told, "asks", True)))
 
         self.within = within
         try:
@@ -120,16 +120,16 @@ class Objective(nn.Module):
         """The model's own answer, which is given its inputs in order or by name."""
         inputs = {name: tensor for name, tensor in data.items() if name != TARGET}
         if self.precision == "fp32":
-            return self._called(inputs)
+            return self._call_model(inputs)
         with torch.autocast("cpu", torch.bfloat16):
-            answer = self._called(inputs)
+            answer = self._call_model(inputs)
         return tree_map_only(Tensor, lambda part: part.float() if part.dtype == torch.bfloat16 else part, answer)
 
-    def _called(self, inputs: Mapping[str, Tensor]) -> Any:
+    def _call_model(self, inputs: Mapping[str, Tensor]) -> Any:
         return self.model(**inputs) if self.by_name else self.model(*inputs.values())
 
 
-def publish(
+def publish_module(
     module: nn.Module,
     loss: Loss,
     example: tuple[Tensor | Mapping[str, Tensor], Tensor],
@@ -177,7 +177,9 @@ def document_of(
     named = {
         entry: {size.places[entry]: name for name, size in sizes.items() if entry in size.places} for entry in data
     }
-    document, state = emit(exported(objective, data, sizes), named, objective.metrics, _PREFIX, maxima, data)
+    document, state = emit_document(
+        export_objective(objective, data, sizes), named, objective.metrics, _PREFIX, maxima, data
+    )
     check_equal(objective, document, state, data, _PREFIX, training)
     return document, state
 
@@ -187,7 +189,7 @@ def _refuse_sum(objective: Objective, document: bytes, data: dict[str, Tensor]) 
     try:
         refuse_sum(objective, data, TARGET)
     except STEP_ERRORS:
-        taken = rows_taken(Program(load(document)), data)
+        taken = rows_taken(Program(parse_document(document)), data)
         try:
             refuse_sum(objective, {name: torch.cat([rows, rows]) for name, rows in taken.items()}, TARGET)
         except STEP_ERRORS as error:
@@ -213,7 +215,7 @@ def _own_modes(module: nn.Module) -> Iterator[None]:
         put_back()
 
 
-def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]) -> ExportedProgram:
+def export_objective(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]) -> ExportedProgram:
     """The objective as torch traces it. Raises DocumentRefused."""
     shapes: dict[str, dict[int, Dim]] = {name: {0: Dim("rows", min=2)} for name in data}
     for name, size in sizes.items():
@@ -221,7 +223,7 @@ def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, 
         for entry, place in size.places.items():
             shapes[entry][place] = dimension
     failed: list[Exception] = []
-    known = decisions(objective, data)
+    known = capture_decisions(objective, data)
     for around in (objective.around, nullcontext):
         try:
             with objective.traced_in(around), known():
@@ -229,7 +231,7 @@ def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, 
         except _EXPORT_ERRORS as error:
             failed.append(error)
     lines = [line.strip() for line in str(failed[0]).splitlines() if line.strip()] or [type(failed[0]).__name__]
-    raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}{_instead(lines)}") from failed[0]
+    raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}{_suggest_remedy(lines)}") from failed[0]
 
 
 @contextmanager
@@ -250,7 +252,7 @@ def _no_second_derivative() -> Iterator[None]:
             "the language does not have: write that derivative out in operators"
         )
 
-    with exchanged(torch.autograd, "grad", refused):
+    with exchange_function(torch.autograd, "grad", refused):
         yield
 
 
@@ -265,7 +267,7 @@ def _without_lines() -> Iterator[None]:
         torch.fx.config.do_not_emit_stack_traces = before
 
 
-def _instead(lines: Sequence[str]) -> str:
+def _suggest_remedy(lines: Sequence[str]) -> str:
     """What to write where the reason can be told from torch's words."""
     said = " ".join(lines)
     if "failed to unpack" in said or "pack_padded" in said:

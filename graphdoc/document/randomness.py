@@ -30,7 +30,9 @@ def hash_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> 
 
     Element i (C order) is kept where its hash is at least probability * 2**32. Raises DocumentRefused.
     """
-    return tensor * kept(tensor, probability, site, seed).mul_(_scale(probability, tensor.dtype))
+    return tensor * draw_kept_mask(tensor, probability, site, seed).mul_(
+        _compute_dropout_scale(probability, tensor.dtype)
+    )
 
 
 def feature_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
@@ -38,7 +40,9 @@ def feature_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) 
     if tensor.dim() < 2:
         raise DocumentRefused("a dropout of channels where there are none")
     one_each = tensor.detach()[(slice(None), slice(None), *[slice(1)] * (tensor.dim() - 2))]
-    return tensor * kept(one_each, probability, site, seed).mul_(_scale(probability, tensor.dtype))
+    return tensor * draw_kept_mask(one_each, probability, site, seed).mul_(
+        _compute_dropout_scale(probability, tensor.dtype)
+    )
 
 
 def alpha_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
@@ -46,65 +50,65 @@ def alpha_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) ->
 
     Raises DocumentRefused.
     """
-    mask = kept(tensor, probability, site, seed)
+    mask = draw_kept_mask(tensor, probability, site, seed)
     scale = 1.0 / math.sqrt((_SELU * _SELU * probability + 1.0) * (1.0 - probability))
     shift = mask.add(-1.0).mul_(_SELU * scale).add_(_SELU * scale * probability)
     return tensor * mask.mul_(scale) + shift
 
 
-def kept(like: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
+def draw_kept_mask(like: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
     """Returns zeros, each with this probability in [0, 1), and ones, in `like`'s shape and type.
 
     Raises DocumentRefused.
     """
     if not 0.0 <= probability < 1.0:
         raise DocumentRefused(f"a dropout probability of {probability} is not in [0, 1)")
-    threshold = _signed(round(probability * 2**32) - 2**31)
-    return (hashes(like, site, seed) >= threshold).to(like.dtype)
+    threshold = _convert_signed(round(probability * 2**32) - 2**31)
+    return (hash_indices(like, site, seed) >= threshold).to(like.dtype)
 
 
-def bernoulli(like: Tensor, probability: Tensor | float, site: int, seed: bytes) -> Tensor:
+def draw_bernoulli(like: Tensor, probability: Tensor | float, site: int, seed: bytes) -> Tensor:
     """Returns ones, each with its probability, and zeros, in `like`'s shape and type."""
-    return (uniform(like, torch.float32, site, seed) < probability).to(like.dtype)
+    return (draw_uniform(like, torch.float32, site, seed) < probability).to(like.dtype)
 
 
-def uniform(like: Tensor, dtype: torch.dtype, site: int, seed: bytes, stream: int = 0) -> Tensor:
+def draw_uniform(like: Tensor, dtype: torch.dtype, site: int, seed: bytes, stream: int = 0) -> Tensor:
     """Returns multiples of 2**-24 in [0, 1), in `like`'s shape."""
-    return _shifted(hashes(like, site, seed, stream), 8).to(torch.float32).mul_(2.0**-24).to(dtype)
+    return _shift_right(hash_indices(like, site, seed, stream), 8).to(torch.float32).mul_(2.0**-24).to(dtype)
 
 
-def normal(like: Tensor, dtype: torch.dtype, site: int, seed: bytes) -> Tensor:
+def draw_normal(like: Tensor, dtype: torch.dtype, site: int, seed: bytes) -> Tensor:
     """Returns standard normal draws in `like`'s shape, each from two uniform draws (Box and Muller 1958)."""
-    radius = uniform(like, torch.float32, site, seed).neg_().add_(1.0).log_().mul_(-2.0).sqrt_()
-    angle = uniform(like, torch.float32, site, seed, stream=1).mul_(2.0 * math.pi)
+    radius = draw_uniform(like, torch.float32, site, seed).neg_().add_(1.0).log_().mul_(-2.0).sqrt_()
+    angle = draw_uniform(like, torch.float32, site, seed, stream=1).mul_(2.0 * math.pi)
     return radius.mul_(angle.cos_()).to(dtype)
 
 
-def hashes(like: Tensor, site: int, seed: bytes, stream: int = 0) -> Tensor:
+def hash_indices(like: Tensor, site: int, seed: bytes, stream: int = 0) -> Tensor:
     """Returns int32 in `like`'s shape: the hash of each element's index in C order. Raises DocumentRefused."""
     if like.numel() > ELEMENTS_LIMIT:
         raise DocumentRefused(f"a draw of {like.numel()} elements")
     key = hashlib.sha256(b"dropout" + site.to_bytes(8, "big", signed=True) + seed).digest()
-    first, second = (_signed(int.from_bytes(key[8 * stream + half :][:4], "big")) for half in (0, 4))
+    first, second = (_convert_signed(int.from_bytes(key[8 * stream + half :][:4], "big")) for half in (0, 4))
     bits = torch.arange(like.numel(), dtype=torch.int32, device=like.device)
-    bits.mul_(_signed(_SPREAD)).add_(first)
-    bits.bitwise_xor_(_shifted(bits, 16)).mul_(_signed(_FIRST)).bitwise_xor_(second)
-    bits.bitwise_xor_(_shifted(bits, 13)).mul_(_signed(_SECOND))
-    bits.bitwise_xor_(_shifted(bits, 16))
+    bits.mul_(_convert_signed(_SPREAD)).add_(first)
+    bits.bitwise_xor_(_shift_right(bits, 16)).mul_(_convert_signed(_FIRST)).bitwise_xor_(second)
+    bits.bitwise_xor_(_shift_right(bits, 13)).mul_(_convert_signed(_SECOND))
+    bits.bitwise_xor_(_shift_right(bits, 16))
     return bits.view(like.shape)
 
 
-def _scale(probability: float, dtype: torch.dtype) -> float:
+def _compute_dropout_scale(probability: float, dtype: torch.dtype) -> float:
     """Returns 1 / (1 - probability) in this type, rounded on the host: GPUs and CPUs divide differently."""
     return float(torch.ones((), dtype=dtype).div_(1.0 - probability))
 
 
-def _shifted(bits: Tensor, by: int) -> Tensor:
+def _shift_right(bits: Tensor, by: int) -> Tensor:
     """Returns the logical right shift of int32; torch's own shift keeps the sign."""
     return (bits >> by).bitwise_and_((1 << (32 - by)) - 1)
 
 
-def _signed(word: int) -> int:
+def _convert_signed(word: int) -> int:
     """Returns the int32 with the bits of this word."""
     word &= 0xFFFFFFFF
     return word - 2**32 if word >= 2**31 else word

@@ -63,7 +63,7 @@ _UNSAID: Final = torch.iinfo(torch.int64).min
 """Stands for no ignored value."""
 
 
-def ranges(program: Program, rows: int) -> dict[str, tuple[Range, ...]]:
+def find_input_ranges(program: Program, rows: int) -> dict[str, tuple[Range, ...]]:
     """Returns by data input what all its readers take, by column; omits inputs that no operator reads directly.
 
     Runs one forward pass over `rows` rows of meta tensors. Raises DocumentRefused.
@@ -75,11 +75,11 @@ def ranges(program: Program, rows: int) -> dict[str, tuple[Range, ...]]:
         kept[entry.name] = torch.empty(shape, dtype=TORCH_TYPES[entry.dtype], device="meta")
     watch = _Watch(data)
     with torch.no_grad():
-        program.run(state, data, bytes(32), watch, _way(program.document))
+        program.run(state, data, bytes(32), watch, _choose_way(program.document))
     return {name: taken.ranges() for name, taken in watch.found.items()}
 
 
-def _way(document: Document) -> Way:
+def _choose_way(document: Document) -> Way:
     """Returns a run of every step of a loop where its steps look something up, each in another column."""
     loops = (one for node in document.nodes if isinstance(node, Scan) for one in node.body)
     return Way(SHAPED.call, every_step) if any(one.op in RULES for one in loops) else SHAPED
@@ -145,17 +145,19 @@ class _Watch:
         results: Sequence[Any],
         times: int,  # noqa: ARG002
     ) -> None:
-        read = next(_tensors(arguments), None)
+        read = next(_iterate_read_tensors(arguments), None)
         if operator.key in CARRIED and read is not None and (origin := self._origin.get(id(read))):
-            self._carry(origin, operator, arguments, results)
+            self._carry_columns(origin, operator, arguments, results)
         rule = RULES.get(operator.key)
         for indices, least, end in rule(arguments) if rule else ():
-            if any(value is indices for value in _tensors(arguments)):
-                self._narrow(indices, Range(least, end, None))
+            if any(value is indices for value in _iterate_read_tensors(arguments)):
+                self._narrow_origin(indices, Range(least, end, None))
             else:  # a loss over classes, whose rule yields a masked copy of the labels
-                self._narrow(arguments[1], Range(least, end, int(arguments[LABELS])))
+                self._narrow_origin(arguments[1], Range(least, end, int(arguments[LABELS])))
 
-    def _carry(self, origin: _Part, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+    def _carry_columns(
+        self, origin: _Part, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]
+    ) -> None:
         """Takes the places the way that the elements took."""
         if origin.columns.numel() > FOLLOWED:
             columns: Sequence[Tensor] = [origin.columns.flatten()[:1].expand(result.shape) for result in results]
@@ -169,7 +171,7 @@ class _Watch:
         for result, places in zip(results, columns, strict=True):
             self._origin[id(result)] = _Part(origin.name, result, places)
 
-    def _narrow(self, read: Tensor, allowed: Range) -> None:
+    def _narrow_origin(self, read: Tensor, allowed: Range) -> None:
         origin = self._origin.get(id(read))
         if origin is not None:
             columns = origin.columns[:1] if origin.columns.numel() > FOLLOWED else origin.columns
@@ -177,10 +179,10 @@ class _Watch:
             taken.narrow(torch.unique(columns), allowed)
 
 
-def _tensors(given: Sequence[Any]) -> Iterator[Tensor]:
+def _iterate_read_tensors(given: Sequence[Any]) -> Iterator[Tensor]:
     """Yields each tensor that a node reads."""
     for value in given:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            yield from _iterate_read_tensors(value)

@@ -67,7 +67,7 @@ SUGGESTIONS: Final = {
 OTHERWISE: Final = "rewrite it in the operators of docs/document.md"
 
 
-def refuse(node: fx.Node, reason: str, name: str | None = None) -> DocumentRefused:
+def build_document_refusal(node: fx.Node, reason: str, name: str | None = None) -> DocumentRefused:
     """What to raise about a traced node."""
     operator = name or operator_name(node)
     suggestion = SUGGESTIONS.get(operator.partition(".")[0], OTHERWISE)

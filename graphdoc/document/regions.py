@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphdoc.document.refusals import refuse
+from graphdoc.document.refusals import build_document_refusal
 from graphdoc.document.sequences import ATEN
 
 _GRAD: Final = "wrap_with_set_grad_enabled"
@@ -35,10 +35,10 @@ class _Precision:
     converted: dict[tuple[fx.Node, torch.dtype], fx.Node] = field(default_factory=dict)
 
 
-def flat(program: ExportedProgram) -> fx.Graph:
+def flatten_regions(program: ExportedProgram) -> fx.Graph:
     """Returns the program's graph without regions. Raises DocumentRefused, naming a region of another kind."""
     flattening = _Flattening(program)
-    flattening.region(program.graph_module, {}, None, graded=True)
+    flattening.copy_region(program.graph_module, {}, None, graded=True)
     return flattening.graph
 
 
@@ -46,41 +46,41 @@ class _Flattening:
     def __init__(self, program: ExportedProgram) -> None:
         self.graph = fx.Graph()
         self._program = program
-        self._trained = set(_trained(program))
+        self._trained = set(_list_trained(program))
         self._graded: set[fx.Node] = set()
         """Values that a gradient may flow through."""
 
-    def region(self, module: fx.GraphModule, copies: Copies, precision: _Precision | None, graded: bool) -> Any:
+    def copy_region(self, module: fx.GraphModule, copies: Copies, precision: _Precision | None, graded: bool) -> Any:
         """Copies the nodes of one region, and returns its results; `copies` contains its arguments."""
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 if node not in copies:
-                    copies[node] = self._copied(node, copies)
+                    copies[node] = self._copy_node(node, copies)
             elif node.op == "output":
-                return self._given(node, copies)
+                return self._copy_results(node, copies)
             elif node.op == "call_function":
-                copies[node] = self._call(module, node, copies, precision, graded)
+                copies[node] = self._copy_call(module, node, copies, precision, graded)
         return ()
 
-    def _given(self, node: fx.Node, copies: Copies) -> Any:
+    def _copy_results(self, node: fx.Node, copies: Copies) -> Any:
         results = fx.map_arg(node.args[0], copies.__getitem__)
         if node.graph is self._program.graph:
             self.graph.output(results)
         return results
 
-    def _call(
+    def _copy_call(
         self, module: fx.GraphModule, node: fx.Node, copies: Copies, precision: _Precision | None, graded: bool
     ) -> Any:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
-            return self._inner(module, node, copies, precision, graded)
-        if node.target is operator.getitem and isinstance(copies[_first(node)], tuple | list):
-            return copies[_first(node)][node.args[1]]
-        copy = self._copied(node, copies)
+            return self._copy_inner_region(module, node, copies, precision, graded)
+        if node.target is operator.getitem and isinstance(copies[_read_source(node)], tuple | list):
+            return copies[_read_source(node)][node.args[1]]
+        copy = self._copy_node(node, copies)
         if precision is not None:
-            self._convert(copy, precision)
+            self._convert_arguments(copy, precision)
         return copy
 
-    def _copied(self, node: fx.Node, copies: Copies) -> fx.Node:
+    def _copy_node(self, node: fx.Node, copies: Copies) -> fx.Node:
         copy = self.graph.node_copy(node, copies.__getitem__)
         copy.target = ATEN.get(copy.target, copy.target)
         stopped = node.target is torch.ops.aten.detach.default
@@ -88,7 +88,7 @@ class _Flattening:
             self._graded.add(copy)
         return copy
 
-    def _inner(
+    def _copy_inner_region(
         self, module: fx.GraphModule, node: fx.Node, copies: Copies, precision: _Precision | None, graded: bool
     ) -> Any:
         """Returns the results of a region inside this one."""
@@ -96,40 +96,42 @@ class _Flattening:
         if name == _GRAD:
             enabled, inside, *arguments = node.args
             if enabled and not graded:
-                raise refuse(node, "turns gradients on inside no_grad, which the language does not have", "enable_grad")
+                raise build_document_refusal(
+                    node, "turns gradients on inside no_grad, which the language does not have", "enable_grad"
+                )
             graded = bool(enabled)
         elif name == _AUTOCAST:
             device, dtype, enabled, _, inside, *arguments = node.args
-            precision = self._precision(str(device), dtype, precision) if enabled else None
+            precision = self._build_precision(str(device), dtype, precision) if enabled else None
         else:
-            raise refuse(node, "is a region that the language does not have", name)
+            raise build_document_refusal(node, "is a region that the language does not have", name)
         submodule = module.get_submodule(str(getattr(inside, "target", inside)))
-        values = [self._outside(copies[argument], graded) for argument in arguments]  # type: ignore[index]
+        values = [self._detach_outside(copies[argument], graded) for argument in arguments]  # type: ignore[index]
         places = [entry for entry in submodule.graph.nodes if entry.op == "placeholder"]  # type: ignore[union-attr]
         inner: Copies = dict(zip(places, values, strict=True))
-        return self.region(submodule, inner, precision, graded)  # type: ignore[arg-type]
+        return self.copy_region(submodule, inner, precision, graded)  # type: ignore[arg-type]
 
-    def _precision(self, device: str, dtype: Any, outer: _Precision | None) -> _Precision:
+    def _build_precision(self, device: str, dtype: Any, outer: _Precision | None) -> _Precision:
         precision = _Precision(device, dtype or torch.get_autocast_dtype(device))
         if outer is not None and outer.device == device:
             precision.converted = outer.converted
         return precision
 
-    def _outside(self, value: fx.Node, graded: bool) -> fx.Node:
+    def _detach_outside(self, value: fx.Node, graded: bool) -> fx.Node:
         if graded or value not in self._graded:
             return value
         detached = self.graph.call_function(torch.ops.aten.detach.default, (value,))
         detached.meta = {**value.meta}
         return detached
 
-    def _convert(self, node: fx.Node, precision: _Precision) -> None:
+    def _convert_arguments(self, node: fx.Node, precision: _Precision) -> None:
         """Inserts nodes before this one that convert its arguments as autocast would."""
-        conversions = _conversions(node, precision)
+        conversions = _find_conversions(node, precision)
         with self.graph.inserting_before(node):
             for argument, dtype in conversions.items():
-                node.replace_input_with(argument, self._converted(argument, dtype, precision))
+                node.replace_input_with(argument, self._insert_conversion(argument, dtype, precision))
 
-    def _converted(self, value: fx.Node, dtype: torch.dtype, precision: _Precision) -> fx.Node:
+    def _insert_conversion(self, value: fx.Node, dtype: torch.dtype, precision: _Precision) -> fx.Node:
         kept = precision.converted.get((value, dtype))
         if kept is not None:
             return kept
@@ -142,7 +144,7 @@ class _Flattening:
         return converted
 
 
-def _conversions(node: fx.Node, precision: _Precision) -> Mapping[fx.Node, torch.dtype]:
+def _find_conversions(node: fx.Node, precision: _Precision) -> Mapping[fx.Node, torch.dtype]:
     """Returns which arguments autocast converts, and to what, as observed on tensors without elements."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return {}
@@ -175,14 +177,14 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype == torch.float32
 
 
-def _first(node: fx.Node) -> fx.Node:
+def _read_source(node: fx.Node) -> fx.Node:
     source = node.args[0]
     if not isinstance(source, fx.Node):
-        raise refuse(node, "reads something that is not a value")
+        raise build_document_refusal(node, "reads something that is not a value")
     return source
 
 
-def _trained(program: ExportedProgram) -> list[str]:
+def _list_trained(program: ExportedProgram) -> list[str]:
     """The placeholders of parameters that get a gradient."""
     return [
         str(entry.arg.name)

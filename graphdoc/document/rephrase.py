@@ -6,29 +6,29 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from graphdoc.document.encode import Operation, Same, plain, schema_arguments
+from graphdoc.document.encode import Operation, Same, build_plain_operation, schema_arguments
 from graphdoc.document.kernels import batch_norm_training
-from graphdoc.document.refusals import operator_name, refuse
+from graphdoc.document.refusals import build_document_refusal, operator_name
 from graphdoc.document.rephrased_draws import (
     _ATTENTION,
     Rule,
     Said,
-    attention,
-    bernoulli,
     bernoulli_p,
-    dropout,
-    normal,
+    build_dropout_rule,
+    rephrase_attention,
+    rephrase_bernoulli,
+    rephrase_normal,
+    rephrase_uniform,
     tensor_of,
-    uniform,
 )
 
 
-def operation(node: fx.Node, site: int) -> Said:
+def build_operation(node: fx.Node, site: int) -> Said:
     """Returns the document's operation for a traced call. Raises DocumentRefused where there is none."""
     if node.target in _FUNCTIONS:
         return Operation(_FUNCTIONS[node.target], tuple(node.args), (0, 1, 2) if _has_parts(node) else (0,))
     rule = _RULES.get(operator_name(node))
-    return plain(node) if rule is None else rule(node, schema_arguments(node), site)
+    return build_plain_operation(node) if rule is None else rule(node, schema_arguments(node), site)
 
 
 def said_otherwise(node: fx.Node) -> bool:
@@ -40,7 +40,7 @@ def _has_parts(node: fx.Node) -> bool:
     return node.target is batch_norm_training
 
 
-def _converted(node: fx.Node, source: fx.Node, copy: Any, memory: Any) -> Said:
+def _rephrase_conversion(node: fx.Node, source: fx.Node, copy: Any, memory: Any) -> Said:
     """Converts to the element type of the result; devices are dropped, since a run has its own."""
     dtype = tensor_of(node).dtype
     keeps_order = memory in (None, torch.preserve_format)
@@ -51,31 +51,31 @@ def _converted(node: fx.Node, source: fx.Node, copy: Any, memory: Any) -> Said:
 
 def _to_dtype(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     tensor, _, _, copy, memory = arguments
-    return _converted(node, tensor, copy, memory)
+    return _rephrase_conversion(node, tensor, copy, memory)
 
 
 def _to_device(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     tensor, _, _, _, copy, memory = arguments
-    return _converted(node, tensor, copy, memory)
+    return _rephrase_conversion(node, tensor, copy, memory)
 
 
 def _to_layout(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return _converted(node, arguments[0], arguments[-2], arguments[-1])
+    return _rephrase_conversion(node, arguments[0], arguments[-2], arguments[-1])
 
 
 def _to_copy(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return _converted(node, arguments[0], True, arguments[-1])
+    return _rephrase_conversion(node, arguments[0], True, arguments[-1])
 
 
 def _type_as(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return _converted(node, arguments[0], False, None)
+    return _rephrase_conversion(node, arguments[0], False, None)
 
 
-def _same(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+def _rephrase_same(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     return Same(arguments[0])
 
 
-def _full(value: float | int | None, place: int) -> Rule:
+def _build_full_rule(value: float | int | None, place: int) -> Rule:
     """Returns the rule for a tensor filled with a number; its shape is the argument at `place`.
 
     Where `value` is None, the number is the next argument.
@@ -83,7 +83,7 @@ def _full(value: float | int | None, place: int) -> Rule:
 
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
         number = arguments[place + 1] if value is None else value
-        return Operation("creation.full", (arguments[place], _number(number, node), tensor_of(node).dtype))
+        return Operation("creation.full", (arguments[place], _convert_number(number, node), tensor_of(node).dtype))
 
     return rule
 
@@ -91,17 +91,17 @@ def _full(value: float | int | None, place: int) -> Rule:
 def _full_like(value: float | int | None) -> Rule:
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
         number = arguments[1] if value is None else value
-        typed = (_number(number, node), tensor_of(node).dtype)
+        typed = (_convert_number(number, node), tensor_of(node).dtype)
         return Operation("full_like.default", (arguments[0], *typed, None, None, None, arguments[-1]))
 
     return rule
 
 
-def _zero(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+def _rephrase_zeros(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     return Operation("full_like.default", (arguments[0], 0.0, tensor_of(node).dtype, None, None, None, None))
 
 
-def _number(number: Any, node: fx.Node) -> Any:
+def _convert_number(number: Any, node: fx.Node) -> Any:
     """Returns a constant as float or int, by the result's type."""
     if isinstance(number, fx.Node):
         return number
@@ -109,10 +109,10 @@ def _number(number: Any, node: fx.Node) -> Any:
 
 
 def _scalar_tensor(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("creation.full", ((), _number(arguments[0], node), tensor_of(node).dtype))
+    return Operation("creation.full", ((), _convert_number(arguments[0], node), tensor_of(node).dtype))
 
 
-def _arange(start: int | None, end: int, step: int | None) -> Rule:
+def _build_arange_rule(start: int | None, end: int, step: int | None) -> Rule:
     """Returns the rule for arange; `start`, `end` and `step` are positions among the arguments."""
 
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
@@ -122,21 +122,21 @@ def _arange(start: int | None, end: int, step: int | None) -> Rule:
     return rule
 
 
-def _linspace(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+def _rephrase_linspace(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     return Operation("creation.linspace", (*arguments[:3], tensor_of(node).dtype))
 
 
-def _eye(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+def _rephrase_eye(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     width = arguments[0] if operator_name(node) == "eye.default" else arguments[1]
     return Operation("creation.eye", (arguments[0], width, tensor_of(node).dtype))
 
 
-def _copy(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+def _rephrase_copy(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     """Copies by our own operator, since ATen's functional copy has no derivative."""
     return Operation("copy.broadcast", arguments[:2])
 
 
-def _size(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+def _rephrase_size(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     return Operation("integer.size", arguments)
 
 
@@ -158,11 +158,11 @@ def _native_batch_norm_evaluation(_node: fx.Node, arguments: tuple[Any, ...], _s
     return Operation("batch_norm.evaluation", arguments)
 
 
-def _recurrent(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+def _rephrase_recurrent(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     """Refuses dropout between the layers of one operator, which is not equal on every device."""
     layers, dropout, training = arguments[4:7]
     if dropout and training and layers > 1:
-        raise refuse(node, "drops out between its layers")
+        raise build_document_refusal(node, "drops out between its layers")
     results = tuple(range(3 if operator_name(node) == "lstm.input" else 2))
     return Operation(operator_name(node), (*arguments[:5], 0.0, *arguments[6:]), results)
 
@@ -185,37 +185,37 @@ _RULES: Final[dict[str, Rule]] = {
     "to.dtype_layout": _to_layout,
     "_to_copy.default": _to_copy,
     "type_as.default": _type_as,
-    "lift_fresh_copy.default": _same,
-    "full.default": _full(None, 0),
-    "zeros.default": _full(0, 0),
-    "ones.default": _full(1, 0),
-    "new_full.default": _full(None, 1),
-    "new_zeros.default": _full(0, 1),
-    "new_ones.default": _full(1, 1),
+    "lift_fresh_copy.default": _rephrase_same,
+    "full.default": _build_full_rule(None, 0),
+    "zeros.default": _build_full_rule(0, 0),
+    "ones.default": _build_full_rule(1, 0),
+    "new_full.default": _build_full_rule(None, 1),
+    "new_zeros.default": _build_full_rule(0, 1),
+    "new_ones.default": _build_full_rule(1, 1),
     "full_like.default": _full_like(None),
     "zeros_like.default": _full_like(0),
     "ones_like.default": _full_like(1),
-    "zero.default": _zero,
+    "zero.default": _rephrase_zeros,
     "scalar_tensor.default": _scalar_tensor,
-    "arange.default": _arange(None, 0, None),
-    "arange.start": _arange(0, 1, None),
-    "arange.start_step": _arange(0, 1, 2),
-    "linspace.default": _linspace,
-    "eye.default": _eye,
-    "eye.m": _eye,
-    "copy.default": _copy,
-    "sym_size.int": _size,
+    "arange.default": _build_arange_rule(None, 0, None),
+    "arange.start": _build_arange_rule(0, 1, None),
+    "arange.start_step": _build_arange_rule(0, 1, 2),
+    "linspace.default": _rephrase_linspace,
+    "eye.default": _rephrase_eye,
+    "eye.m": _rephrase_eye,
+    "copy.default": _rephrase_copy,
+    "sym_size.int": _rephrase_size,
     "batch_norm.default": _batch_norm,
     "_native_batch_norm_legit_functional.default": _native_batch_norm,
     "_native_batch_norm_legit_no_training.default": _native_batch_norm_evaluation,
-    "dropout.default": dropout("dropout.hash"),
-    "native_dropout.default": dropout("dropout.hash"),
-    "feature_dropout.default": dropout("dropout.feature"),
-    "alpha_dropout.default": dropout("dropout.alpha"),
-    _ATTENTION: attention,
-    "rand_like.default": uniform,
-    "randn_like.default": normal,
-    "bernoulli.default": bernoulli,
+    "dropout.default": build_dropout_rule("dropout.hash"),
+    "native_dropout.default": build_dropout_rule("dropout.hash"),
+    "feature_dropout.default": build_dropout_rule("dropout.feature"),
+    "alpha_dropout.default": build_dropout_rule("dropout.alpha"),
+    _ATTENTION: rephrase_attention,
+    "rand_like.default": rephrase_uniform,
+    "randn_like.default": rephrase_normal,
+    "bernoulli.default": rephrase_bernoulli,
     "bernoulli.p": bernoulli_p,
-    **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), _recurrent),
+    **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), _rephrase_recurrent),
 }

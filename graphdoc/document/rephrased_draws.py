@@ -6,7 +6,7 @@ from typing import Any, Final
 from torch import Tensor, fx
 
 from graphdoc.document.encode import Operation, Same, schema_arguments
-from graphdoc.document.refusals import operator_name, refuse
+from graphdoc.document.refusals import build_document_refusal, operator_name
 
 _ATTENTION: Final = "scaled_dot_product_attention.default"
 
@@ -18,7 +18,7 @@ Rule = Callable[[fx.Node, tuple[Any, ...], int], Said]
 """Maps (node, its arguments by the ATen schema, the number of its draw) to the document's operation."""
 
 
-def draws(node: fx.Node) -> bool:
+def is_drawing(node: fx.Node) -> bool:
     """Returns whether a traced call draws: in training, and with a probability that is not zero."""
     place = _PROBABILITIES.get(operator_name(node))
     if place is None:
@@ -33,38 +33,38 @@ def tensor_of(node: Any) -> Tensor:
     return tensor
 
 
-def dropout(key: str) -> Rule:
+def build_dropout_rule(key: str) -> Rule:
     def rule(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
         tensor, probability, _ = arguments
-        if not draws(node):
+        if not is_drawing(node):
             return Same(tensor)
-        return Operation(key, (tensor, _probability(node, probability), site))
+        return Operation(key, (tensor, _check_probability(node, probability), site))
 
     return rule
 
 
-def _probability(node: fx.Node, probability: float) -> float:
+def _check_probability(node: fx.Node, probability: float) -> float:
     if not 0.0 <= probability < 1.0:
-        raise refuse(node, f"has the probability {probability}, which is not in [0, 1)")
+        raise build_document_refusal(node, f"has the probability {probability}, which is not in [0, 1)")
     return probability
 
 
-def attention(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
-    if not draws(node):
+def rephrase_attention(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
+    if not is_drawing(node):
         return Operation(_ATTENTION, arguments)
-    _probability(node, arguments[4])
+    _check_probability(node, arguments[4])
     return Operation("attention.dropout", (*arguments, site))
 
 
-def uniform(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
+def rephrase_uniform(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
     return Operation("chance.uniform", (arguments[0], tensor_of(node).dtype, site))
 
 
-def normal(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
+def rephrase_normal(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
     return Operation("chance.normal", (arguments[0], tensor_of(node).dtype, site))
 
 
-def bernoulli(_node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
+def rephrase_bernoulli(_node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
     return Operation("chance.bernoulli", (arguments[0], arguments[0], site))
 
 

@@ -24,24 +24,24 @@ LONGEST: Final = 1_024
 """Nodes of a body that is looked for."""
 
 
-def rolled(document: Encoded, form: Form) -> Encoded:
+def roll_loops(document: Encoded, form: Form) -> Encoded:
     """Returns the document with a scan for each loop that was written out; the same one where there is none."""
-    trace = _trace(document, form)
+    trace = _build_trace(document, form)
     scans: dict[int, LoopSteps] = {}
     taken = np.zeros(len(trace.nodes), bool)
-    for stride, begin, end in _repeats(np.array(trace.kinds)):
-        if not taken[begin:end].any() and (run := _best(trace, stride, begin, end)) is not None:
+    for stride, begin, end in _iterate_repeats(np.array(trace.kinds)):
+        if not taken[begin:end].any() and (run := _find_best_steps(trace, stride, begin, end)) is not None:
             scans[run.begin] = run
             taken[run.begin : run.end] = True
-    return _written(document, trace, scans) if scans else document
+    return _write_scans(document, trace, scans) if scans else document
 
 
-def _trace(document: Encoded, form: Form) -> WrittenOut:
+def _build_trace(document: Encoded, form: Form) -> WrittenOut:
     trace, known = WrittenOut(document["nodes"], form), dict[Any, int]()
     for number, node in enumerate(trace.nodes):
         leaves: list[Leaf] = []
         counted = COUNTED.get(node["op"], ())
-        rest = tuple(_rest(leaves, value, place in counted) for place, value in enumerate(node["args"]))
+        rest = tuple(_collect_rest(leaves, value, place in counted) for place, value in enumerate(node["args"]))
         trace.kinds.append(known.setdefault((node["op"], rest, len(node["out"])), len(known)))
         trace.leaves.append(leaves)
         trace.last_read.update({leaf.number: number for leaf in leaves if leaf.is_value})
@@ -54,7 +54,7 @@ def _trace(document: Encoded, form: Form) -> WrittenOut:
     return trace
 
 
-def _rest(leaves: list[Leaf], value: Any, counted: bool) -> Any:
+def _collect_rest(leaves: list[Leaf], value: Any, counted: bool) -> Any:
     """Returns what is the same in every step of an argument, and adds the others to `leaves`."""
     if isinstance(value, dict) and "v" in value:
         leaves.append(Leaf(value["v"], True))
@@ -62,10 +62,10 @@ def _rest(leaves: list[Leaf], value: Any, counted: bool) -> Any:
     if counted and type(value) is int:
         leaves.append(Leaf(value, False))
         return "number"
-    return tuple(_rest(leaves, part, False) for part in value) if isinstance(value, list) else repr(value)
+    return tuple(_collect_rest(leaves, part, False) for part in value) if isinstance(value, list) else repr(value)
 
 
-def _repeats(kinds: np.ndarray) -> Iterator[tuple[int, int, int]]:
+def _iterate_repeats(kinds: np.ndarray) -> Iterator[tuple[int, int, int]]:
     """Yields (stride, begin, end) of nodes that repeat themselves often enough, the shortest stride first."""
     for stride in range(1, min(LONGEST, len(kinds) // LEAST) + 1):
         same = kinds[stride:] == kinds[:-stride]
@@ -75,7 +75,7 @@ def _repeats(kinds: np.ndarray) -> Iterator[tuple[int, int, int]]:
                 yield stride, begin, end + stride
 
 
-def _best(trace: WrittenOut, stride: int, begin: int, end: int) -> "LoopSteps | None":
+def _find_best_steps(trace: WrittenOut, stride: int, begin: int, end: int) -> "LoopSteps | None":
     """Returns the steps from the best of a stride's nodes on: which carry least, then which begin first."""
     tries = [LoopSteps(trace, begin + shift, stride, _TRIED) for shift in range(stride)]
     for tried in sorted((one for one in tries if one.length == _TRIED), key=lambda one: len(one.distinct("carry"))):
@@ -85,7 +85,7 @@ def _best(trace: WrittenOut, stride: int, begin: int, end: int) -> "LoopSteps | 
     return None
 
 
-def _written(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopSteps]) -> Encoded:
+def _write_scans(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopSteps]) -> Encoded:
     """Returns the document with these loops as scans, its values numbered anew."""
     new = {value: value for value in range(len(document["inputs"]))}
     nodes: list[Encoded] = []
@@ -93,8 +93,10 @@ def _written(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopSteps
     while number < len(trace.nodes):
         steps = scans.get(number)
         node = trace.nodes[number]
-        results = node["out"] if steps is None else _results(steps)
-        made = {**node, "args": _renumbered(node["args"], new)} if steps is None else _scan(trace, steps, new)
+        results = node["out"] if steps is None else _list_scan_results(steps)
+        made = (
+            {**node, "args": _renumber_values(node["args"], new)} if steps is None else _build_scan(trace, steps, new)
+        )
         out = list(range(len(new), len(new) + len(results)))
         nodes.append({**made, "out": out})
         new.update(zip(results, out, strict=True))
@@ -110,18 +112,18 @@ def _written(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopSteps
     }
 
 
-def _results(steps: LoopSteps) -> list[int]:
+def _list_scan_results(steps: LoopSteps) -> list[int]:
     last, every = steps.read_later()
     return [steps.values(one)[-1] for one in last] + [value for one in every for value in steps.values(one)]
 
 
-def _renumbered(value: Any, new: Mapping[int, int]) -> Any:
+def _renumber_values(value: Any, new: Mapping[int, int]) -> Any:
     if isinstance(value, list):
-        return [_renumbered(part, new) for part in value]
+        return [_renumber_values(part, new) for part in value]
     return {"v": new[value["v"]]} if isinstance(value, dict) and "v" in value else value
 
 
-def _scan(trace: WrittenOut, steps: LoopSteps, new: Mapping[int, int]) -> Encoded:
+def _build_scan(trace: WrittenOut, steps: LoopSteps, new: Mapping[int, int]) -> Encoded:
     """Returns the scan, but for its results."""
     carries, given, fixed, counters = (steps.distinct(part) for part in ("carry", "given", "fixed", "counter"))
     values = [("carry", one) for one in carries] + [("given", one) for one in given]
@@ -131,7 +133,8 @@ def _scan(trace: WrittenOut, steps: LoopSteps, new: Mapping[int, int]) -> Encode
     for place, node in enumerate(trace.nodes[steps.begin : steps.begin + steps.stride]):
         parts = iter([part for (owner, _), part in steps.parts.items() if owner == place])
         args = [
-            _inside(value, at in COUNTED.get(node["op"], ()), parts, within) for at, value in enumerate(node["args"])
+            _rewrite_argument(value, at in COUNTED.get(node["op"], ()), parts, within)
+            for at, value in enumerate(node["args"])
         ]
         out = list(range(len(within), len(within) + len(node["out"])))
         within.update({("own", (place, result)): number for result, number in enumerate(out)})
@@ -143,10 +146,10 @@ def _scan(trace: WrittenOut, steps: LoopSteps, new: Mapping[int, int]) -> Encode
     return {"op": Scan.op, "args": args, "body": {"nodes": nodes, "carried": carried, "last": last, "every": every}}
 
 
-def _inside(value: Any, counted: bool, parts: Iterator[tuple[str, Any]], within: Mapping[Any, int]) -> Any:
+def _rewrite_argument(value: Any, counted: bool, parts: Iterator[tuple[str, Any]], within: Mapping[Any, int]) -> Any:
     """Returns an argument in the body; `parts` has those of its leaves."""
     if isinstance(value, list):
-        return [_inside(part, False, parts, within) for part in value]
+        return [_rewrite_argument(part, False, parts, within) for part in value]
     if not (isinstance(value, dict) and "v" in value) and not (counted and type(value) is int):
         return value
     part = next(parts)

@@ -12,9 +12,9 @@ from torch import Tensor
 from graphdoc.conditions import division
 from graphdoc.document.arguments import refuse_unless
 from graphdoc.document.calls import OperatorCall
-from graphdoc.document.checks import nearest
+from graphdoc.document.checks import clamp_indices
 from graphdoc.document.interpret import Way
-from graphdoc.document.plans import called
+from graphdoc.document.plans import call_operator
 from graphdoc.document.prepare import PreparedCall
 from graphdoc.document.scans import every_step
 
@@ -24,7 +24,7 @@ FAILING: Final[Mapping[str, str]] = {
 """What makes an operator fail, and what to use in its place."""
 
 
-def unfailing(operator: OperatorCall, arguments: Sequence[Any]) -> Sequence[Any]:
+def build_unfailing_arguments(operator: OperatorCall, arguments: Sequence[Any]) -> Sequence[Any]:
     """Returns the arguments, in the table's order, so that none of their elements makes the operator fail.
 
     Raises DocumentRefused, by shapes and types alone, where that cannot be.
@@ -34,17 +34,17 @@ def unfailing(operator: OperatorCall, arguments: Sequence[Any]) -> Sequence[Any]
     if operator.key in division.CONDITIONS and division.of_integers(arguments):
         whole = not isinstance(arguments[1], Tensor) and arguments[1] not in (0, -1)
         refuse_unless(whole, "whole numbers are divided by what may be 0 or -1, which fails: divide floats")
-    return arguments if operator.indices is None else nearest(operator.indices, arguments)
+    return arguments if operator.indices is None else clamp_indices(operator.indices, arguments)
 
 
-def _call(step: PreparedCall, values: Sequence[Any]) -> Any:
+def _call_unfailing(step: PreparedCall, values: Sequence[Any]) -> Any:
     operator = step.operator
-    arguments = unfailing(operator, step.arguments(values))
+    arguments = build_unfailing_arguments(operator, step.arguments(values))
     if operator.indices is None:
-        return called(step, values)
+        return call_operator(step, values)
     named = {name: arguments[place] for place, name in operator.keywords.items()}
     return operator.call(*(value for place, value in enumerate(arguments) if place not in operator.keywords), **named)
 
 
-BY_ROWS: Final = Way(_call, every_step)
+BY_ROWS: Final = Way(_call_unfailing, every_step)
 """How nodes get their results where each row is computed by itself."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphdoc.document.graph import Document, Node, Scan
-from graphdoc.document.interpret import STEP_ERRORS, Program, explained
+from graphdoc.document.interpret import STEP_ERRORS, Program, explain_error
 from graphdoc.document.meter import Limits, Meter, TooMuch
 from graphdoc.document.row_calls import BY_ROWS
 from graphdoc.errors import DocumentRefused, GraphdocError
@@ -40,7 +40,7 @@ def row_gradients(
     except GraphdocError:
         raise
     except STEP_ERRORS as error:
-        raise explained("backward", error) from None
+        raise explain_error("backward", error) from None
     return found
 
 
@@ -50,13 +50,13 @@ def peak_by_rows(program: Program, state: Mapping[str, Tensor], data: Mapping[st
     Raises TooMuch over the limits, and DocumentRefused where the document is not fit for it.
     """
     document = program.document
-    for place, node in _all(document.nodes):
+    for place, node in _iterate_all_nodes(document.nodes):
         if node.op in MIXING:
             why = "computes with all rows of a batch, so that no row has a gradient of its own"
             raise DocumentRefused(f"step.per_row: node {place} ({node.op}) {why}: normalize by layer or group")
     if document.updates:
         raise DocumentRefused("step.per_row: the model keeps running statistics, which tell of rows and get no noise")
-    meter = Meter(limits, sum(1 for _ in _all(document.nodes)) * (1 + _longest(document)))
+    meter = Meter(limits, sum(1 for _ in _iterate_all_nodes(document.nodes)) * (1 + _find_longest_scan(document)))
     try:
         with meter:
             for tensor in (*state.values(), *data.values()):
@@ -69,14 +69,14 @@ def peak_by_rows(program: Program, state: Mapping[str, Tensor], data: Mapping[st
     return meter.peak
 
 
-def _all(nodes: Sequence[Node | Scan]) -> Iterator[tuple[int, Node | Scan]]:
+def _iterate_all_nodes(nodes: Sequence[Node | Scan]) -> Iterator[tuple[int, Node | Scan]]:
     """Yields every node with its place among its own; those of a scan's body follow it."""
     for place, node in enumerate(nodes):
         yield place, node
         if isinstance(node, Scan):
-            yield from _all(node.body)
+            yield from _iterate_all_nodes(node.body)
 
 
-def _longest(document: Document) -> int:
+def _find_longest_scan(document: Document) -> int:
     """Returns the most steps that a node is run in."""
-    return max((node.length for _, node in _all(document.nodes) if isinstance(node, Scan)), default=0)
+    return max((node.length for _, node in _iterate_all_nodes(document.nodes) if isinstance(node, Scan)), default=0)

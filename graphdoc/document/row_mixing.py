@@ -18,8 +18,8 @@ from torch import Tensor
 
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.graph import Precision
-from graphdoc.document.interpret import Program, gradients
-from graphdoc.document.ranges import ranges
+from graphdoc.document.interpret import Program, compute_gradients
+from graphdoc.document.ranges import find_input_ranges
 from graphdoc.errors import DocumentRefused, GraphdocError
 
 ROUNDING: Final[Mapping[Precision, float]] = {"fp32": 1e-3, "bf16": 3e-2}
@@ -44,7 +44,7 @@ def refuse_mixing(program: Program) -> None:
         try:
             state = _draw_state(program, least, draw)
             first, second = (_draw_rows(program, least, draw) for _ in range(2))
-            found = torch.stack([_evaluate(program, state, *rows) for rows in _four(first, second)])
+            found = torch.stack([_evaluate_rows(program, state, *rows) for rows in _mix_rows(first, second)])
         except (GraphdocError, RuntimeError, IndexError):
             continue
         if not found.isfinite().all():
@@ -60,7 +60,7 @@ def refuse_mixing(program: Program) -> None:
         return
 
 
-def _four(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[tuple[Mapping[str, Tensor], ...]]:
+def _mix_rows(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[tuple[Mapping[str, Tensor], ...]]:
     """Returns both rows of `first`, and those with the one, the other, or both from `second`."""
 
     def mixed(*places: int) -> dict[str, Tensor]:
@@ -72,11 +72,11 @@ def _four(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[tup
     return [(first,), (mixed(0),), (mixed(1),), (second,)]
 
 
-def _evaluate(program: Program, state: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> Tensor:
+def _evaluate_rows(program: Program, state: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> Tensor:
     """Returns loss and gradient of two rows as one vector of float64; sums, where the rows are weighed."""
     results = program.run(state, rows, bytes(32))
     trained = [state[entry.name] for entry in program.document.trainable]
-    parts = [results.loss.detach(), *gradients(results.loss, trained)]
+    parts = [results.loss.detach(), *compute_gradients(results.loss, trained)]
     whole = torch.cat([part.detach().double().reshape(-1) for part in parts])
     return whole if results.weight is None else whole * results.weight.double()
 
@@ -94,7 +94,7 @@ def _draw_state(program: Program, least: float, draw: torch.Generator) -> dict[s
 
 def _draw_rows(program: Program, least: float, draw: torch.Generator) -> dict[str, Tensor]:
     """Returns two rows of numbers that the document takes, by data input."""
-    allowed, rows = ranges(program, 2), {}
+    allowed, rows = find_input_ranges(program, 2), {}
     for entry in program.document.inputs:
         if entry.kind != "data":
             continue

@@ -30,8 +30,8 @@ class _Rest(torch.autograd.Function):
     ) -> Any:
         ctx.save_for_backward(torch.empty(kept, dtype=torch.uint8, device="meta"))
         ctx.forms = [(tensor.shape, tensor.dtype) for tensor in inputs]
-        blocks = [part for one in every for part in _alike(one, steps).unbind()] if steps else []
-        return (*(_alike(one, 1)[0] for one in carries), *blocks)
+        blocks = [part for one in every for part in _stack_alike(one, steps).unbind()] if steps else []
+        return (*(_stack_alike(one, 1)[0] for one in carries), *blocks)
 
     @staticmethod
     def backward(ctx: Any, *_gradients: Tensor) -> Any:
@@ -40,7 +40,7 @@ class _Rest(torch.autograd.Function):
         return (None, None, None, None, *parts)
 
 
-def _alike(tensor: Tensor, count: int) -> Tensor:
+def _stack_alike(tensor: Tensor, count: int) -> Tensor:
     """Returns so many tensors in one, each with the shape and strides of this one."""
     strides = tensor.stride()
     span = 1 + sum((size - 1) * by for size, by in zip(tensor.shape, strides, strict=True)) if tensor.numel() else 0
@@ -55,8 +55,8 @@ def by_steps(meter: Meter, loop: ScanRun) -> Sequence[Any]:
     rest = length - RUN
     given = [value for each in loop.given for value in each[:rest]]
     inputs = [value for value in (*loop.start, *given, *loop.fixed) if isinstance(value, Tensor)]
-    kept, every = _kept(meter, loop, inputs)
-    carries, columns = _rest(loop, every, rest, kept, inputs)
+    kept, every = _measure_kept_bytes(meter, loop, inputs)
+    carries, columns = _run_rest(loop, every, rest, kept, inputs)
     for number in range(rest, length):
         carries, parts = loop.once(number, carries, 1 if number < length - 1 else rest + 1)
         for column, value in zip(columns, parts, strict=False):
@@ -64,19 +64,19 @@ def by_steps(meter: Meter, loop: ScanRun) -> Sequence[Any]:
     return [*parts[count:], *(value for column in columns for value in column)]
 
 
-def _kept(meter: Meter, loop: ScanRun, inputs: Sequence[Tensor]) -> tuple[int, list[Any]]:
+def _measure_kept_bytes(meter: Meter, loop: ScanRun, inputs: Sequence[Tensor]) -> tuple[int, list[Any]]:
     """Returns the bytes that a step keeps beside what it gives, and what a step gives, as examples."""
-    carries, _ = _rest(loop, [], 0, 0, inputs)
+    carries, _ = _run_rest(loop, [], 0, 0, inputs)
     carries, first = loop.once(0, carries, 0)
     check_carries(loop.start, carries)
     before = meter.live
     carries, every = loop.once(1, carries, 0)
     kept = meter.live - before + (CALL_BYTES * len(loop.scan.body) if torch.is_grad_enabled() else 0)
     del first
-    return max(0, kept - sum(_alike(one, 1).nbytes for one in every)), [one.detach() for one in every]
+    return max(0, kept - sum(_stack_alike(one, 1).nbytes for one in every)), [one.detach() for one in every]
 
 
-def _rest(
+def _run_rest(
     loop: ScanRun, every: Sequence[Tensor], steps: int, kept: int, inputs: Sequence[Tensor]
 ) -> tuple[list[Any], list[list[Any]]]:
     """Returns carries after so many steps, and for each of `every` its value in each of them."""

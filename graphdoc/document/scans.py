@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from graphdoc.document.arguments import refuse_unless
-from graphdoc.document.plans import form
+from graphdoc.document.plans import read_result_form
 from graphdoc.document.prepare import PreparedNodes, PreparedScan
 from graphdoc.errors import DocumentRefused
 
@@ -30,7 +30,9 @@ class ScanRun:
         self.scan, self._body, self._perform = step.scan, step.body, perform
         self.start, self.given, self.fixed = step.get(values)
         for each in self.given:
-            refuse_unless(len(set(map(form, each))) == 1, "what is given is not of one shape and type for all steps")
+            refuse_unless(
+                len(set(map(read_result_form, each))) == 1, "what is given is not of one shape and type for all steps"
+            )
         self._seed, self._device = values[nodes.seed], values[nodes.device]
 
     def once(self, number: int, carries: Sequence[Any], times: int = 1) -> tuple[Carries, list[Any]]:
@@ -61,7 +63,7 @@ def every_step(loop: ScanRun) -> Sequence[Any]:
     return loop.results(each_step, given[count:])
 
 
-def ends(loop: ScanRun) -> Sequence[Any]:
+def run_scan_ends(loop: ScanRun) -> Sequence[Any]:
     """Returns values without elements: the first and the last step alone are run, and have the forms of all.
 
     Raises DocumentRefused where a carry changes its form, or where a counter is out of range in the last step.
@@ -77,5 +79,5 @@ def ends(loop: ScanRun) -> Sequence[Any]:
 def check_carries(before: Sequence[Any], after: Sequence[Any]) -> None:
     """Raises DocumentRefused unless the carries have the same forms."""
     for place, (one, other) in enumerate(zip(before, after, strict=True)):
-        if form(one) != form(other):
+        if read_result_form(one) != read_result_form(other):
             raise DocumentRefused(f"carry {place} changes its shape or type from one step to the next")

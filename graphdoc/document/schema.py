@@ -44,14 +44,14 @@ NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
 """The pattern of a name."""
 
 
-def load(data: bytes) -> Document:
+def parse_document(data: bytes) -> Document:
     """Returns the document of these bytes, perhaps a stranger's, in time linear in their number.
 
     Raises DocumentRefused.
     """
-    raw = _decode(data)
-    sizes = _sizes(raw["sizes"])
-    inputs = _inputs(raw["inputs"], sizes)
+    raw = _decode_json(data)
+    sizes = _parse_sizes(raw["sizes"])
+    inputs = _parse_inputs(raw["inputs"], sizes)
     kinds = ["tensor"] * len(inputs)
     nodes = read_nodes(raw["nodes"], kinds)
     scans = any(isinstance(node, Scan) for node in nodes)
@@ -73,10 +73,10 @@ def load(data: bytes) -> Document:
     return document
 
 
-def _decode(data: bytes) -> dict[str, Any]:
+def _decode_json(data: bytes) -> dict[str, Any]:
     refuse_unless(len(data) <= BYTES_LIMIT, f"more than {BYTES_LIMIT} bytes")
     try:
-        raw = json.loads(data.decode(), object_pairs_hook=_unique)
+        raw = json.loads(data.decode(), object_pairs_hook=_build_unique_object)
         same = canonical(raw) == data
     except (ValueError, RecursionError) as error:
         raise DocumentRefused(f"not canonical JSON: {str(error)[:100]}") from None
@@ -96,32 +96,32 @@ def _check_format(value: Any) -> None:
     refuse_unless(value in (FORMAT, SCANNING, WEIGHED), f"the format is not {FORMAT}, {SCANNING} or {WEIGHED}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     refuse_unless(len(result) == len(pairs), "a key stands twice in one object")
     return result
 
 
-def _items(value: Any, limit: int, what: str, keys: set[str]) -> list[dict[str, Any]]:
+def _check_items(value: Any, limit: int, what: str, keys: set[str]) -> list[dict[str, Any]]:
     refuse_unless(isinstance(value, list) and len(value) <= limit, f"{what} are not a list of at most {limit}")
     for item in value:
         refuse_unless(isinstance(item, dict) and set(item) == keys, f"{what} have the keys {', '.join(sorted(keys))}")
     return list(value)
 
 
-def _sizes(value: Any) -> dict[str, int]:
+def _parse_sizes(value: Any) -> dict[str, int]:
     refuse_unless(isinstance(value, dict) and len(value) <= SIZES_LIMIT, f"sizes are not at most {SIZES_LIMIT} names")
     for name, maximum in value.items():
-        refuse_unless(_name(name) != ROWS, f"{ROWS} is the name of the first dimension")
+        refuse_unless(_parse_name(name) != ROWS, f"{ROWS} is the name of the first dimension")
         refuse_unless(
             type(maximum) is int and 2 <= maximum <= DIMENSION_LIMIT, f"the maximum of {name} is out of range"
         )
     return dict(value)
 
 
-def _inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
+def _parse_inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
     keys = {"kind", "name", "shape", "dtype", "grad"}
-    inputs = tuple(_input(item, sizes) for item in _items(value, INPUTS_LIMIT, "inputs", keys))
+    inputs = tuple(_parse_input(item, sizes) for item in _check_items(value, INPUTS_LIMIT, "inputs", keys))
     data = [entry for entry in inputs if entry.kind == "data"]
     state = [entry for entry in inputs if entry.kind != "data"]
     refuse_unless(bool(data), "no data goes in")
@@ -133,17 +133,17 @@ def _inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
     return inputs
 
 
-def _input(item: dict[str, Any], sizes: Mapping[str, int]) -> Input:
+def _parse_input(item: dict[str, Any], sizes: Mapping[str, int]) -> Input:
     kind, dtype, grad = item["kind"], item["dtype"], item["grad"]
     refuse_unless(kind in ("param", "buffer", "const", "data"), "an input is a param, buffer, const or data")
     refuse_unless(isinstance(dtype, str) and dtype in INPUT_DTYPES, "an input's element type is not known")
     refuse_unless(type(grad) is bool, "grad is not a truth value")
     refuse_unless(not grad or (kind == "param" and dtype == "float32"), "only a float32 param has a gradient")
-    shape, named = _shape(item["shape"], sizes) if kind == "data" else (_fixed_shape(item["shape"]), ())
-    return Input(kind, _name(item["name"]), shape, dtype, grad, named)
+    shape, named = _parse_shape(item["shape"], sizes) if kind == "data" else (_fixed_shape(item["shape"]), ())
+    return Input(kind, _parse_name(item["name"]), shape, dtype, grad, named)
 
 
-def _name(value: Any) -> str:
+def _parse_name(value: Any) -> str:
     refuse_unless(
         isinstance(value, str) and re.fullmatch(NAME, value) is not None,
         "a name has letters, digits, _, . and -",
@@ -152,7 +152,7 @@ def _name(value: Any) -> str:
     return str(value)
 
 
-def _shape(value: Any, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
+def _parse_shape(value: Any, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
     """Returns the shape of one row of data, with named sizes at their maximum, and the named positions."""
     refuse_unless(isinstance(value, list) and value[:1] == [ROWS], "the first dimension of data is its rows")
     row = value[1:]
@@ -175,7 +175,7 @@ def _tensor_value(value: Any, kinds: Sequence[str]) -> int:
 
 def _named_values(value: Any, kinds: Sequence[str]) -> dict[str, int]:
     refuse_unless(isinstance(value, dict) and len(value) <= INPUTS_LIMIT, "outputs are not named")
-    return {_name(name): _tensor_value(number, kinds) for name, number in value.items()}
+    return {_parse_name(name): _tensor_value(number, kinds) for name, number in value.items()}
 
 
 def _check_outputs(document: Document) -> None:

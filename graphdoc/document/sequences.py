@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from graphdoc.conditions.recurrent import CELLS, SEQUENCES, cell_shapes, shapes
-from graphdoc.document.calls import overload
+from graphdoc.conditions.recurrent import CELLS, SEQUENCES, cell_shapes, compute_recurrent_shapes
+from graphdoc.document.calls import select_overload
 
 _LIBRARY: Final = torch.library.Library("graphdoc", "DEF")  # type: ignore[no-untyped-call]
 _WEIGHTS: Final = 2
 """Where the weights stand; the layers over packed sequences have a tensor there."""
 
 
-def _shaped(*arguments: Any) -> tuple[Tensor, ...]:
-    return tuple(arguments[0].new_empty(shape) for shape in shapes(arguments))
+def _build_shaped_results(*arguments: Any) -> tuple[Tensor, ...]:
+    return tuple(arguments[0].new_empty(shape) for shape in compute_recurrent_shapes(arguments))
 
 
 def _cell_shaped(*arguments: Any) -> Tensor | tuple[Tensor, ...]:
@@ -33,10 +33,12 @@ def _cell_shaped(*arguments: Any) -> Tensor | tuple[Tensor, ...]:
 def _stand_in(key: str) -> tuple[Callable[..., Any], Any, Any]:
     """(what modules call, what is traced for it, ATen's operator)."""
     name = key.partition(".")[0]
-    operator = overload(key)
+    operator = select_overload(key)
     schema = str(operator._schema)
     _LIBRARY.define(name + schema[schema.index("(") :])  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"graphdoc::{name}", _cell_shaped if key in CELLS else _shaped, lib=_LIBRARY)
+    torch.library.register_fake(
+        f"graphdoc::{name}", _cell_shaped if key in CELLS else _build_shaped_results, lib=_LIBRARY
+    )
     return getattr(torch, name), getattr(torch.ops.graphdoc, name).default, operator
 
 
@@ -53,15 +55,15 @@ _LIBRARY.define("cdist(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tens
 ATEN[torch.ops.graphdoc.cdist.default] = _CDIST
 
 
-def _distances(first: Tensor, second: Tensor, _p: float, _mode: int | None) -> Tensor:
+def _build_distances(first: Tensor, second: Tensor, _p: float, _mode: int | None) -> Tensor:
     batch = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])  # type: ignore[no-untyped-call]
     return first.new_empty((*batch, first.shape[-2], second.shape[-2]))
 
 
-torch.library.register_fake("graphdoc::cdist", _distances, lib=_LIBRARY)
+torch.library.register_fake("graphdoc::cdist", _build_distances, lib=_LIBRARY)
 
 
-def _cdist(
+def _call_cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Any:
     """torch.cdist, whose kernel is chosen by the numbers of rows: in a trace these would be no symbols any more."""
@@ -76,5 +78,5 @@ class OneCall(TorchFunctionMode):
         if plain and not torch.is_autocast_enabled("cpu"):
             return _TRACED[func](*args)
         if func is torch.cdist and not torch.is_autocast_enabled("cpu"):
-            return _cdist(*args, **(kwargs or {}))
+            return _call_cdist(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

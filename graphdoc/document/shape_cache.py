@@ -22,17 +22,17 @@ class ShapeCache:
         self._known: dict[_Key, _Forms] = {}
         self._new: dict[Any, bool] = {}
 
-    def called(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call_cached(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Returns what the call gives."""
         if func not in self._new:
             self._new[func] = _gives_new(func)
-        key = _key((*args, *kwargs.items())) if self._new[func] else None
+        key = _build_key((*args, *kwargs.items())) if self._new[func] else None
         if key is None:
             return func(*args, **kwargs)
         forms = self._known.get((func, *key))
         if forms is None:
             result = func(*args, **kwargs)
-            self._known[(func, *key)] = _forms(result, (args, kwargs))
+            self._known[(func, *key)] = _describe_forms(result, (args, kwargs))
             return result
         if not forms:
             return func(*args, **kwargs)
@@ -46,7 +46,7 @@ def _gives_new(func: Any) -> bool:
     return bool(schema.returns) and plain and not schema.is_mutable
 
 
-def _forms(result: Any, read: Any) -> _Forms:
+def _describe_forms(result: Any, read: Any) -> _Forms:
     """Returns the forms of what was given; none where something is no tensor, or shares memory with what was read."""
     tensors = list(result) if isinstance(result, tuple) else [result]
     if not all(isinstance(one, Tensor) and one.is_meta for one in tensors):
@@ -57,7 +57,7 @@ def _forms(result: Any, read: Any) -> _Forms:
     return tuple((one.shape, one.stride(), one.dtype) for one in tensors)
 
 
-def _key(values: Sequence[Any]) -> _Key | None:
+def _build_key(values: Sequence[Any]) -> _Key | None:
     """Returns what a result depends on; None where that is more than forms and plain values."""
     parts: list[Any] = []
     for value in values:
@@ -66,7 +66,7 @@ def _key(values: Sequence[Any]) -> _Key | None:
                 return None
             parts += (value.shape, value.stride(), value.dtype)
         elif isinstance(value, list | tuple):
-            inner = _key(value)
+            inner = _build_key(value)
             if inner is None:
                 return None
             parts.append(inner)

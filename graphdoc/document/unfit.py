@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from graphdoc.document.equality import restored
+from graphdoc.document.equality import restore_buffers
 from graphdoc.errors import DocumentRefused
 
 _TOLERANCE: Final = 1e-3
@@ -50,12 +50,12 @@ def refuse_sum(objective: LossModule, data: Mapping[str, Tensor], target: str) -
     repeated, and more rows are answered only if the loss of that grows: answering is most of the time.
     """
     once = {name: tensor[:2] for name, tensor in data.items()}
-    with torch.no_grad(), restored(objective.buffers()):
+    with torch.no_grad(), restore_buffers(objective.buffers()):
         answer = objective.answer(once)
         loss = float(objective.loss(answer, once[target])[0])
         grows = loss != 0 and not (_is_by_rows(answer) and _is_kept(objective, answer, once[target], loss))
         for times in (2, 3):
-            grows = grows and _is_near(float(objective(_repeated(once, times))[0]), times * loss)
+            grows = grows and _is_near(float(objective(_repeat_rows(once, times))[0]), times * loss)
     if grows:
         raise DocumentRefused(
             "the loss is a sum over the rows, and a job's loss is their mean: take reduction='mean', or divide it by "
@@ -75,7 +75,7 @@ def _is_kept(objective: LossModule, answer: Any, target: Tensor, loss: float) ->
     return not _is_near(float(objective.loss(twice, torch.cat([target, target]))[0]), 2 * loss)
 
 
-def _repeated(data: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
+def _repeat_rows(data: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
     return {name: torch.cat([tensor] * times) for name, tensor in data.items()}
 
 
@@ -103,10 +103,10 @@ def _refuse_overlaps_in_one(tensors: Mapping[str, Tensor], changing: Collection[
     seen: list[str] = []
     for name in sorted(tensors, key=lambda name: name not in changing):
         view = _bytes_of(tensors[name], taken)
-        if name in changing and _repeats(tensors[name]):
-            raise _shared(name, ["itself"])
+        if name in changing and _has_repeated_elements(tensors[name]):
+            raise _explain_shared_memory(name, ["itself"])
         if any(other in changing for other in seen) and bool(view.any()):
-            raise _shared(name, [other for other in seen if other in changing])
+            raise _explain_shared_memory(name, [other for other in seen if other in changing])
         view.fill_(1)
         seen.append(name)
 
@@ -118,12 +118,12 @@ def _bytes_of(tensor: Tensor, memory: Tensor) -> Tensor:
     return memory.as_strided([*size, step], [*strides, 1], step * tensor.storage_offset())
 
 
-def _repeats(tensor: Tensor) -> bool:
+def _has_repeated_elements(tensor: Tensor) -> bool:
     """Returns whether one element appears at several positions (expanded)."""
     return any(by == 0 and length > 1 for by, length in zip(tensor.stride(), tensor.shape, strict=True))
 
 
-def _shared(name: str, others: Iterable[str]) -> DocumentRefused:
+def _explain_shared_memory(name: str, others: Iterable[str]) -> DocumentRefused:
     return DocumentRefused(
         f"{name} shares memory with {', '.join(others)[:100]}, and both would move apart: keep one parameter and take "
         "its parts in forward, or write parameter.data = parameter.data.clone()"

@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from graphdoc.document.encode import schema_arguments
-from graphdoc.document.exported import ancestors, tensor_of
+from graphdoc.document.exported import list_ancestors, tensor_of
 from graphdoc.document.functional import Trace
 from graphdoc.document.refusals import operator_name
 
@@ -53,7 +53,7 @@ class _Divisor:
     node: fx.Node
 
 
-def weigh(trace: Trace, program: ExportedProgram, data: Sequence[str], example: Data) -> fx.Node | None:
+def add_loss_weight(trace: Trace, program: ExportedProgram, data: Sequence[str], example: Data) -> fx.Node | None:
     """Returns the weight of the loss, in nodes that are added to the trace; None where rows weigh alike.
 
     `data` has the names of its inputs in order, `example` rows of them, two at least.
@@ -61,14 +61,14 @@ def weigh(trace: Trace, program: ExportedProgram, data: Sequence[str], example: 
     if not isinstance(trace.results[0], fx.Node):
         return None
     inputs = _Inputs.of(trace, program, data)
-    found = _found(trace.results[0], inputs)
+    found = _find_loss_divisor(trace.results[0], inputs)
     if found is None:
         return None
     graph, before = trace.results[0].graph, set(trace.results[0].graph.nodes)
     with graph.inserting_before(next(iter(reversed(graph.nodes)))):
-        node = _written(graph, found)
+        node = _write_weight(graph, found)
     made = [one for one in graph.nodes if one not in before]
-    if node.meta["val"].dim() == 0 and _differs(node, inputs, example):
+    if node.meta["val"].dim() == 0 and _has_unequal_rows(node, inputs, example):
         trace.nodes = [*trace.nodes, *made]
         return node
     for one in reversed(made):
@@ -94,109 +94,113 @@ class _Inputs:
         return cls(dict(zip(data, names, strict=True)), tensors, parameters)
 
     def reads_data(self, node: Any) -> bool:
-        return isinstance(node, fx.Node) and not self.data.keys().isdisjoint(ancestors([node]))
+        return isinstance(node, fx.Node) and not self.data.keys().isdisjoint(list_ancestors([node]))
 
     def reads_only_data(self, node: Any) -> bool:
-        return self.reads_data(node) and self.parameters.isdisjoint(ancestors([node]))
+        return self.reads_data(node) and self.parameters.isdisjoint(list_ancestors([node]))
 
 
-def _found(node: Any, inputs: _Inputs) -> _Targets | _Divisor | None:
+def _find_loss_divisor(node: Any, inputs: _Inputs) -> _Targets | _Divisor | None:
     """Returns what the loss that ends in this node divides by."""
     name = operator_name(node) if isinstance(node, fx.Node) and node.op == "call_function" else ""
     if name in _CLASSES:
-        return _targets(node)
+        return _find_targets(node)
     if name in _SAME:
-        return _found(node.args[0], inputs)
+        return _find_loss_divisor(node.args[0], inputs)
     if name in _SCALED:
         first, second = node.args[:2]
         if name == "div.Tensor" and inputs.reads_only_data(second):
             return _Divisor(second)
-        return _found(first, inputs) if not inputs.reads_data(second) else None
+        return _find_loss_divisor(first, inputs) if not inputs.reads_data(second) else None
     if name in _SUMS:
         parts = [part for part in node.args[:2] if inputs.reads_data(part)]
-        found = [_found(part, inputs) for part in parts]
+        found = [_find_loss_divisor(part, inputs) for part in parts]
         divided = [vars(one) for one in found if one is not None]
-        return found[0] if found and len(divided) == len(found) and _same(divided[:-1], divided[1:]) else None
+        return (
+            found[0] if found and len(divided) == len(found) and _is_same_argument(divided[:-1], divided[1:]) else None
+        )
     return None
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same_argument(one: Any, other: Any) -> bool:
     """Returns whether two arguments of nodes are written alike, down to the inputs that they are computed from."""
     if isinstance(one, fx.Node) and isinstance(other, fx.Node) and one.op == other.op == "call_function":
         return one is other or (
-            one.target == other.target and _same((one.args, one.kwargs), (other.args, other.kwargs))
+            one.target == other.target and _is_same_argument((one.args, one.kwargs), (other.args, other.kwargs))
         )
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_is_same_argument(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_is_same_argument, one, other))
     return bool(one == other)
 
 
-def _targets(node: fx.Node) -> _Targets | None:
+def _find_targets(node: fx.Node) -> _Targets | None:
     _, labels, classes, reduction, ignored, *_ = schema_arguments(node)
     counted = reduction == _MEAN and isinstance(labels, fx.Node) and not labels.meta["val"].is_floating_point()
     return _Targets(labels, classes, int(ignored)) if counted else None
 
 
-def _written(graph: fx.Graph, found: _Targets | _Divisor) -> fx.Node:
+def _write_weight(graph: fx.Graph, found: _Targets | _Divisor) -> fx.Node:
     """Returns the weight as a node."""
     if isinstance(found, _Divisor):
-        return _divisor(graph, found.node)
-    taken = _call(graph, _ATEN.ne.Scalar, found.labels, found.ignored)
+        return _insert_divisor(graph, found.node)
+    taken = _insert_meta_call(graph, _ATEN.ne.Scalar, found.labels, found.ignored)
     if found.classes is None:
-        return _call(graph, _ATEN.sum.default, taken)
-    none = _call(graph, _ATEN.eq.Scalar, found.labels, found.ignored)
-    known = _call(graph, _ATEN.masked_fill.Scalar, found.labels, none, 0)
-    each = _call(graph, _ATEN.index_select.default, found.classes, 0, _flat(graph, known))
-    return _call(graph, _ATEN.sum.default, _call(graph, _ATEN.mul.Tensor, each, _flat(graph, taken)))
+        return _insert_meta_call(graph, _ATEN.sum.default, taken)
+    none = _insert_meta_call(graph, _ATEN.eq.Scalar, found.labels, found.ignored)
+    known = _insert_meta_call(graph, _ATEN.masked_fill.Scalar, found.labels, none, 0)
+    each = _insert_meta_call(graph, _ATEN.index_select.default, found.classes, 0, _insert_flatten(graph, known))
+    return _insert_meta_call(
+        graph, _ATEN.sum.default, _insert_meta_call(graph, _ATEN.mul.Tensor, each, _insert_flatten(graph, taken))
+    )
 
 
-def _flat(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    return _call(graph, _ATEN.flatten.using_ints, node, 0, -1)
+def _insert_flatten(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    return _insert_meta_call(graph, _ATEN.flatten.using_ints, node, 0, -1)
 
 
-def _divisor(graph: fx.Graph, node: fx.Node) -> fx.Node:
+def _insert_divisor(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """Returns what a sum is divided by; 0, for a batch without a target, where only a clamp makes it more."""
     if operator_name(node) not in _CLAMPED:
         return node
-    within = _call(graph, _ATEN.ne.Scalar, node.args[0], 0)
-    return _call(graph, _ATEN.mul.Tensor, node, within)
+    within = _insert_meta_call(graph, _ATEN.ne.Scalar, node.args[0], 0)
+    return _insert_meta_call(graph, _ATEN.mul.Tensor, node, within)
 
 
-def _call(graph: fx.Graph, target: Any, *arguments: Any) -> fx.Node:
+def _insert_meta_call(graph: fx.Graph, target: Any, *arguments: Any) -> fx.Node:
     made = graph.call_function(target, arguments)
     made.meta["val"] = target(*fx.map_arg(arguments, lambda argument: argument.meta["val"]))
     return made
 
 
-def _differs(weight: fx.Node, inputs: _Inputs, example: Data) -> bool:
+def _has_unequal_rows(weight: fx.Node, inputs: _Inputs, example: Data) -> bool:
     """Returns whether the weight of the example is the sum of its rows', and these are not alike.
 
     Each row is taken twice: what is traced takes two rows and more.
     """
     count = len(next(iter(example.values())))
     try:
-        rows = [_evaluated(weight, inputs, example, [row, row]) / 2 for row in range(count)]
-        whole = _evaluated(weight, inputs, example, list(range(count)))
+        rows = [_evaluate_weight(weight, inputs, example, [row, row]) / 2 for row in range(count)]
+        whole = _evaluate_weight(weight, inputs, example, list(range(count)))
     except _ERRORS:
         return False
     adds_up = abs(whole - sum(rows)) <= _NEAR * max(map(abs, [whole, *rows]))
     return adds_up and min(rows) >= 0.0 and max(rows) > min(rows)
 
 
-def _evaluated(weight: fx.Node, inputs: _Inputs, example: Data, rows: list[int]) -> float:
+def _evaluate_weight(weight: fx.Node, inputs: _Inputs, example: Data, rows: list[int]) -> float:
     values: dict[fx.Node, Any] = {**inputs.tensors}
     values |= {node: example[name][rows] for node, name in inputs.data.items()}
-    needed = ancestors([weight])
+    needed = list_ancestors([weight])
     with torch.no_grad():
         for node in weight.graph.nodes:
             if node in needed and node not in values:
-                values[node] = _value(node, values)
+                values[node] = _evaluate_node(node, values)
     return float(values[weight])
 
 
-def _value(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+def _evaluate_node(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
     if node.op != "call_function":
         raise TypeError(f"{node} has no value here")
     arguments, named = fx.map_arg((node.args, node.kwargs), values.__getitem__)

@@ -27,11 +27,11 @@ class Format(Protocol):
         """Returns exactly the expected arrays, in C order. Raises TensorsRefused, naming what differs."""
 
 
-def names() -> tuple[str, ...]:
+def list_format_names() -> tuple[str, ...]:
     """Returns the names of all formats."""
-    return plugins.names(__name__)
+    return plugins.list_plugin_names(__name__)
 
 
 def format_of(name: str) -> Format:
     """Returns the format of that name. Raises Refused where there is none."""
-    return cast(Format, plugins.load(__name__, name))
+    return cast(Format, plugins.load_plugin(__name__, name))

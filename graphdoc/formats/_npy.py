@@ -17,16 +17,16 @@ _HEADER: Final = re.compile(
 )
 
 
-def written(array: np.ndarray) -> bytes:
+def encode_npy_array(array: np.ndarray) -> bytes:
     """Returns the file of an array in C order, version 1.0."""
     file = io.BytesIO()
     npy.write_array(file, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
     return file.getvalue()
 
 
-def parsed(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+def parse_npy_array(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     """Returns the array, of exactly this shape and element type. Raises TensorsRefused."""
-    header, body = _split(name, data)
+    header, body = _split_header(name, data)
     match = _HEADER.fullmatch(header)
     if match is None:
         raise TensorsRefused(f"{name} has no npy header")
@@ -45,7 +45,7 @@ def parsed(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any])
     return np.array(array.reshape(shape[::-1]).T if in_columns else array.reshape(shape), order="C")
 
 
-def _split(name: str, data: bytes) -> tuple[str, bytes]:
+def _split_header(name: str, data: bytes) -> tuple[str, bytes]:
     """Returns the header's text and the bytes after it. Raises TensorsRefused."""
     width = _LENGTHS.get(data[:8])
     if width is None:

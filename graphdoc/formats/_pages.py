@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphdoc.errors import TensorsRefused
-from graphdoc.formats._thrift import I32, I64, STRUCT, Cursor, Struct, field, structs
+from graphdoc.formats._thrift import I32, I64, STRUCT, Cursor, Struct, find_struct_field, list_struct_elements
 
 MAGIC: Final = b"PAR1"
 FOOTER_LIMIT: Final = 2**20
@@ -36,23 +36,29 @@ class Chunk:
     end: int
 
 
-def chunks(data: bytes) -> list[Chunk]:
+def list_column_chunks(data: bytes) -> list[Chunk]:
     """Returns the column chunks that the footer lists. Raises TensorsRefused."""
     length = int.from_bytes(data[-_TAIL : -len(MAGIC)], "little")
     start = len(data) - _TAIL - length
     if data[: len(MAGIC)] != MAGIC or data[-len(MAGIC) :] != MAGIC or start < len(MAGIC) or length > FOOTER_LIMIT:
         raise TensorsRefused(f"it is no Parquet with a footer of at most {FOOTER_LIMIT} bytes")
     footer = Cursor(data, start, start + length).struct()
-    groups = structs(footer, _ROW_GROUPS)
-    return [_chunk(place, raw, start) for group in groups for place, raw in enumerate(structs(group, _COLUMNS))]
+    groups = list_struct_elements(footer, _ROW_GROUPS)
+    return [
+        _parse_column_chunk(place, raw, start)
+        for group in groups
+        for place, raw in enumerate(list_struct_elements(group, _COLUMNS))
+    ]
 
 
-def _chunk(column: int, raw: Struct, limit: int) -> Chunk:
-    meta = field(raw, _META, STRUCT) or {}
-    values, packed, start = (field(meta, number, I64) for number in (_NUM_VALUES, _COMPRESSED, _DATA_OFFSET))
+def _parse_column_chunk(column: int, raw: Struct, limit: int) -> Chunk:
+    meta = find_struct_field(raw, _META, STRUCT) or {}
+    values, packed, start = (
+        find_struct_field(meta, number, I64) for number in (_NUM_VALUES, _COMPRESSED, _DATA_OFFSET)
+    )
     if values is None or packed is None or start is None or min(values, packed, start) < 0:
         raise TensorsRefused("a column has no number of values, no bytes or no place")
-    dictionary = field(meta, _DICTIONARY_OFFSET, I64)
+    dictionary = find_struct_field(meta, _DICTIONARY_OFFSET, I64)
     if dictionary is not None and 0 < dictionary < start:
         start = dictionary
     if start < len(MAGIC) or start + packed > limit:
@@ -65,7 +71,7 @@ def check_pages(data: bytes, chunks: list[Chunk], widths: list[int]) -> None:
     pages = 0
     for chunk in chunks:
         allowed = chunk.values * (2 * widths[chunk.column] + 5) + _SLACK
-        for values, unpacked in _pages(data, chunk):
+        for values, unpacked in _parse_page_sizes(data, chunk):
             pages += 1
             allowed -= unpacked - _PAGE_SLACK
             if allowed < 0 or values > chunk.values:
@@ -74,14 +80,14 @@ def check_pages(data: bytes, chunks: list[Chunk], widths: list[int]) -> None:
                 raise TensorsRefused(f"it has more than {PAGES_LIMIT} pages")
 
 
-def _pages(data: bytes, chunk: Chunk) -> Iterator[tuple[int, int]]:
+def _parse_page_sizes(data: bytes, chunk: Chunk) -> Iterator[tuple[int, int]]:
     """Yields (values, unpacked bytes) of each page."""
     place = chunk.start
     while place < chunk.end:
         cursor = Cursor(data, place, chunk.end)
         header = cursor.struct()
-        unpacked, packed = field(header, _PAGE_UNPACKED, I32), field(header, _PAGE_PACKED, I32)
-        values = [field(part, 1, I32) or 0 for part in _value_headers(header)]
+        unpacked, packed = find_struct_field(header, _PAGE_UNPACKED, I32), find_struct_field(header, _PAGE_PACKED, I32)
+        values = [find_struct_field(part, 1, I32) or 0 for part in _value_headers(header)]
         if unpacked is None or packed is None or min(unpacked, packed, *values, 0) < 0:
             raise TensorsRefused("a page has no size, or a negative one")
         yield max(values, default=0), unpacked
@@ -92,6 +98,6 @@ def _pages(data: bytes, chunk: Chunk) -> Iterator[tuple[int, int]]:
 
 def _value_headers(header: Struct) -> Iterator[Struct]:
     for number in _VALUE_HEADERS:
-        part = field(header, number, STRUCT)
+        part = find_struct_field(header, number, STRUCT)
         if part is not None:
             yield part

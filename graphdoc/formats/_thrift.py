@@ -21,7 +21,7 @@ Struct = Mapping[int, tuple[int, Any]]
 """The kind and value of each field by its number."""
 
 
-def field(struct: Struct, number: int, kind: int) -> Any:
+def find_struct_field(struct: Struct, number: int, kind: int) -> Any:
     """Returns the field's value, or None where it is absent. Raises TensorsRefused where it is of another kind."""
     actual, value = struct.get(number, (kind, None))
     if actual != kind:
@@ -29,9 +29,9 @@ def field(struct: Struct, number: int, kind: int) -> Any:
     return value
 
 
-def structs(struct: Struct, number: int) -> list[Struct]:
+def list_struct_elements(struct: Struct, number: int) -> list[Struct]:
     """Returns the elements of a field that is a list of structs; none where it is absent. Raises TensorsRefused."""
-    elements = field(struct, number, LIST) or []
+    elements = find_struct_field(struct, number, LIST) or []
     if not all(isinstance(element, dict) for element in elements):
         raise TensorsRefused(f"field {number} of a header is no list of structs")
     return list(elements)
@@ -51,63 +51,63 @@ class Cursor:
             raise TensorsRefused(f"a header is nested deeper than {_DEPTH_LIMIT}")
         fields: dict[int, tuple[int, Any]] = {}
         number = 0
-        while kind := (head := self._byte()) & 15:
-            number = number + (head >> 4) if head >> 4 else self._integer(_I16)
+        while kind := (head := self._read_byte()) & 15:
+            number = number + (head >> 4) if head >> 4 else self._read_integer(_I16)
             if number in fields or not 0 <= number <= _NUMBER_LIMIT:
                 raise TensorsRefused(f"a header has the field {number} twice, or no such field may be")
-            fields[number] = kind, kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+            fields[number] = kind, kind == _TRUE if kind in (_TRUE, _FALSE) else self._read_value(kind, depth)
         return fields
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _read_value(self, kind: int, depth: int) -> Any:
         if kind in _BITS:
-            return self._integer(kind)
+            return self._read_integer(kind)
         if kind == STRUCT:
             return self.struct(depth + 1)
         if kind in (LIST, _SET):
-            return self._list(depth + 1)
+            return self._read_list(depth + 1)
         if kind not in (_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY):
             raise TensorsRefused(f"a header has a field of kind {kind}")
-        return self._bytes(self._varint() if kind == _BINARY else 8 if kind == _DOUBLE else 1)
+        return self._read_bytes(self._read_varint() if kind == _BINARY else 8 if kind == _DOUBLE else 1)
 
-    def _list(self, depth: int) -> list[Any]:
+    def _read_list(self, depth: int) -> list[Any]:
         """Returns a list of structs; of anything else, which nothing here asks for, None once where it has elements.
 
         What grows by a stranger's word costs more than reading it: in a heap that is in pieces, seconds for a footer.
         """
-        head = self._byte()
-        count = head >> 4 if head >> 4 < 15 else self._varint()
+        head = self._read_byte()
+        count = head >> 4 if head >> 4 < 15 else self._read_varint()
         if count > self._end - self.place:
             raise TensorsRefused(f"a list of {count} elements does not end")
         kind = head & 15
         if kind == STRUCT:
             return [self.struct(depth + 1) for _ in range(count)]
         for _ in range(count):
-            self._value(kind, depth)
+            self._read_value(kind, depth)
         return [None] if count else []
 
-    def _integer(self, kind: int) -> int:
-        number = self._varint()
+    def _read_integer(self, kind: int) -> int:
+        number = self._read_varint()
         if number >> _BITS[kind]:
             raise TensorsRefused(f"a header has a number of more than {_BITS[kind]} bits")
         return (number >> 1) ^ -(number & 1)
 
-    def _varint(self) -> int:
+    def _read_varint(self) -> int:
         result = shift = 0
         while shift < 70:
-            byte = self._byte()
+            byte = self._read_byte()
             result |= (byte & 127) << shift
             if byte < 128:
                 return result
             shift += 7
         raise TensorsRefused("a header has a number of more than 64 bits")
 
-    def _byte(self) -> int:
+    def _read_byte(self) -> int:
         if self.place >= self._end:
             raise TensorsRefused("a header does not end")
         self.place += 1
         return self._data[self.place - 1]
 
-    def _bytes(self, count: int) -> bytes:
+    def _read_bytes(self, count: int) -> bytes:
         if count > self._end - self.place:
             raise TensorsRefused("a header does not end")
         self.place += count

@@ -18,26 +18,28 @@ def write(arrays: Arrays) -> bytes:
     for name, array in arrays.items():
         check_dtype(name, array)
     if len(arrays) == 1:
-        return _npy.written(*arrays.values())
-    records = np.zeros(_rows(described), _record(described))
+        return _npy.encode_npy_array(*arrays.values())
+    records = np.zeros(_count_shared_rows(described), _build_record_dtype(described))
     for name, array in arrays.items():
         records[name] = array
-    return _npy.written(records)
+    return _npy.encode_npy_array(records)
 
 
 def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
     if len(expected) == 1:
         ((name, (shape, dtype)),) = expected.items()
-        arrays = {name: _npy.parsed(name, data, tuple(shape), np.dtype(dtype))}
+        arrays = {name: _npy.parse_npy_array(name, data, tuple(shape), np.dtype(dtype))}
     else:
-        records = _npy.parsed("the array", data, (_rows(expected),), _record(expected))
+        records = _npy.parse_npy_array(
+            "the array", data, (_count_shared_rows(expected),), _build_record_dtype(expected)
+        )
         arrays = {name: np.array(records[name], order="C") for name in sorted(expected)}
     for name, array in arrays.items():
         check_truths(name, array)
     return arrays
 
 
-def _rows(expected: Expected) -> int:
+def _count_shared_rows(expected: Expected) -> int:
     """Returns the number of rows of all inputs. Raises TensorsRefused where it differs."""
     rows = {shape[0] if shape else 0 for shape, _ in expected.values()}
     if len(rows) != 1:
@@ -45,7 +47,7 @@ def _rows(expected: Expected) -> int:
     return rows.pop()
 
 
-def _record(expected: Expected) -> np.dtype[Any]:
+def _build_record_dtype(expected: Expected) -> np.dtype[Any]:
     """Returns the element type of one packed record, with a field for each input by name. Raises TensorsRefused."""
     size = sum(np.dtype(dtype).itemsize * math.prod(shape[1:]) for shape, dtype in expected.values())
     if size > RECORD_LIMIT:

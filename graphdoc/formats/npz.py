@@ -27,19 +27,19 @@ def write(arrays: Arrays) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
             check_dtype(name, arrays[name])
-            archive.writestr(zipfile.ZipInfo(name + SUFFIX, _BEGINNING), _npy.written(arrays[name]))
+            archive.writestr(zipfile.ZipInfo(name + SUFFIX, _BEGINNING), _npy.encode_npy_array(arrays[name]))
     return file.getvalue()
 
 
 def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _read(archive, expected)
+            return _read_members(archive, expected)
     except _BROKEN as error:
         raise TensorsRefused(f"it is no zip of arrays: {str(error)[:150]}") from None
 
 
-def _read(archive: zipfile.ZipFile, expected: Expected) -> dict[str, np.ndarray]:
+def _read_members(archive: zipfile.ZipFile, expected: Expected) -> dict[str, np.ndarray]:
     members = archive.infolist()
     check_names((member.filename.removesuffix(SUFFIX) for member in members), expected)
     arrays = {}
@@ -47,13 +47,13 @@ def _read(archive: zipfile.ZipFile, expected: Expected) -> dict[str, np.ndarray]
         name = member.filename.removesuffix(SUFFIX)
         shape, dtype = expected[name]
         kind = np.dtype(dtype)
-        body = _body(archive, member, kind.itemsize * math.prod(shape))
-        arrays[name] = _npy.parsed(name, body, tuple(shape), kind)
+        body = _read_member_body(archive, member, kind.itemsize * math.prod(shape))
+        arrays[name] = _npy.parse_npy_array(name, body, tuple(shape), kind)
         check_truths(name, arrays[name])
     return arrays
 
 
-def _body(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
+def _read_member_body(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
     """Returns the member's bytes, never more than the array and a header need, whatever size the zip claims.
 
     Raises TensorsRefused.

@@ -15,7 +15,7 @@ from pyarrow import parquet as pq
 
 from graphdoc.errors import TensorsRefused
 from graphdoc.formats import Arrays
-from graphdoc.formats._pages import check_pages, chunks
+from graphdoc.formats._pages import check_pages, list_column_chunks
 from graphdoc.tensors import Expected, check_dtype, check_names
 
 _FOOTER_STRINGS: Final = 2**20
@@ -26,7 +26,7 @@ _BROKEN: Final = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, I
 def write(arrays: Arrays) -> bytes:
     for name, array in arrays.items():
         check_dtype(name, array)
-    table = pa.table({name: _column(arrays[name]) for name in sorted(arrays)})
+    table = pa.table({name: _build_arrow_column(arrays[name]) for name in sorted(arrays)})
     sink = pa.BufferOutputStream()
     pq.write_table(
         table, sink, row_group_size=max(1, table.num_rows), compression="zstd", use_dictionary=False, store_schema=False
@@ -34,7 +34,7 @@ def write(arrays: Arrays) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _column(array: np.ndarray) -> Any:
+def _build_arrow_column(array: np.ndarray) -> Any:
     values = pa.array(np.ascontiguousarray(array).reshape(-1))
     size = int(np.prod(array.shape[1:]))
     return values if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(values, size)
@@ -51,7 +51,7 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
         check_names(file.schema_arrow.names, expected)
         _check_claims(file, data, expected)
         table = file.read(use_threads=False)
-        return {name: _array(name, table.column(name), *expected[name]) for name in sorted(expected)}
+        return {name: _parse_column(name, table.column(name), *expected[name]) for name in sorted(expected)}
     except _BROKEN as error:
         raise TensorsRefused(f"it is no Parquet of numbers: {str(error)[:200]}") from None
 
@@ -71,7 +71,7 @@ def _check_claims(file: Any, data: bytes, expected: Expected) -> None:
 
 def _check_values(data: bytes, names: Sequence[str], expected: Expected) -> None:
     """Raises TensorsRefused unless every column has its values, in pages that unpack to about as many."""
-    column_chunks = chunks(data)
+    column_chunks = list_column_chunks(data)
     if any(chunk.column >= len(names) for chunk in column_chunks):
         raise TensorsRefused("it has columns without a name")
     for place, name in enumerate(names):
@@ -86,7 +86,7 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _array(name: str, column: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def _parse_column(name: str, column: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Returns the column's values, all rows complete. Raises TensorsRefused."""
     whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if whole.null_count:

@@ -8,8 +8,8 @@ from graphdoc.tensors import Expected
 
 
 def write(arrays: Arrays) -> bytes:
-    return tensors.pack(arrays)
+    return tensors.pack_tensors(arrays)
 
 
 def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
-    return tensors.unpack(data, expected)
+    return tensors.unpack_tensors(data, expected)

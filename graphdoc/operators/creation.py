@@ -2,20 +2,20 @@
 
 from typing import Final
 
-from graphdoc.operators.costs import elements, free
+from graphdoc.operators.costs import count_elements, count_free
 from graphdoc.operators.entry import Entries, aten, own
 
 ENTRIES: Final[Entries] = {
-    "creation.full": own("ints number dtype -> tensor", elements, "device"),
-    "creation.arange": own("number number number dtype -> tensor", elements, "device"),
-    "creation.linspace": own("number number int dtype -> tensor", elements, "device"),
-    "creation.eye": own("int int dtype -> tensor", elements, "device"),
-    "full_like.default": aten("tensor number dtype? none none none memory? -> tensor", elements),
-    "one_hot.default": aten("tensor int -> tensor", elements),
-    "copy.broadcast": own("tensor tensor -> tensor", elements),
-    "to.dtype": aten("tensor dtype bool bool memory? -> tensor", elements),
-    "alias.default": aten("tensor -> tensor", free),
-    "detach.default": aten("tensor -> tensor", free),
-    "clone.default": aten("tensor memory? -> tensor", elements),
-    "contiguous.default": aten("tensor memory -> tensor", elements),
+    "creation.full": own("ints number dtype -> tensor", count_elements, "device"),
+    "creation.arange": own("number number number dtype -> tensor", count_elements, "device"),
+    "creation.linspace": own("number number int dtype -> tensor", count_elements, "device"),
+    "creation.eye": own("int int dtype -> tensor", count_elements, "device"),
+    "full_like.default": aten("tensor number dtype? none none none memory? -> tensor", count_elements),
+    "one_hot.default": aten("tensor int -> tensor", count_elements),
+    "copy.broadcast": own("tensor tensor -> tensor", count_elements),
+    "to.dtype": aten("tensor dtype bool bool memory? -> tensor", count_elements),
+    "alias.default": aten("tensor -> tensor", count_free),
+    "detach.default": aten("tensor -> tensor", count_free),
+    "clone.default": aten("tensor memory? -> tensor", count_elements),
+    "contiguous.default": aten("tensor memory -> tensor", count_elements),
 }

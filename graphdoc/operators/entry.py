@@ -30,14 +30,14 @@ Entries = Mapping[str, OperatorEntry]
 
 def aten(types: str, cost: Cost) -> OperatorEntry:
     """Returns the entry of the ATen operator with the key's name and overload, with every schema argument in order."""
-    return _entry(types, cost, own=False, extra=None)
+    return _build_entry(types, cost, own=False, extra=None)
 
 
 def own(types: str, cost: Cost, extra: Extra | None = None) -> OperatorEntry:
     """Returns the entry of an operator in kernels.py."""
-    return _entry(types, cost, own=True, extra=extra)
+    return _build_entry(types, cost, own=True, extra=extra)
 
 
-def _entry(types: str, cost: Cost, own: bool, extra: Extra | None) -> OperatorEntry:
+def _build_entry(types: str, cost: Cost, own: bool, extra: Extra | None) -> OperatorEntry:
     arguments, _, results = types.partition("->")
     return OperatorEntry(tuple(arguments.split()), tuple(results.split()), cost, own, extra)

@@ -2,18 +2,20 @@
 
 from typing import Final
 
-from graphdoc.operators.costs import transcendental
+from graphdoc.operators.costs import count_transcendental
 from graphdoc.operators.entry import Entries, aten, own
 
 ENTRIES: Final[Entries] = {
     "batch_norm.training": own(
-        "tensor tensor? tensor? tensor tensor float float -> tensor tensor tensor", transcendental
+        "tensor tensor? tensor? tensor tensor float float -> tensor tensor tensor", count_transcendental
     ),
-    "batch_norm.batch": own("tensor tensor? tensor? float -> tensor", transcendental),
-    "batch_norm.evaluation": own("tensor tensor? tensor? tensor tensor float float -> tensor", transcendental),
-    "layer_norm.default": aten("tensor ints tensor? tensor? float bool -> tensor", transcendental),
-    "group_norm.default": aten("tensor int tensor? tensor? float bool -> tensor", transcendental),
-    "rms_norm.default": aten("tensor ints tensor? number? -> tensor", transcendental),
-    "_weight_norm.default": aten("tensor tensor int -> tensor", transcendental),
-    "instance_norm.default": aten("tensor tensor? tensor? none none true float float bool -> tensor", transcendental),
+    "batch_norm.batch": own("tensor tensor? tensor? float -> tensor", count_transcendental),
+    "batch_norm.evaluation": own("tensor tensor? tensor? tensor tensor float float -> tensor", count_transcendental),
+    "layer_norm.default": aten("tensor ints tensor? tensor? float bool -> tensor", count_transcendental),
+    "group_norm.default": aten("tensor int tensor? tensor? float bool -> tensor", count_transcendental),
+    "rms_norm.default": aten("tensor ints tensor? number? -> tensor", count_transcendental),
+    "_weight_norm.default": aten("tensor tensor int -> tensor", count_transcendental),
+    "instance_norm.default": aten(
+        "tensor tensor? tensor? none none true float float bool -> tensor", count_transcendental
+    ),
 }

@@ -2,31 +2,31 @@
 
 from typing import Final
 
-from graphdoc.operators.costs import adaptive_pooling, elements, interpolation, pooling
+from graphdoc.operators.costs import adaptive_pooling, build_interpolation_cost, count_elements, count_pooling
 from graphdoc.operators.entry import Entries, aten
 
 ENTRIES: Final[Entries] = {
-    "max_pool1d.default": aten("tensor ints ints ints ints bool -> tensor", pooling),
-    "max_pool2d.default": aten("tensor ints ints ints ints bool -> tensor", pooling),
-    "max_pool3d.default": aten("tensor ints ints ints ints bool -> tensor", pooling),
-    "avg_pool1d.default": aten("tensor ints ints ints bool bool -> tensor", pooling),
-    "avg_pool2d.default": aten("tensor ints ints ints bool bool int? -> tensor", pooling),
-    "avg_pool3d.default": aten("tensor ints ints ints bool bool int? -> tensor", pooling),
+    "max_pool1d.default": aten("tensor ints ints ints ints bool -> tensor", count_pooling),
+    "max_pool2d.default": aten("tensor ints ints ints ints bool -> tensor", count_pooling),
+    "max_pool3d.default": aten("tensor ints ints ints ints bool -> tensor", count_pooling),
+    "avg_pool1d.default": aten("tensor ints ints ints bool bool -> tensor", count_pooling),
+    "avg_pool2d.default": aten("tensor ints ints ints bool bool int? -> tensor", count_pooling),
+    "avg_pool3d.default": aten("tensor ints ints ints bool bool int? -> tensor", count_pooling),
     "adaptive_avg_pool1d.default": aten("tensor ints -> tensor", adaptive_pooling),
     "adaptive_avg_pool2d.default": aten("tensor ints -> tensor", adaptive_pooling),
     "adaptive_avg_pool3d.default": aten("tensor ints -> tensor", adaptive_pooling),
     "adaptive_max_pool1d.default": aten("tensor ints -> tensor tensor", adaptive_pooling),
     "adaptive_max_pool2d.default": aten("tensor ints -> tensor tensor", adaptive_pooling),
-    "upsample_nearest1d.vec": aten("tensor ints? floats? -> tensor", interpolation(1)),
-    "upsample_nearest2d.vec": aten("tensor ints? floats? -> tensor", interpolation(1)),
-    "upsample_nearest3d.vec": aten("tensor ints? floats? -> tensor", interpolation(1)),
-    "upsample_linear1d.vec": aten("tensor ints? bool floats? -> tensor", interpolation(2)),
-    "upsample_bilinear2d.vec": aten("tensor ints? bool floats? -> tensor", interpolation(4)),
-    "upsample_trilinear3d.vec": aten("tensor ints? bool floats? -> tensor", interpolation(8)),
-    "upsample_bicubic2d.vec": aten("tensor ints? bool floats? -> tensor", interpolation(16)),
-    "grid_sampler.default": aten("tensor tensor int int bool -> tensor", interpolation(16)),
-    "affine_grid_generator.default": aten("tensor ints bool -> tensor", interpolation(4)),
-    "pixel_shuffle.default": aten("tensor int -> tensor", elements),
-    "pixel_unshuffle.default": aten("tensor int -> tensor", elements),
-    "channel_shuffle.default": aten("tensor int -> tensor", elements),
+    "upsample_nearest1d.vec": aten("tensor ints? floats? -> tensor", build_interpolation_cost(1)),
+    "upsample_nearest2d.vec": aten("tensor ints? floats? -> tensor", build_interpolation_cost(1)),
+    "upsample_nearest3d.vec": aten("tensor ints? floats? -> tensor", build_interpolation_cost(1)),
+    "upsample_linear1d.vec": aten("tensor ints? bool floats? -> tensor", build_interpolation_cost(2)),
+    "upsample_bilinear2d.vec": aten("tensor ints? bool floats? -> tensor", build_interpolation_cost(4)),
+    "upsample_trilinear3d.vec": aten("tensor ints? bool floats? -> tensor", build_interpolation_cost(8)),
+    "upsample_bicubic2d.vec": aten("tensor ints? bool floats? -> tensor", build_interpolation_cost(16)),
+    "grid_sampler.default": aten("tensor tensor int int bool -> tensor", build_interpolation_cost(16)),
+    "affine_grid_generator.default": aten("tensor ints bool -> tensor", build_interpolation_cost(4)),
+    "pixel_shuffle.default": aten("tensor int -> tensor", count_elements),
+    "pixel_unshuffle.default": aten("tensor int -> tensor", count_elements),
+    "channel_shuffle.default": aten("tensor int -> tensor", count_elements),
 }

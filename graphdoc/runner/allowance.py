@@ -25,30 +25,30 @@ OVERDRAWN: Final = -signal.SIGXCPU
 
 def idle_bytes() -> int:
     """Returns the resident memory of this process; 0 if the system does not report it."""
-    return _pages(1)
+    return _read_statm_bytes(1)
 
 
-def _pages(field: int) -> int:
+def _read_statm_bytes(field: int) -> int:
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[field]) * resource.getpagesize() if statm.exists() else 0
 
 
-def seconds(operations: int, calls: int, passes: int, threads: int) -> float:
+def compute_allowed_seconds(operations: int, calls: int, passes: int, threads: int) -> float:
     """Returns the seconds of processor time that a task may take."""
     return threads * (FIRST_S + operations / SLOWEST + calls * passes * CALL_S)
 
 
 @contextmanager
-def allowed(seconds: float, memory: int | None = None, threads: int = 1) -> Iterator[None]:
+def limit_request(seconds: float, memory: int | None = None, threads: int = 1) -> Iterator[None]:
     """Limits processor time (exceeding it kills this process) and further memory (allocations beyond it fail).
 
     Both are soft limits below those of confine.py and are restored afterwards.
     """
     before = {which: resource.getrlimit(which) for which in (resource.RLIMIT_CPU, resource.RLIMIT_AS)}
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds) + 1)
+    _lower_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds) + 1)
     if memory is not None:
-        _lower(resource.RLIMIT_AS, _pages(0) + memory + SPARE + (threads - 1) * SPARE_A_THREAD)
+        _lower_limit(resource.RLIMIT_AS, _read_statm_bytes(0) + memory + SPARE + (threads - 1) * SPARE_A_THREAD)
     try:
         yield
     finally:
@@ -56,7 +56,7 @@ def allowed(seconds: float, memory: int | None = None, threads: int = 1) -> Iter
             resource.setrlimit(which, limits)
 
 
-def _lower(which: int, value: int) -> None:
+def _lower_limit(which: int, value: int) -> None:
     soft, hard = resource.getrlimit(which)
     if soft == resource.RLIM_INFINITY or value < soft:
         resource.setrlimit(which, (value, hard))

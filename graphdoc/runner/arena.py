@@ -43,22 +43,22 @@ class Placement:
 Placements = tuple[Placement, ...]
 
 
-def encoded(placements: Placements) -> list[list[Any]]:
+def encode_placements(placements: Placements) -> list[list[Any]]:
     """Returns the placements as JSON values."""
     return [[placement.name, placement.dtype, list(placement.shape), placement.offset] for placement in placements]
 
 
-def decoded(value: list[list[Any]]) -> Placements:
+def decode_placements(value: list[list[Any]]) -> Placements:
     """The inverse of `encoded`."""
     return tuple(Placement(name, dtype, tuple(shape), offset) for name, dtype, shape, offset in value)
 
 
-def described(arrays: Mapping[str, np.ndarray]) -> Described:
+def describe_arrays(arrays: Mapping[str, np.ndarray]) -> Described:
     """Returns the shape and element type of each array."""
     return {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
 
 
-def planned(wanted: Described, start: int = 0) -> Placements:
+def plan_placements(wanted: Described, start: int = 0) -> Placements:
     """Places these arrays one after another from `start`, each aligned."""
     placements = []
     for name, (shape, dtype) in wanted.items():
@@ -103,34 +103,34 @@ class Arena:
     def write(self, placements: Placements, arrays: Mapping[str, np.ndarray]) -> None:
         """Copies each array to its placement."""
         for placement in placements:
-            self._view(placement)[...] = arrays[placement.name]
+            self._map_placement(placement)[...] = arrays[placement.name]
 
     def read(self, placements: Placements) -> dict[str, np.ndarray]:
         """Returns copies of the arrays at these placements."""
-        return {placement.name: self._view(placement).copy() for placement in placements}
+        return {placement.name: self._map_placement(placement).copy() for placement in placements}
 
     def views(self, placements: Placements) -> dict[str, np.ndarray]:
         """Returns the arrays without copying; they are valid until the arena grows."""
-        return {placement.name: self._view(placement) for placement in placements}
+        return {placement.name: self._map_placement(placement) for placement in placements}
 
     def write_bytes(self, parts: Sequence[Bytes]) -> None:
         """Writes the parts one after another from the start, growing the file as needed."""
         self.reserve(sum(len(part) for part in parts))
         start = 0
         for part in parts:
-            self._view(Placement("", "uint8", (len(part),), start))[...] = np.frombuffer(part, dtype=np.uint8)
+            self._map_placement(Placement("", "uint8", (len(part),), start))[...] = np.frombuffer(part, dtype=np.uint8)
             start += len(part)
 
     def read_bytes(self, lengths: Sequence[int]) -> list[bytes]:
         """Returns copies of consecutive parts with these lengths, from the start."""
         pairs = zip(lengths, itertools.accumulate(lengths, initial=0), strict=False)
-        return [self._view(Placement("", "uint8", (length,), start)).tobytes() for length, start in pairs]
+        return [self._map_placement(Placement("", "uint8", (length,), start)).tobytes() for length, start in pairs]
 
     def close(self) -> None:
         self._map = None
         os.close(self.descriptor)
 
-    def _view(self, placement: Placement) -> np.ndarray:
+    def _map_placement(self, placement: Placement) -> np.ndarray:
         if self._map is None or len(self._map) < placement.end:
             self._map = mmap.mmap(self.descriptor, max(self.size, 1))
         flat = np.frombuffer(self._map, dtype=placement.dtype, count=placement.count, offset=placement.offset)

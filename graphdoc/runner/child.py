@@ -24,17 +24,17 @@ from graphdoc.cost import (
     pass_count,
     pass_sizes,
 )
-from graphdoc.document.bound import admit, bound, dearest
+from graphdoc.document.bound import admit_batch, compute_bound, merge_bounds
 from graphdoc.document.inputs import check_batch, sizes_of
 from graphdoc.document.interpret import Program
 from graphdoc.document.meter import Limits
-from graphdoc.document.ranges import ranges
-from graphdoc.document.schema import load
+from graphdoc.document.ranges import find_input_ranges
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import Refused
 from graphdoc.figures import Bound
-from graphdoc.passes import evaluate, mean_gradient, numpy_of, tensors
+from graphdoc.passes import build_tensors, evaluate, mean_gradient, numpy_of
 from graphdoc.runner import allowance, serving
-from graphdoc.runner.arena import Arena, decoded
+from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.serving import Configuration, Request
 
 Arrays = Mapping[str, np.ndarray]
@@ -51,33 +51,33 @@ class RequestHandler:
         self._admitted: dict[tuple[Any, ...], Bound] = {}
         self._idle = 0
         self.answers: dict[str, Callable[[Request], Any]] = {
-            "load": self._load,
-            "bound": self._bound,
-            "ranges": self._ranges,
+            "load": self._load_document,
+            "bound": self._compute_bound,
+            "ranges": self._compute_ranges,
             "run": self._run,
-            "evaluate": self._evaluate,
+            "evaluate": self._evaluate_document,
         }
 
     def settle(self) -> None:
         """Records the resident memory before the first request."""
         self._idle = allowance.idle_bytes()
 
-    def _load(self, request: Request) -> None:
+    def _load_document(self, request: Request) -> None:
         for digest in request["forget"]:
             self.programs.pop(digest, None)
         (data,) = self.arena.read_bytes([request["length"]])
-        document = load(data)
+        document = parse_document(data)
         self.programs[document.digest] = Program(document)
 
-    def _bound(self, request: Request) -> dict[str, Any]:
-        with allowance.allowed(allowance.BOUND_S):
+    def _compute_bound(self, request: Request) -> dict[str, Any]:
+        with allowance.limit_request(allowance.BOUND_S):
             kind = request["training"], request["by_row"]
-            bounded = bound(self.programs[request["digest"]], request["rows"], self._most, *kind)
+            bounded = compute_bound(self.programs[request["digest"]], request["rows"], self._most, *kind)
         return asdict(replace(bounded, idle_bytes=self._idle))
 
-    def _ranges(self, request: Request) -> dict[str, Any]:
-        with allowance.allowed(allowance.BOUND_S):
-            allowed_ranges = ranges(self.programs[request["digest"]], request["rows"])
+    def _compute_ranges(self, request: Request) -> dict[str, Any]:
+        with allowance.limit_request(allowance.BOUND_S):
+            allowed_ranges = find_input_ranges(self.programs[request["digest"]], request["rows"])
         return {name: [asdict(one) for one in each] for name, each in allowed_ranges.items()}
 
     def _run(self, request: Request) -> None:
@@ -88,12 +88,12 @@ class RequestHandler:
         bounded = self.admit(program, batch, pass_sizes(rows, most), Limits(*request["limits"]), True)
         whole = gradient_cost(program.document, bounded, rows, most)
         with self.allowed(program, whole, pass_count(rows, most)):
-            inputs = tensors(state, self.configuration.device)
+            inputs = build_tensors(state, self.configuration.device)
             seed, device = bytes.fromhex(request["seed"]), self.configuration.device
             answer, buffers = mean_gradient(program, inputs, batch, seed, (rows, min(rows, most)), device)
-            self.arena.write(decoded(request["result"]), numpy_of(answer | buffers))
+            self.arena.write(decode_placements(request["result"]), numpy_of(answer | buffers))
 
-    def _evaluate(self, request: Request) -> dict[str, Any]:
+    def _evaluate_document(self, request: Request) -> dict[str, Any]:
         program = self.programs[request["digest"]]
         state, batch = self.views(request["state"]), self.views(request["batch"])
         rows = check_batch(program.document, batch)
@@ -119,21 +119,21 @@ class RequestHandler:
         sizes = sizes_of(program.document, batch)
         key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits, training, by_row)
         if key not in self._admitted:
-            with allowance.allowed(allowance.BOUND_S):
-                bounds = [admit(program, count, sizes, limits, training, by_row) for count in rows]
+            with allowance.limit_request(allowance.BOUND_S):
+                bounds = [admit_batch(program, count, sizes, limits, training, by_row) for count in rows]
             self._admitted = dict([*self._admitted.items()][1 - ADMITTED_KEPT :])
-            self._admitted[key] = dearest(bounds)
+            self._admitted[key] = merge_bounds(bounds)
         return self._admitted[key]
 
     def allowed(self, program: Program, bounded: Cost, passes: int) -> AbstractContextManager[None]:
         """Limits this process to the time and memory that these passes of a program may take."""
         config = self.configuration
-        seconds = allowance.seconds(bounded.operations, program.document.calls, passes, config.threads)
-        return allowance.allowed(seconds, bounded.memory if config.device == "cpu" else None, config.threads)
+        seconds = allowance.compute_allowed_seconds(bounded.operations, program.document.calls, passes, config.threads)
+        return allowance.limit_request(seconds, bounded.memory if config.device == "cpu" else None, config.threads)
 
     def views(self, places: list[Any]) -> dict[str, np.ndarray]:
         """Returns the arrays at these places of the arena."""
-        return self.arena.views(decoded(places))
+        return self.arena.views(decode_placements(places))
 
 
 def set_global_state(configuration: Configuration) -> None:
@@ -153,7 +153,7 @@ def set_global_state(configuration: Configuration) -> None:
 def determinism_class(configuration: Configuration) -> str:
     """Returns what must match for equal bits: device, processor vendor, versions, vector width, threads."""
     if configuration.device == "cpu":
-        parts = ["cpu", _processor(), torch.backends.cpu.get_cpu_capability().lower()]
+        parts = ["cpu", _describe_processor(), torch.backends.cpu.get_cpu_capability().lower()]
     else:
         if not torch.cuda.is_available():
             raise Refused(f"{configuration.device}: torch finds no CUDA device here")
@@ -162,7 +162,7 @@ def determinism_class(configuration: Configuration) -> str:
     return "/".join(parts).replace(" ", "-")
 
 
-def _processor() -> str:
+def _describe_processor() -> str:
     """Returns the architecture and vendor; the matrix library chooses its kernels by the vendor."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
@@ -172,7 +172,7 @@ def _processor() -> str:
 
 def main(handler: type[RequestHandler] = RequestHandler) -> None:
     """Serves requests until the parent closes the pipe."""
-    settings = serving.configuration()
+    settings = serving.parse_configuration()
     child = handler(settings)
 
     def greeting() -> str:
@@ -180,7 +180,7 @@ def main(handler: type[RequestHandler] = RequestHandler) -> None:
         child.settle()
         return determinism_class(settings)
 
-    serving.serve(settings, greeting, child.answers)
+    serving.serve_requests(settings, greeting, child.answers)
 
 
 if __name__ == "__main__":

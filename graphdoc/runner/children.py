@@ -50,7 +50,7 @@ class JobChildren:
 
     def running(self, settings: RunnerSettings) -> Warm:
         """Returns the current job's child, started if needed. Raises RunnerFailed."""
-        warm = self._warm.pop(self._job, None) or Warm(_started(settings, self._command))
+        warm = self._warm.pop(self._job, None) or Warm(_start_child_process(settings, self._command))
         self._warm[self._job] = warm
         for old in list(self._warm)[:-KEPT]:
             self._warm.pop(old).end()
@@ -79,7 +79,7 @@ class JobChildren:
             self._warm.popitem()[1].end()
 
 
-def _started(settings: RunnerSettings, command: Sequence[str] | None) -> ChildProcess:
+def _start_child_process(settings: RunnerSettings, command: Sequence[str] | None) -> ChildProcess:
     arena = Arena.create()
     try:
         return ChildProcess(settings, arena, command)

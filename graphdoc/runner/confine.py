@@ -72,7 +72,7 @@ MEASURES: Final = ("network", "files", "calls")
 allows no programs, processes or sockets, and no signals to other processes."""
 
 
-def confine(parent: int, follow_parent: bool, device: str, memory_bytes: int) -> list[str]:
+def confine_process(parent: int, follow_parent: bool, device: str, memory_bytes: int) -> list[str]:
     """Applies the measures that this machine offers and returns their names.
 
     Must run after torch is imported and before any thread is started. `follow_parent`: also die with the thread that
@@ -82,70 +82,70 @@ def confine(parent: int, follow_parent: bool, device: str, memory_bytes: int) ->
     if sys.platform != "linux":
         return []
     if follow_parent:
-        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _load_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
     _limit_resources(device, memory_bytes)
     calls = _CALLS.get(platform.machine())
     measures = {
-        "network": any(_libc().unshare(flags) == 0 for flags in (_CLONE_NEWUSER | _CLONE_NEWNET, _CLONE_NEWNET)),
-        "files": _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and landlock.restrict(device),
-        "calls": calls is not None and _filter(_instructions(calls)),
+        "network": any(_load_libc().unshare(flags) == 0 for flags in (_CLONE_NEWUSER | _CLONE_NEWNET, _CLONE_NEWNET)),
+        "files": _load_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and landlock.restrict_files(device),
+        "calls": calls is not None and _install_filter(_build_instructions(calls)),
     }
     return [name for name in MEASURES if measures[name]]
 
 
 def _limit_resources(device: str, memory_bytes: int) -> None:
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, memory_bytes)
-    _limit(resource.RLIMIT_NOFILE, 256)
+    _set_limit(resource.RLIMIT_CORE, 0)
+    _set_limit(resource.RLIMIT_FSIZE, memory_bytes)
+    _set_limit(resource.RLIMIT_NOFILE, 256)
     if device == "cpu":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
+        _set_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
 
 
-def _libc() -> ctypes.CDLL:
+def _load_libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _limit(which: int, value: int) -> None:
+def _set_limit(which: int, value: int) -> None:
     _, hard = resource.getrlimit(which)
     ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(which, (ceiling, ceiling))
 
 
-def _filter(instructions: Sequence[bytes]) -> bool:
+def _install_filter(instructions: Sequence[bytes]) -> bool:
     """Installs a permanent seccomp filter, after new privileges are given up; forbidden calls fail with EPERM."""
     code = b"".join(instructions)
     program = _FilterProgram(len(instructions), ctypes.c_char_p(code))
-    libc = _libc()
+    libc = _load_libc()
     return bool(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
 
 
-def _instructions(calls: _Calls) -> list[bytes]:
+def _build_instructions(calls: _Calls) -> list[bytes]:
     """Returns a filter that forbids the listed calls, other architectures' calls, and a clone that is not a thread."""
     forbidden = [*_FORBIDDEN_EVERYWHERE, *calls.forbidden]
     return [
-        _step(_LOAD, _ARCHITECTURE_AT),
-        _step(_EQUAL, calls.architecture, then=1),
-        _step(_RETURN, _EPERM),
-        _step(_LOAD, _NUMBER_AT),
-        *_answer(_AT_LEAST, _X32_CALLS, _EPERM),
-        *_answer(_EQUAL, calls.clone3, _ENOSYS),
-        *(step for call in forbidden for step in _answer(_EQUAL, call, _EPERM)),
-        _step(_EQUAL, calls.clone, then=1),
-        _step(_RETURN, _ALLOW),
-        _step(_LOAD, _FIRST_ARGUMENT_AT),
-        *_answer(_ANY_BIT, _CLONE_THREAD, _ALLOW),
-        _step(_RETURN, _EPERM),
+        _encode_instruction(_LOAD, _ARCHITECTURE_AT),
+        _encode_instruction(_EQUAL, calls.architecture, then=1),
+        _encode_instruction(_RETURN, _EPERM),
+        _encode_instruction(_LOAD, _NUMBER_AT),
+        *_build_test_and_return(_AT_LEAST, _X32_CALLS, _EPERM),
+        *_build_test_and_return(_EQUAL, calls.clone3, _ENOSYS),
+        *(step for call in forbidden for step in _build_test_and_return(_EQUAL, call, _EPERM)),
+        _encode_instruction(_EQUAL, calls.clone, then=1),
+        _encode_instruction(_RETURN, _ALLOW),
+        _encode_instruction(_LOAD, _FIRST_ARGUMENT_AT),
+        *_build_test_and_return(_ANY_BIT, _CLONE_THREAD, _ALLOW),
+        _encode_instruction(_RETURN, _EPERM),
     ]
 
 
-def _answer(test: int, value: int, result: int) -> list[bytes]:
+def _build_test_and_return(test: int, value: int, result: int) -> list[bytes]:
     """Returns instructions that return `result` if the test holds, and otherwise continue."""
-    return [_step(test, value, otherwise=1), _step(_RETURN, result)]
+    return [_encode_instruction(test, value, otherwise=1), _encode_instruction(_RETURN, result)]
 
 
-def _step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+def _encode_instruction(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
     """Encodes one instruction of the classic packet filter: code, jumps, operand."""
     return struct.pack("=HBBI", code, then, otherwise, value)

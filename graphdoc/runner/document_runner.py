@@ -10,11 +10,11 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from graphdoc.document.graph import Document, answer_of
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.encoding import Bytes, digest_of
 from graphdoc.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from graphdoc.figures import Bound, Metrics, Range, Ranges
-from graphdoc.runner.arena import Described, encoded, end_of, planned
+from graphdoc.runner.arena import Described, encode_placements, end_of, plan_placements
 from graphdoc.runner.children import JobChildren, Warm
 from graphdoc.runner.confine import MEASURES
 from graphdoc.runner.documents import KnownDocument, write_inputs
@@ -176,10 +176,10 @@ class DocumentRunner:
         document = self.current_document()
         arena = self.running().arena
         sent = write_inputs(arena, document, state, batch, beside)
-        result = planned(wanted, sent.end)
+        result = plan_placements(wanted, sent.end)
         arena.reserve(end_of(result, sent.end))
         limits = self.children.limits(document.digest, self.settings)
-        self.ask(request | sent.request | {"result": encoded(result), "limits": limits}, _NOTHING)
+        self.ask(request | sent.request | {"result": encode_placements(result), "limits": limits}, _NOTHING)
         return arena.read(result)
 
     def _known(self, data: bytes) -> str:
@@ -187,7 +187,7 @@ class DocumentRunner:
         digest = digest_of(data)
         if digest not in self._documents:
             self._send(digest, data)
-            self._documents[digest] = KnownDocument(data, load(data))
+            self._documents[digest] = KnownDocument(data, parse_document(data))
             self._forget_old()
         return digest
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphdoc.document.graph import Document
 from graphdoc.document.inputs import check_batch, check_state
-from graphdoc.runner.arena import Arena, described, encoded, end_of, planned
+from graphdoc.runner.arena import Arena, describe_arrays, encode_placements, end_of, plan_placements
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -35,9 +35,12 @@ def write_inputs(arena: Arena, document: Document, state: Arrays, batch: Arrays,
     check_state(document, state)
     check_batch(document, batch)
     read = {name: state[name] for name in document.state} | dict(beside or {})
-    first = planned(described(read))
-    second = planned(described(batch), end_of(first))
+    first = plan_placements(describe_arrays(read))
+    second = plan_placements(describe_arrays(batch), end_of(first))
     arena.reserve(end_of(second))
     arena.write(first, read)
     arena.write(second, batch)
-    return Sent({"digest": document.digest, "state": encoded(first), "batch": encoded(second)}, end_of(second))
+    return Sent(
+        {"digest": document.digest, "state": encode_placements(first), "batch": encode_placements(second)},
+        end_of(second),
+    )

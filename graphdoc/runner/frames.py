@@ -18,12 +18,12 @@ class FrameTimeout(Exception):
     """The deadline passed."""
 
 
-def send(descriptor: int, message: dict[str, Any], deadline: float | None = None) -> None:
+def send_frame(descriptor: int, message: dict[str, Any], deadline: float | None = None) -> None:
     """Writes one message; `deadline` (time.monotonic()) needs a non-blocking pipe. Raises Broken, FrameTimeout."""
     body = json.dumps(message, separators=(",", ":")).encode()
     waiting = memoryview(len(body).to_bytes(LENGTH, "big") + body)
     while waiting:
-        _wait(descriptor, select.POLLOUT, deadline)
+        _wait_for_pipe(descriptor, select.POLLOUT, deadline)
         try:
             waiting = waiting[os.write(descriptor, waiting) :]
         except BlockingIOError:
@@ -32,13 +32,13 @@ def send(descriptor: int, message: dict[str, Any], deadline: float | None = None
             raise Broken(str(error)) from None
 
 
-def receive(descriptor: int, deadline: float | None = None) -> dict[str, Any]:
+def receive_frame(descriptor: int, deadline: float | None = None) -> dict[str, Any]:
     """Reads one message. Raises Broken, FrameTimeout."""
-    length = int.from_bytes(_exactly(descriptor, LENGTH, deadline), "big")
+    length = int.from_bytes(_read_exactly(descriptor, LENGTH, deadline), "big")
     if length > FRAME_LIMIT:
         raise Broken(f"a message of {length} bytes")
     try:
-        message = json.loads(_exactly(descriptor, length, deadline))
+        message = json.loads(_read_exactly(descriptor, length, deadline))
     except (ValueError, RecursionError):
         raise Broken("the message is not JSON") from None
     if not isinstance(message, dict):
@@ -46,10 +46,10 @@ def receive(descriptor: int, deadline: float | None = None) -> dict[str, Any]:
     return message
 
 
-def _exactly(descriptor: int, count: int, deadline: float | None) -> bytes:
+def _read_exactly(descriptor: int, count: int, deadline: float | None) -> bytes:
     parts: list[bytes] = []
     while count:
-        _wait(descriptor, select.POLLIN, deadline)
+        _wait_for_pipe(descriptor, select.POLLIN, deadline)
         try:
             part = os.read(descriptor, min(count, 2**20))
         except BlockingIOError:
@@ -63,7 +63,7 @@ def _exactly(descriptor: int, count: int, deadline: float | None) -> bytes:
     return b"".join(parts)
 
 
-def _wait(descriptor: int, event: int, deadline: float | None) -> None:
+def _wait_for_pipe(descriptor: int, event: int, deadline: float | None) -> None:
     if deadline is None:
         return
     poll = select.poll()

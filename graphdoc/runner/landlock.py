@@ -25,7 +25,7 @@ OWN: Final = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 CARDS: Final = ("/proc/driver", "/proc/devices", "/sys", "/etc")
 
 
-def restrict(device: str) -> bool:
+def restrict_files(device: str) -> bool:
     """Forbids writing files, and reading any but code and libraries; on a GPU its devices may be opened too.
 
     Must be called by the only thread, after new privileges are given up. Returns False if there is no Landlock.
@@ -40,28 +40,28 @@ def restrict(device: str) -> bool:
     if rules < 0:
         return False
     try:
-        for path, rights in _allowed(device):
-            _add(libc, rules, path, rights & handled)
+        for path, rights in _list_allowed_paths(device):
+            _add_rule(libc, rules, path, rights & handled)
         return bool(libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
     finally:
         os.close(rules)
 
 
-def _allowed(device: str) -> Iterator[tuple[str, int]]:
+def _list_allowed_paths(device: str) -> Iterator[tuple[str, int]]:
     reading = _READ_FILE | _READ_DIRECTORY
-    for path in (*SYSTEM, *OWN, *_code(), *(CARDS if device != "cpu" else ())):
+    for path in (*SYSTEM, *OWN, *_list_code_folders(), *(CARDS if device != "cpu" else ())):
         yield path, reading
     if device != "cpu":
         yield "/dev", reading | _WRITE_FILE | _IOCTL
 
 
-def _code() -> Iterable[str]:
+def _list_code_folders() -> Iterable[str]:
     """Returns the folders of Python, its packages and this project: whatever is imported, now or later."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return sorted({sys.prefix, sys.base_prefix, *(str(Path(file).parent) for file in files if file)})
 
 
-def _add(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
+def _add_rule(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
     """Adds a rule; skips a path that this machine does not have."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

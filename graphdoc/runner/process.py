@@ -20,7 +20,7 @@ from graphdoc.errors import GraphdocError, RunnerCrashed, RunnerTimeout
 from graphdoc.runner import frames
 from graphdoc.runner.allowance import OVERDRAWN
 from graphdoc.runner.arena import Arena
-from graphdoc.runner.settings import RunnerSettings, environment
+from graphdoc.runner.settings import RunnerSettings, build_child_environment
 
 COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.child")
 _ERRORS: Final[dict[str, type[GraphdocError]]] = {
@@ -58,17 +58,17 @@ class ChildProcess:
             os.set_blocking(descriptor, False)
             self._held.callback(os.close, descriptor)
         try:
-            self._process = self._start(requests, answers)
+            self._process = self._start_process(requests, answers)
         finally:
             os.close(requests)
             os.close(answers)
-        self.greeting = self._greeted(time.monotonic() + settings.start_seconds)
+        self.greeting = self._receive_greeting(time.monotonic() + settings.start_seconds)
 
-    def _greeted(self, deadline: float) -> Greeting:
+    def _receive_greeting(self, deadline: float) -> Greeting:
         try:
-            return _GREETING.validate_python(self._receive(deadline))
+            return _GREETING.validate_python(self._receive_answer(deadline))
         except ValidationError:
-            raise self._crashed("it sent an invalid greeting") from None
+            raise self._end_crashed_child("it sent an invalid greeting") from None
         except GraphdocError:
             self.end()
             raise
@@ -81,12 +81,12 @@ class ChildProcess:
         """Returns the answer to one request. Also raises the error that the child reports."""
         deadline = time.monotonic() + self._settings.seconds
         try:
-            frames.send(self._requests, request, deadline)
+            frames.send_frame(self._requests, request, deadline)
         except frames.Broken:
-            raise self._crashed("it does not read") from None
+            raise self._end_crashed_child("it does not read") from None
         except frames.FrameTimeout:
             raise self._timed_out() from None
-        return self._receive(deadline)
+        return self._receive_answer(deadline)
 
     def kill(self) -> None:
         """Kills the child; who waits for its answer is told that it crashed. May be called from any thread."""
@@ -100,7 +100,7 @@ class ChildProcess:
             self._process.wait()
             self._held.close()
 
-    def _start(self, requests: int, answers: int) -> "subprocess.Popen[bytes]":
+    def _start_process(self, requests: int, answers: int) -> "subprocess.Popen[bytes]":
         configuration = {
             "parent": os.getpid(),
             "follow_parent": threading.current_thread() is threading.main_thread(),
@@ -114,7 +114,7 @@ class ChildProcess:
         }
         return subprocess.Popen(
             [*self._command, json.dumps(configuration)],
-            env=environment(self._settings),
+            env=build_child_environment(self._settings),
             cwd=os.sep,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -123,24 +123,24 @@ class ChildProcess:
             start_new_session=True,
         )
 
-    def _receive(self, deadline: float) -> Any:
+    def _receive_answer(self, deadline: float) -> Any:
         try:
-            answer = frames.receive(self._answers, deadline)
+            answer = frames.receive_frame(self._answers, deadline)
         except frames.Broken as error:
-            raise self._crashed(str(error)) from None
+            raise self._end_crashed_child(str(error)) from None
         except frames.FrameTimeout:
             raise self._timed_out() from None
         if set(answer) == {"ok"}:
             return answer["ok"]
-        raise self._reported(answer)
+        raise self._build_reported_error(answer)
 
-    def _reported(self, answer: dict[str, Any]) -> GraphdocError:
+    def _build_reported_error(self, answer: dict[str, Any]) -> GraphdocError:
         name, detail = (str(answer.get(key, ""))[:_DETAIL_LIMIT] for key in ("error", "detail"))
         if name in _ERRORS:
             return _ERRORS[name](detail)
-        return self._crashed(f"it answered with the error {name[:80]}")
+        return self._end_crashed_child(f"it answered with the error {name[:80]}")
 
-    def _crashed(self, detail: str) -> RunnerCrashed | RunnerTimeout:
+    def _end_crashed_child(self, detail: str) -> RunnerCrashed | RunnerTimeout:
         ending = self._last_words()
         self.end()
         code = self._process.returncode

@@ -13,7 +13,7 @@ from graphdoc.encoding import Bytes
 from graphdoc.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
 from graphdoc.figures import Ranges
 from graphdoc.formats import format_of
-from graphdoc.runner.arena import Arena, Placements, encoded, end_of, planned
+from graphdoc.runner.arena import Arena, Placements, encode_placements, end_of, plan_placements
 from graphdoc.runner.process import ChildProcess
 from graphdoc.runner.settings import RunnerSettings
 from graphdoc.tensors import Expected, check_truths
@@ -45,12 +45,12 @@ class Reader:
         Raises TensorsRefused, OutOfMemory, RunnerCrashed, RunnerTimeout; Refused if there is no such format.
         """
         format_of(kind)
-        places = planned(dict(sorted(expected.items())), len(data))
+        places = plan_placements(dict(sorted(expected.items())), len(data))
         needed = end_of(places, len(data))
         if needed > self.settings.memory_bytes:
             raise TensorsRefused(f"file and arrays take {needed} bytes of {self.settings.memory_bytes}")
         with self._lock:
-            return self._read(kind, data, places, needed)
+            return self._read_in_child(kind, data, places, needed)
 
     def check(self, kind: str, data: Bytes, expected: Expected, ranges: Ranges) -> Outside | None:
         """Returns the first value of the file that is outside its range; the file must hold the expected arrays.
@@ -67,16 +67,16 @@ class Reader:
                 allowed = {name: [asdict(one) for one in each] for name, each in ranges.items()}
                 return _OUTSIDE.validate_python(child.ask({"do": "check", "ranges": allowed, **request}))
             except ValidationError:
-                self._drop()
+                self._end_child()
                 raise RunnerCrashed("it sent an invalid answer") from None
             except (RunnerCrashed, RunnerTimeout):
-                self._drop()
+                self._end_child()
                 raise
 
     def close(self) -> None:
         """Ends the child."""
         with self._lock:
-            self._drop()
+            self._end_child()
 
     @property
     def pid(self) -> int | None:
@@ -84,21 +84,21 @@ class Reader:
         child = self._child
         return None if child is None else child.pid
 
-    def _read(self, kind: str, data: Bytes, places: Placements, needed: int) -> dict[str, np.ndarray]:
+    def _read_in_child(self, kind: str, data: Bytes, places: Placements, needed: int) -> dict[str, np.ndarray]:
         child = self._running()
         child.arena.reserve(needed)
         child.arena.write_bytes([data])
         try:
-            child.ask({"do": "read", "format": kind, "length": len(data), "result": encoded(places)})
+            child.ask({"do": "read", "format": kind, "length": len(data), "result": encode_placements(places)})
         except (RunnerCrashed, RunnerTimeout):
-            self._drop()
+            self._end_child()
             raise
         arrays = child.arena.read(places)
         try:
             for name, array in arrays.items():
                 check_truths(name, array)
         except TensorsRefused as error:
-            self._drop()
+            self._end_child()
             raise RunnerCrashed(f"it sent an invalid answer: {error}") from None
         return arrays
 
@@ -112,7 +112,7 @@ class Reader:
                 raise
         return self._child
 
-    def _drop(self) -> None:
+    def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             child.end()

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from graphdoc.figures import Range
-from graphdoc.formats import format_of, names
+from graphdoc.formats import format_of, list_format_names
 from graphdoc.runner import serving
-from graphdoc.runner.arena import Arena, decoded
+from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.serving import Request
 from graphdoc.tensors import check_truths
-from graphdoc.values import outside
+from graphdoc.values import find_misfit
 
 
 class Reading:
@@ -20,10 +20,10 @@ class Reading:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._formats = {name: format_of(name) for name in names()}
+        self._formats = {name: format_of(name) for name in list_format_names()}
 
     def read(self, request: Request) -> None:
-        places = decoded(request["result"])
+        places = decode_placements(request["result"])
         expected = {placement.name: (placement.shape, placement.dtype) for placement in places}
         (data,) = self._arena.read_bytes([request["length"]])
         self._arena.write(places, self._formats[request["format"]].read(data, expected))
@@ -35,15 +35,15 @@ class Reading:
         arrays = self._formats[request["format"]].read(data, expected)
         for name, array in arrays.items():
             check_truths(name, array)
-        bad = outside(arrays, {name: [Range(**one) for one in each] for name, each in request["ranges"].items()})
+        bad = find_misfit(arrays, {name: [Range(**one) for one in each] for name, each in request["ranges"].items()})
         return None if bad is None else asdict(bad)
 
 
 def main() -> None:
     """Serves requests until the parent closes the pipe."""
-    settings = serving.configuration()
+    settings = serving.parse_configuration()
     reading = Reading(Arena(settings.arena))
-    serving.serve(settings, lambda: "reading", {"read": reading.read, "check": reading.check})
+    serving.serve_requests(settings, lambda: "reading", {"read": reading.read, "check": reading.check})
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 from graphdoc.errors import GraphdocError, OutOfMemory, says_out_of_memory
 from graphdoc.runner import frames
-from graphdoc.runner.confine import confine
+from graphdoc.runner.confine import confine_process
 
 Request = dict[str, Any]
 
@@ -37,40 +37,42 @@ class Configuration:
     operations: int
 
 
-def configuration() -> Configuration:
+def parse_configuration() -> Configuration:
     return Configuration(**json.loads(sys.argv[1]))
 
 
-def serve(config: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]) -> None:
+def serve_requests(
+    config: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]
+) -> None:
     """Confines this process, sends its determinism class, and answers requests by their `do` field."""
     tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
-    confined = confine(config.parent, config.follow_parent, config.device, config.memory_bytes)
+    confined = confine_process(config.parent, config.follow_parent, config.device, config.memory_bytes)
     threading.Thread(target=_end_with, args=(config.requests,), daemon=True).start()
-    greeted = _answer(lambda _request: {"determinism_class": greeting(), "confined": confined}, {})
+    greeted = _answer_request(lambda _request: {"determinism_class": greeting(), "confined": confined}, {})
     gc.freeze()
-    frames.send(config.answers, greeted)
+    frames.send_frame(config.answers, greeted)
     while True:
-        request = frames.receive(config.requests)
-        frames.send(config.answers, _answer(answers[request["do"]], request))
+        request = frames.receive_frame(config.requests)
+        frames.send_frame(config.answers, _answer_request(answers[request["do"]], request))
 
 
-def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
+def _answer_request(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
     """Returns the answer to one request, or the error that it ended with."""
     try:
         return {"ok": act(request)}
     except GraphdocError as error:
-        return _encoded(error)
+        return _encode_error(error)
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        return _encoded(OutOfMemory("the memory that is shared could not be mapped"))
+        return _encode_error(OutOfMemory("the memory that is shared could not be mapped"))
     except (MemoryError, RuntimeError) as error:
         if not says_out_of_memory(error):
             raise
-        return _encoded(OutOfMemory())
+        return _encode_error(OutOfMemory())
 
 
-def _encoded(error: GraphdocError) -> dict[str, Any]:
+def _encode_error(error: GraphdocError) -> dict[str, Any]:
     return {"error": type(error).__name__, "detail": error.detail}
 
 

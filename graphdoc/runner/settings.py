@@ -37,7 +37,7 @@ SPINS: Final = "300"
 milliseconds else, and where other programs want the core that it holds, an operator takes ten times as long."""
 
 
-def environment(settings: RunnerSettings) -> dict[str, str]:
+def build_child_environment(settings: RunnerSettings) -> dict[str, str]:
     """Returns the child's whole environment, set before torch is imported; it inherits only library paths."""
     threads = str(settings.threads)
     carried = CARRIED + (() if settings.device == "cpu" else CARRIED_FOR_CUDA)

@@ -19,14 +19,14 @@ from gradmarket.market.wire.audits import (
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.auth_routes import ROLE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from requester.api.paging import CostlyLimit, Cursor, page
-from requester.api.problems import answers
+from requester.api.paging import CostlyLimit, Cursor, load_list_page
+from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.views.trust_views import audit_view
 from requester.exchange import auditor_claims
 from requester.moves import calibrating
 from requester.store import accusations, disclosure, listings
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 from requester.store.tables import Audit, Score
 
 router = APIRouter(prefix="/v1", tags=["audits"])
@@ -40,9 +40,9 @@ TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
     responses=ROLE,
     summary="The next task to run again, for machines of this class",
 )
-@patiently
+@retry_on_conflict
 def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssignment:
-    claimed = auditor_claims.claim(context, asked.auditor, asked.determinism_class)
+    claimed = auditor_claims.claim_next_audit(context, asked.auditor, asked.determinism_class)
     if claimed is None:
         return AuditAssignment(work=None)
     offer = OfferFields.of(claimed.offer)
@@ -63,23 +63,23 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
 @router.put(
     "/audits/{task_id}",
     operation_id="answer_audit",
-    responses={**ROLE, **answers(404, 409)},
+    responses={**ROLE, **describe_problems(404, 409)},
     summary="The payload root that the auditor found, not knowing which one was accepted",
 )
-@patiently
+@retry_on_conflict
 def answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditReceipt:
-    return AuditReceipt(again=auditor_claims.answer(context, task_id, said))
+    return AuditReceipt(again=auditor_claims.record_audit_answer(context, task_id, said))
 
 
 @router.put(
     "/audits/{task_id}/sketch",
     operation_id="send_audit_sketch",
-    responses={**ROLE, **answers(404, 409)},
+    responses={**ROLE, **describe_problems(404, 409)},
     summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
 )
-@patiently
+@retry_on_conflict
 def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAnswer) -> AuditReceipt:
-    return AuditReceipt(again=calibrating.answer(context, task_id, said))
+    return AuditReceipt(again=calibrating.record_trusted_answer(context, task_id, said))
 
 
 @router.get(
@@ -93,7 +93,7 @@ def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = 
 
         def line(row: Audit) -> AuditView:
             score = reader.get(Score, row.task_id) if row.scored else None
-            published = disclosed.stands(row.round)
+            published = disclosed.is_round_final(row.round)
             return audit_view(row, published, accusations.of_task(reader, row.task_id), score=score)
 
-        return page(reader, rows, [Audit.task_id], line, cursor, limit)
+        return load_list_page(reader, rows, [Audit.task_id], line, cursor, limit)

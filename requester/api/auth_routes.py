@@ -11,9 +11,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import Address, Role
-from requester.api.callers import bearer
-from requester.api.problems import answers
-from requester.api.state import here
+from requester.api.callers import parse_bearer_token
+from requester.api.problems import describe_problems
+from requester.api.state import get_context
 from requester.api.token_buckets import Buckets, retry_after
 from requester.context import Context
 from requester.store import identities
@@ -34,8 +34,8 @@ class Identity:
     """Whether it has an API token or is a worker that was paid before; wallets of other workers cost nothing."""
 
 
-async def _identity(
-    context: Annotated[Context, Depends(here)],
+async def _require_identity(
+    context: Annotated[Context, Depends(get_context)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     request: Request,
 ) -> Identity:
@@ -61,17 +61,17 @@ class Callers:
 
     def known(self, token: str, now: float) -> Identity | None:
         """Returns the cached identity, without a query."""
-        cached = self._found.peek(_name(token))
+        cached = self._found.peek(_hash_token(token))
         return cached[0] if cached is not None and now < cached[1] else None
 
     def proven(self, token: str, now: float) -> Identity | None:
         """Returns a paid worker's identity until its session ends, without a query; use it for rate limits only."""
-        kept = self._proven.peek(_name(token))
+        kept = self._proven.peek(_hash_token(token))
         return kept[0] if kept is not None and now < kept[1] else None
 
     def was_proven(self, token: str) -> bool:
         """Whether the token was proven when its row was last read."""
-        return self._proven.peek(_name(token)) is not None
+        return self._proven.peek(_hash_token(token)) is not None
 
     async def identify(self, context: Context, token: str) -> Identity | None:
         """Returns the token's identity from the cache or the database; None if there is none."""
@@ -80,20 +80,20 @@ class Callers:
     def find(self, context: Context, token: str) -> Identity | None:
         now = context.clock()
         with context.reading() as reader:
-            row = identities.find(reader, token, now)
+            row = identities.find_token(reader, token, now)
             if row is None:
-                self._proven.drop(_name(token))
+                self._proven.drop(_hash_token(token))
                 return None
             proven = row.role != WORKER or identities.was_paid(reader, Address(row.subject))
         identity = Identity(row.role, row.subject, proven)
         if proven:
-            self._proven.keep(_name(token), (identity, (row.until or math.inf) if row.role == WORKER else 0.0))
+            self._proven.keep(_hash_token(token), (identity, (row.until or math.inf) if row.role == WORKER else 0.0))
         if row.role == WORKER:
-            self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
+            self._found.keep(_hash_token(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
         return identity
 
 
-def _name(token: str) -> str:
+def _hash_token(token: str) -> str:
     return identities.hash_of(token).hex()
 
 
@@ -109,17 +109,17 @@ async def _not_too_often(request: Request, context: Context, subject: str) -> No
 
 
 async def _anyone_or_nobody(
-    context: Annotated[Context, Depends(here)],
+    context: Annotated[Context, Depends(get_context)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     request: Request,
 ) -> Identity | None:
-    return None if credentials is None else await _identity(context, credentials, request)
+    return None if credentials is None else await _require_identity(context, credentials, request)
 
 
 def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
     """Returns a dependency that raises 403 unless the API token has one of these roles."""
 
-    async def check(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
+    async def check(identity: Annotated[Identity, Depends(_require_identity)]) -> Identity:
         if identity.role not in roles:
             raise HTTPException(403, f"only an API token may call this, of the role {' or '.join(roles)}: send one")
         return identity
@@ -129,28 +129,28 @@ def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
 
 async def worker_of(request: Request) -> Address:
     """Returns the worker whose token the request has, as the dependency `Worker` does, for routes without any."""
-    token, context = bearer(request.scope), request.app.state.context
+    token, context = parse_bearer_token(request.scope), request.app.state.context
     callers: Callers = request.app.state.callers
     identity = None if token is None else await callers.identify(context, token)
     if identity is None:
         raise token_needed()
     await _not_too_often(request, context, identity.subject)
-    return await _worker(identity)
+    return await _require_worker(identity)
 
 
-async def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
+async def _require_worker(identity: Annotated[Identity, Depends(_require_identity)]) -> Address:
     if identity.role != WORKER:
         raise HTTPException(403, "only workers may call this: sign in with POST /v1/session")
     return Address(identity.subject)
 
 
-ANYONE: Final = answers(401)
-ROLE: Final = answers(401, 403)
+ANYONE: Final = describe_problems(401)
+ROLE: Final = describe_problems(401, 403)
 """Further responses of a route for anyone with a token (ANYONE), or for one role (ROLE)."""
 
-Anyone = Annotated[Identity, Depends(_identity)]
+Anyone = Annotated[Identity, Depends(_require_identity)]
 AnyoneOrNobody = Annotated[Identity | None, Depends(_anyone_or_nobody)]
 Submitter = Annotated[Identity, Depends(_with_role(Role.SUBMIT, Role.ADMIN))]
 Auditor = Annotated[Identity, Depends(_with_role(Role.AUDIT, Role.ADMIN))]
 Admin = Annotated[Identity, Depends(_with_role(Role.ADMIN))]
-Worker = Annotated[Address, Depends(_worker)]
+Worker = Annotated[Address, Depends(_require_worker)]

@@ -58,31 +58,31 @@ class Batcher(Generic[Question, Result]):
         self._waiting.append((asked, answer))
         if len(self._waiting) >= self._enough:
             self._all_here.set()
-        self._begin()
+        self._start_lane()
         return await answer
 
-    def _begin(self) -> None:
+    def _start_lane(self) -> None:
         """Starts a lane if requests wait, a lane is free and none is gathering already."""
         if self._waiting and self._free and not self._gathering:
             self._free -= 1
             self._gathering = True
-            lane = asyncio.create_task(self._drive())
+            lane = asyncio.create_task(self._run_lane())
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
 
-    async def _drive(self) -> None:
-        await self._gathered()
+    async def _run_lane(self) -> None:
+        await self._gather_batch()
         batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         self._gathering = False
-        self._begin()
-        await self._answer(batch)
+        self._start_lane()
+        await self._answer_batch(batch)
         self._free += 1
-        self._begin()
+        self._start_lane()
 
-    async def _gathered(self) -> None:
+    async def _gather_batch(self) -> None:
         loop = asyncio.get_running_loop()
         before, until = 0, loop.time() + LONGEST_GATHER_S
-        self._enough = self._expected()
+        self._enough = self._compute_batch_size()
         self._all_here.clear()
         while before < len(self._waiting) < self._enough and loop.time() < until:
             before = len(self._waiting)
@@ -93,18 +93,18 @@ class Batcher(Generic[Question, Result]):
         self._begun += 1
         self._sizes.append(len(self._waiting))
 
-    def _expected(self) -> int:
+    def _compute_batch_size(self) -> int:
         learning = len(self._sizes) < NEWEST or self._begun % NEWEST == 0
         return self._most if learning else min(self._most, max(self._sizes))
 
-    async def _answer(self, asked: Sequence[tuple[Question, asyncio.Future[Result]]]) -> None:
+    async def _answer_batch(self, asked: Sequence[tuple[Question, asyncio.Future[Result]]]) -> None:
         """Calls `act` for the requests. If it fails for several, calls it for each alone, so that only one fails."""
         try:
             results = await run_in_threadpool(self._act, [one for one, _answer in asked])
         except Exception as error:  # noqa: BLE001 - it is raised again in the caller
             if len(asked) > 1:
                 for one in asked:
-                    await self._answer([one])
+                    await self._answer_batch([one])
             elif not asked[0][1].done():
                 asked[0][1].set_exception(error)
             return
@@ -124,15 +124,15 @@ class WorkerBatchers:
 
 def crowd_of(context: Context) -> WorkerBatchers:
     return WorkerBatchers(
-        Batcher(partial(poll.hear, context)),
-        Batcher(partial(outbox.answers, context)),
-        Batcher(partial(upload_grant.find, context)),
+        Batcher(partial(poll.handle_polls, context)),
+        Batcher(partial(outbox.load_poll_answers, context)),
+        Batcher(partial(upload_grant.find_grants, context)),
     )
 
 
-def crowd(request: Request) -> WorkerBatchers:
+def get_worker_batchers(request: Request) -> WorkerBatchers:
     batchers: WorkerBatchers = request.app.state.crowd
     return batchers
 
 
-AllHere = Annotated[WorkerBatchers, Depends(crowd)]
+AllHere = Annotated[WorkerBatchers, Depends(get_worker_batchers)]

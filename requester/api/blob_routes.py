@@ -11,9 +11,9 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.terms import Address, Digest, Role
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.callers import through_proxy
-from requester.api.problems import Responses, answers
+from requester.api.problems import Responses, describe_problems
 from requester.api.state import Here
-from requester.api.streams import streamed
+from requester.api.streams import consume_stream
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.moves import blob_cleanup
@@ -47,42 +47,42 @@ Unserved = Annotated[
     "/{digest}",
     operation_id="get_blob",
     response_class=FileResponse,
-    responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **answers(404)},
+    responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **describe_problems(404)},
     summary="The bytes; Range resumes a broken download",
 )
 @router.head(
     "/{digest}",
     operation_id="check_blob",
     response_class=FileResponse,
-    responses={**PART, **ROLE, **answers(404)},
+    responses={**PART, **ROLE, **describe_problems(404)},
     summary="Whether the bytes are there, and how many",
 )
 def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath) -> Response:
-    _check(context, who, Digest(digest))
+    _check_read_access(context, who, Digest(digest))
     if request.method == "HEAD" and context.blobs.reached_past_us:
         length = context.blobs.length(Digest(digest))
         return Response(None, 200, {"ETag": f'"{digest}"', "Content-Length": str(length)}, OCTETS)
-    return served(context, request, Digest(digest), None)
+    return build_blob_response(context, request, Digest(digest), None)
 
 
 @router.get(
     "/{digest}/pieces",
     operation_id="get_blob_pieces",
     response_class=Response,
-    responses={**WHOLE, **ROLE, **answers(404)},
+    responses={**WHOLE, **ROLE, **describe_problems(404)},
     summary="The blake3 of each MiB of a longer blob, one after the other: which Range of a download is wrong",
 )
 def pieces(context: Here, who: AnyoneOrNobody, digest: DigestPath) -> Response:
     """A blob of one MiB or less has no list, nor has one that an older version kept or that came back from a backup."""
-    _check(context, who, Digest(digest))
+    _check_read_access(context, who, Digest(digest))
     return Response(context.blobs.pieces(Digest(digest)), 200, media_type=OCTETS)
 
 
-def _check(context: Context, who: Identity | None, digest: Digest) -> None:
+def _check_read_access(context: Context, who: Identity | None, digest: Digest) -> None:
     """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers and what
     is unserved."""
     with context.reading() as reader:
-        access = visibility.access(reader, digest, Address(who.subject) if who else visibility.NOBODY)
+        access = visibility.load_access(reader, digest, Address(who.subject) if who else visibility.NOBODY)
     if who is None:
         if not access.to_anybody:
             raise token_needed()
@@ -97,7 +97,7 @@ class Served(FileResponse):
     """Bytes read at a time; with Starlette's 64 KiB most of the time is spent switching threads."""
 
 
-def served(context: Context, request: Request, digest: Digest, name: str | None) -> Response:
+def build_blob_response(context: Context, request: Request, digest: Digest, name: str | None) -> Response:
     """Returns the blob as a response, or a redirect to where it is served. Raises NotFound.
 
     With a `name` the client is told to save it as a file of that name. The caller has checked who may read it: what
@@ -120,7 +120,7 @@ def served(context: Context, request: Request, digest: Digest, name: str | None)
     operation_id="put_blob",
     status_code=201,
     response_class=Response,
-    responses={**ROLE, **answers(413, 422)},
+    responses={**ROLE, **describe_problems(413, 422)},
     openapi_extra=UPLOAD,
     summary="Upload bytes under their digest",
 )
@@ -129,31 +129,33 @@ async def put(
 ) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
-        length = await streamed(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
-        spend = partial(_spend, context.settings.upload_quota, who, length)
+        length = await consume_stream(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
+        spend = partial(_spend_upload_bytes, context.settings.upload_quota, who, length)
         try:
-            await run_in_threadpool(_keep, context, incoming, Digest(digest), who.subject if unserved else None, spend)
+            await run_in_threadpool(
+                _store_upload, context, incoming, Digest(digest), who.subject if unserved else None, spend
+            )
         except Conflict as error:
             raise HTTPException(422, error.detail) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
 
 
-def _spend(most: int, who: Identity, length: int, work: Work) -> None:
+def _spend_upload_bytes(most: int, who: Identity, length: int, work: Work) -> None:
     """Raises 413 where a submit token uploads more in all than it may."""
     try:
         if who.role == Role.SUBMIT:
-            upload_sums.spend(work, who.subject, length, most)
+            upload_sums.spend_upload_quota(work, who.subject, length, most)
     except Refused as error:
         raise HTTPException(413, f"{error.detail}: {error.remedy}") from error
 
 
-def _keep(context: Context, incoming: Incoming, digest: Digest, only: str | None, spend: Spend) -> None:
+def _store_upload(context: Context, incoming: Incoming, digest: Digest, only: str | None, spend: Spend) -> None:
     """`only`: the token whose jobs alone may measure on it. Raises Conflict where the bytes have another digest, before
     anything is written down."""
     if incoming.digest != digest:
         raise Conflict(f"the bytes are {incoming.digest}, not {digest}")
     if only is None:
-        blob_cleanup.uploaded(context, [digest], spend)
+        blob_cleanup.record_uploaded_blobs(context, [digest], spend)
     else:
-        blob_cleanup.unserved(context, digest, only, spend)
+        blob_cleanup.record_unserved_blob(context, digest, only, spend)
     context.blobs.keep(incoming, digest)

@@ -23,10 +23,12 @@ TASKS_TOLD = 100
 def calibration(context: Here, job_id: JobPath) -> CalibrationView:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
-        verifier, pairs = jobs.spec(job).verifier, list[PairView]()
+        verifier, pairs = jobs.load_spec(job).verifier, list[PairView]()
         if job.publication is None or not verifier.sketched:
             return CalibrationView(verifier=verifier.name, family=None, pairs=pairs)
         family = calibrations.family_of(job)
         for row in calibrations.of_family(reader, family):
-            pairs.append(pair_view(row, trusted_runs.compared(reader, family, (row.one, row.other), TASKS_TOLD)))
+            pairs.append(
+                pair_view(row, trusted_runs.list_compared_tasks(reader, family, (row.one, row.other), TASKS_TOLD))
+            )
         return CalibrationView(verifier=verifier.name, family=family, pairs=pairs)

@@ -11,22 +11,22 @@ FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"
 """Headers that proxies add."""
 
 
-def caller(scope: Scope, trusted: frozenset[Network]) -> str:
+def resolve_caller(scope: Scope, trusted: frozenset[Network]) -> str:
     """Returns the caller's address: the last one in X-Forwarded-For that is not a trusted proxy's.
 
     The header is read from its end, so what the caller itself wrote, which stands before what proxies added, is never
     used.
     """
     client = scope.get("client")
-    host = plain(client[0]) if client else ""
-    hops = [hop.strip() for value in _values(scope, b"x-forwarded-for") for hop in value.split(",")]
-    while hops and among(host, trusted):
-        host = plain(hops.pop())
+    host = unmap_ipv4(client[0]) if client else ""
+    hops = [hop.strip() for value in _list_header_values(scope, b"x-forwarded-for") for hop in value.split(",")]
+    while hops and is_in_networks(host, trusted):
+        host = unmap_ipv4(hops.pop())
     return host
 
 
 @lru_cache(maxsize=4096)
-def plain(host: str) -> str:
+def unmap_ipv4(host: str) -> str:
     """Returns the IPv4 address that an IPv6 one maps (a socket of both families has such), or what was given."""
     try:
         mapped = ipaddress.IPv6Address(host).ipv4_mapped
@@ -42,22 +42,22 @@ def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
 
 def through_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
     """Returns whether a trusted proxy passed the request on; a client beside it has its address, but not its header."""
-    return _is_proxy(scope, trusted) and any(_values(scope, b"x-forwarded-for"))
+    return _is_proxy(scope, trusted) and any(_list_header_values(scope, b"x-forwarded-for"))
 
 
 def _is_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
     client = scope.get("client")
-    return bool(client and among(plain(client[0]), trusted))
+    return bool(client and is_in_networks(unmap_ipv4(client[0]), trusted))
 
 
-def bearer(scope: Scope) -> str | None:
+def parse_bearer_token(scope: Scope) -> str | None:
     """Returns the token of `Authorization: Bearer`, unchecked; None without one."""
-    sent = next(iter(_values(scope, b"authorization")), "")
+    sent = next(iter(_list_header_values(scope, b"authorization")), "")
     scheme, _, token = sent.partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
-def subnet(host: str) -> str:
+def compute_subnet(host: str) -> str:
     """Returns what counts as one address: the /64 of an IPv6 address, since a subscriber has 2^64 of them."""
     try:
         address = ipaddress.ip_address(host)
@@ -71,17 +71,17 @@ SITE: Final = 16
 
 
 @lru_cache(maxsize=4096)
-def site(name: str) -> str | None:
+def find_site_network(name: str) -> str | None:
     """Returns the /48 of an IPv6 address's /64, as `subnet` names it; None for any other name. It has SITE limits."""
     return str(ipaddress.ip_network(name).supernet(new_prefix=48)) if name.endswith("/64") else None
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
+def _list_header_values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 @lru_cache(maxsize=4096)
-def among(host: str, networks: frozenset[Network]) -> bool:
+def is_in_networks(host: str, networks: frozenset[Network]) -> bool:
     """Returns whether the address lies in one of the networks; False if `host` is no address."""
     try:
         address = ipaddress.ip_address(host)

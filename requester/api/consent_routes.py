@@ -13,10 +13,10 @@ from gradmarket.market.messages import Withdrawal
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import OperatorStatus, WithdrawalRequest
 from requester.api.auth_routes import ANYONE, Anyone
-from requester.api.problems import answers
+from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.store import operators
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1", tags=["workers"])
@@ -27,10 +27,10 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 @router.post(
     "/workers/{address}/withdrawal",
     operation_id="withdraw_consent",
-    responses={**ANYONE, **answers(404, 409)},
+    responses={**ANYONE, **describe_problems(404, 409)},
     summary="A payout key takes its consents for a worker back",
 )
-@patiently
+@retry_on_conflict
 def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalRequest) -> OperatorStatus:
     """A consent may be withdrawn before it is used: that is kept for 30 days, and for ever once the worker signs in.
 
@@ -39,16 +39,16 @@ def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: Withdr
 
     It costs a stranger as much as a sign-in does (edge.rate_limit).
     """
-    worker, payout = signing.checksum(address), said.payout
+    worker, payout = signing.checksum_address(address), said.payout
     with context.reading() as reader:
-        _usable(reader, worker, payout, said.nonce)
-    signing.check(context.domain, Withdrawal(worker, payout, said.nonce), said.signature, payout)
+        _check_consent_usable(reader, worker, payout, said.nonce)
+    signing.check_struct_signature(context.domain, Withdrawal(worker, payout, said.nonce), said.signature, payout)
     with context.begin() as work:
-        _usable(work, worker, payout, said.nonce)
-        after = operators.withdraw(work, worker, payout, said.nonce, context.clock())
+        _check_consent_usable(work, worker, payout, said.nonce)
+        after = operators.withdraw_consents(work, worker, payout, said.nonce, context.clock())
         return OperatorStatus(worker=worker, operator=after)
 
 
-def _usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> None:
-    if not operators.usable(reader, worker, payout, nonce):
+def _check_consent_usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> None:
+    if not operators.is_withdrawal_usable(reader, worker, payout, nonce):
         raise NotFound(f"{payout} took back its consents for {worker} up to this nonce already: name a greater one")

@@ -55,7 +55,7 @@ async def events(
     await run_in_threadpool(check)
     following: EventTails = request.app.state.following
     source: str | None = request.state.source
-    messages = _stream(context, request, following, EventQuery(job_id, last_event_id or after, follow, source))
+    messages = _stream_events(context, request, following, EventQuery(job_id, last_event_id or after, follow, source))
     return FollowedJob(following, source, messages)
 
 
@@ -69,7 +69,9 @@ class EventQuery:
     source: str | None
 
 
-async def _stream(context: Context, request: Request, following: EventTails, asked: EventQuery) -> AsyncIterator[bytes]:
+async def _stream_events(
+    context: Context, request: Request, following: EventTails, asked: EventQuery
+) -> AsyncIterator[bytes]:
     last, look_s, now = asked.last, context.settings.sweep_s * 5, asyncio.get_running_loop().time
     with ExitStack() as stack:
         stack.enter_context(context.meters.streams.track_inprogress())

@@ -17,7 +17,7 @@ from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from requester.api.token_buckets import retry_after
-from requester.api.views.formats import time
+from requester.api.views.formats import format_time
 from requester.context import Context
 from requester.store import event_log
 
@@ -105,47 +105,47 @@ class EventTails:
         `since` none: for who follows no further, and reads for himself.
         """
         if since is None:
-            return await self._behind(job_id, last, source)
+            return await self._load_old_events(job_id, last, source)
         tail = self._tails[job_id]
         async with tail.turn:
             if tail.looked_at < since:
-                await self._look(job_id, tail)
+                await self._refresh_tail(job_id, tail)
         if last < tail.begins_after:
-            return await self._behind(job_id, last, source)
+            return await self._load_old_events(job_id, last, source)
         events = [event for event in tail.events if event.id > last][:AT_ONCE]
         return events, tail.over and len(events) < AT_ONCE
 
-    async def _look(self, job_id: str, tail: _Tail) -> None:
+    async def _refresh_tail(self, job_id: str, tail: _Tail) -> None:
         looked_at, length = asyncio.get_running_loop().time(), AT_ONCE
         if tail.begins_after < 0:
-            tail.begins_after, tail.over = await run_in_threadpool(self._newest, job_id)
+            tail.begins_after, tail.over = await run_in_threadpool(self._load_newest_position, job_id)
             length = 0
         while length == AT_ONCE:
-            events, tail.over = await run_in_threadpool(self._read, job_id, tail.end)
+            events, tail.over = await run_in_threadpool(self._load_events, job_id, tail.end)
             tail.events.extend(events)
             length = len(events)
         while len(tail.events) > KEPT:
             tail.begins_after = tail.events.popleft().id
         tail.looked_at = looked_at
 
-    async def _behind(self, job_id: str, last: int, source: str | None) -> tuple[list[TailItem], bool]:
+    async def _load_old_events(self, job_id: str, last: int, source: str | None) -> tuple[list[TailItem], bool]:
         if source is None:
-            return await run_in_threadpool(self._read, job_id, last)
+            return await run_in_threadpool(self._load_events, job_id, last)
         async with self._pages.setdefault(source, asyncio.Lock()):
             await asyncio.sleep(PAUSE_S)
-            return await run_in_threadpool(self._read, job_id, last)
+            return await run_in_threadpool(self._load_events, job_id, last)
 
-    def _newest(self, job_id: str) -> tuple[int, bool]:
+    def _load_newest_position(self, job_id: str) -> tuple[int, bool]:
         with self._context.reading() as reader:
-            return event_log.newest(reader, job_id), event_log.has_ended(reader, job_id)
+            return event_log.find_newest_event_number(reader, job_id), event_log.has_ended(reader, job_id)
 
-    def _read(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
+    def _load_events(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
         with self._context.reading() as reader:
-            batch = [_told(*row) for row in event_log.after(reader, job_id, last, AT_ONCE)]
+            batch = [_build_tail_item(*row) for row in event_log.load_events_after(reader, job_id, last, AT_ONCE)]
             over = event_log.has_ended(reader, job_id) and len(batch) < AT_ONCE
         return batch, over
 
 
-def _told(number: int, kind: str, body: dict[str, Any], at: float) -> TailItem:
-    data = json.dumps({**body, "at": time(at)})
+def _build_tail_item(number: int, kind: str, body: dict[str, Any], at: float) -> TailItem:
+    data = json.dumps({**body, "at": format_time(at)})
     return TailItem(number, ServerSentEvent(data, event=kind, id=str(number)).encode())

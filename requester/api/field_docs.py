@@ -26,22 +26,22 @@ class Words(NamedTuple):
     example: Any
 
 
-def describe(schemas: Json) -> None:
+def describe_fields(schemas: Json) -> None:
     """Adds a description and an example to each field of the schemas that has none."""
-    models = {model.__name__: model for model in _below(BaseModel)}
+    models = {model.__name__: model for model in _list_subclasses(BaseModel)}
     for name, schema in schemas.items():
-        own = docstrings(models[name]) if name in models else {}
+        own = parse_docstrings(models[name]) if name in models else {}
         for field, told in schema.get("properties", {}).items():
             words = words_of(name, field)
-            told.setdefault("description", _text(name, field, own))
+            told.setdefault("description", _build_field_text(name, field, own))
             _say_default(told)
             if words and not _has_one(told):
                 told["examples"] = [words.example]
 
 
-def _text(schema: str, field: str, own: dict[str, str]) -> str:
+def _build_field_text(schema: str, field: str, own: dict[str, str]) -> str:
     """Returns what is said of this field of this schema, else its docstring, else what its name means anywhere."""
-    special, words = _said().get(f"{schema}.{field}"), words_of(schema, field)
+    special, words = _load_field_words().get(f"{schema}.{field}"), words_of(schema, field)
     return (special[0] if special else "") or own.get(field) or (words.text if words else "")
 
 
@@ -57,18 +57,18 @@ def _say_default(told: Json) -> None:
 
 
 def words_of(schema: str, field: str) -> Words | None:
-    said = _said()
+    said = _load_field_words()
     found = said.get(f"{schema}.{field}") or said.get(field)
     return Words(*found) if found else None
 
 
 @cache
-def _said() -> dict[str, list[Any]]:
+def _load_field_words() -> dict[str, list[Any]]:
     said: dict[str, list[Any]] = json.loads(WORDS.read_text())
     return said
 
 
-def docstrings(model: type[BaseModel]) -> dict[str, str]:
+def parse_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Returns the texts that stand under a model's fields, those of its bases included."""
     found: dict[str, str] = {}
     for kind in reversed(model.__mro__):
@@ -83,10 +83,10 @@ def _under_fields(kind: type[BaseModel]) -> dict[str, str]:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except OSError:  # made while the program runs, such as a page of something
         return {}
-    return dict(_pairs(body.body)) if isinstance(body, ast.ClassDef) else {}
+    return dict(_list_field_docstrings(body.body)) if isinstance(body, ast.ClassDef) else {}
 
 
-def _pairs(lines: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+def _list_field_docstrings(lines: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     for line, below in pairwise(lines):
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
             text = below.value.value if isinstance(below.value, ast.Constant) else None
@@ -94,7 +94,7 @@ def _pairs(lines: list[ast.stmt]) -> Iterator[tuple[str, str]]:
                 yield line.target.id, " ".join(text.split())
 
 
-def _below(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
+def _list_subclasses(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
     for each in kind.__subclasses__():
         yield each
-        yield from _below(each)
+        yield from _list_subclasses(each)

@@ -11,12 +11,12 @@ from gradmarket.market.terms import Amount, Units
 from gradmarket.market.views.job_views import Funded, JobView
 from requester.api.auth_routes import Submitter
 from requester.api.idempotency import Key, done
-from requester.api.job_routes import STEER, JobPath, held, job_or_404, view
+from requester.api.job_routes import STEER, JobPath, job_or_404, load_job_view, lock_own_job
 from requester.api.posted_job import amount_of
 from requester.api.state import Here
 from requester.api.views.payment_views import to_sign_view
 from requester.context import Context
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Job
 from requester.store.work import Work
 
@@ -39,14 +39,14 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
     with context.reading() as reader:
         row = job_or_404(reader, job_id)
         amount = Amount(0 if deposit.amount is None else amount_of(context, deposit.amount))
-        added = _units(row, amount)
+        added = _compute_units(row, amount)
     to_sign = context.chain_worker.to_sign(row, added)  # before anything is changed: the chain may not answer
 
     def act(work: Work) -> tuple[int, JobView, None]:
-        job = held(work, job_id, identity)
+        job = lock_own_job(work, job_id, identity)
         if amount:
-            _raise(context, work, job, amount)
-        return 200, view(context, work, job), None
+            _raise_budget(context, work, job, amount)
+        return 200, load_job_view(context, work, job), None
 
     answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(amount)}, act)
     if answer.again:
@@ -56,14 +56,14 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
     return Funded(**answer.body, to_sign=[to_sign_view(transaction) for transaction in to_sign])
 
 
-def _units(job: Job, amount: Amount) -> Units:
+def _compute_units(job: Job, amount: Amount) -> Units:
     most = payment.MAX_UNITS - job.budget
     return payment.in_units("amount", amount, Amount(int(job.unit)), most)
 
 
-def _raise(context: Context, work: Work, job: Job, amount: Amount) -> None:
+def _raise_budget(context: Context, work: Work, job: Job, amount: Amount) -> None:
     if job.ended_at is not None:
         raise Conflict(f"the job is {job.state}")
-    job.budget += _units(job, amount)
-    tell(work, job.id, "budget_raised", context.clock(), amount=str(amount))
+    job.budget += _compute_units(job, amount)
+    record_event(work, job.id, "budget_raised", context.clock(), amount=str(amount))
     work.notify("settle")

@@ -31,30 +31,34 @@ class Probe:
         """Returns what is wrong with each part; an empty text if nothing is."""
         with self._trying:
             if time.monotonic() - self._tried >= FRESH_S:
-                self._found = self._try()
+                self._found = self._probe_parts_now()
                 self._tried = time.monotonic()
             return self._found
 
-    def _try(self) -> Mapping[str, str]:
+    def _probe_parts_now(self) -> Mapping[str, str]:
         context = self._context
         return {
-            "database": probing.database(context),
-            "blobs": probing.blobs(context),
+            "database": probing.probe_database(context),
+            "blobs": probing.probe_blobs(context),
             "chain": context.chain_trouble(),
         }
 
 
-async def _probe(request: Request) -> Probe:
+async def _get_probe(request: Request) -> Probe:
     probe: Probe = request.app.state.probe
     return probe
 
 
-async def health() -> Health:
+async def get_health() -> Health:
     return Health(status="ok")
 
 
 router.add_api_route(
-    "/v1/health", health, operation_id="get_health", summary="The process answers", route_class_override=OpenHotRoute
+    "/v1/health",
+    get_health,
+    operation_id="get_health",
+    summary="The process answers",
+    route_class_override=OpenHotRoute,
 )
 
 
@@ -65,7 +69,7 @@ router.add_api_route(
     responses={503: {"model": Readiness}},
     summary="It can work",
 )
-def ready(probe: Annotated[Probe, Depends(_probe)]) -> JSONResponse:
+def ready(probe: Annotated[Probe, Depends(_get_probe)]) -> JSONResponse:
     troubles = probe.look()
     sound = not any(troubles.values())
     parts = {name: trouble or "ok" for name, trouble in troubles.items()}

@@ -7,11 +7,11 @@ from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.wire.holding import Holding, HoldingReceipt
 from requester.api.auth_routes import ROLE, Worker
 from requester.api.job_routes import JobPath, job_or_404
-from requester.api.problems import answers
+from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.store import holders, jobs
-from requester.store.event_log import tell
-from requester.store.retries import patiently
+from requester.store.event_log import record_event
+from requester.store.retries import retry_on_conflict
 from requester.store.tables import Job
 
 router = APIRouter(prefix="/v1/work/holdings", tags=["work"])
@@ -22,29 +22,29 @@ NOT_LISTED = "the job names its holders, and this worker is none of them: ask it
 @router.put(
     "/{job_id}",
     operation_id="hold",
-    responses={**ROLE, **answers(404, 409, 422)},
+    responses={**ROLE, **describe_problems(404, 409, 422)},
     summary="Take part in a private job with rows of your own",
 )
-@patiently
+@retry_on_conflict
 def hold(context: Here, worker: Worker, job_id: JobPath, said: Holding) -> HoldingReceipt:
     """Only who is on the job's list writes a row, and only one. Nothing of the rows but their number is taken."""
     with context.reading() as reader:
-        data = _private(job_or_404(reader, job_id))
+        data = _load_private_data(job_or_404(reader, job_id))
     if worker not in data.holders:
         raise HTTPException(403, NOT_LISTED)
     if said.rows is not None and said.rows < data.least_rows:
         raise Refused(f"the job takes holders of {data.least_rows} rows or more, not of {said.rows}")
     with context.begin() as work:
-        rows, new = holders.join(work, job_id, worker, said.rows, context.clock())
+        rows, new = holders.record_holder(work, job_id, worker, said.rows, context.clock())
         if new:
-            tell(work, job_id, "holder_joined", context.clock(), worker=worker)
+            record_event(work, job_id, "holder_joined", context.clock(), worker=worker)
             work.notify("assign", "settle")
     return HoldingReceipt(job=job_id, rows=rows)
 
 
-def _private(job: Job) -> PrivateData:
+def _load_private_data(job: Job) -> PrivateData:
     """Raises NotFound where the job's rows are no holders', Conflict where it is over."""
-    data = jobs.spec(job).private
+    data = jobs.load_spec(job).private
     if data is None:
         raise NotFound(f"job {job.id} is not private: its rows are published, and no worker brings its own")
     if job.ended_at is not None:

@@ -30,8 +30,8 @@ class HotRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             worker = await worker_of(request)
-            bodies = (parsed(await request.body()),) if takes_json else ()
-            return _written(await endpoint(request, worker, *bodies))
+            bodies = (parse_poll_request(await request.body()),) if takes_json else ()
+            return _build_json_response(await endpoint(request, worker, *bodies))
 
         return handle
 
@@ -43,7 +43,7 @@ class OpenHotRoute(HotRoute):
         endpoint = self.endpoint
 
         async def handle(_request: Request) -> Response:
-            return _written(await endpoint())
+            return _build_json_response(await endpoint())
 
         return handle
 
@@ -61,7 +61,7 @@ class FastRouters:
             for route in routes
             for method in route.methods or ()
         }
-        self._answered = ExceptionMiddleware(_call, dict(handlers))
+        self._answered = ExceptionMiddleware(_call_handler, dict(handlers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         door = self._doors.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
@@ -72,16 +72,16 @@ class FastRouters:
         await self._answered(scope, receive, send)
 
 
-async def _call(scope: Scope, receive: Receive, send: Send) -> None:
+async def _call_handler(scope: Scope, receive: Receive, send: Send) -> None:
     response: Response = await scope["handler"](Request(scope, receive))
     await response(scope, receive, send)
 
 
-def _written(answer: BaseModel) -> Response:
+def _build_json_response(answer: BaseModel) -> Response:
     return Response(answer.__pydantic_serializer__.to_json(answer), media_type=JSON)
 
 
-def parsed(body: bytes) -> PollRequest:
+def parse_poll_request(body: bytes) -> PollRequest:
     """Raises RequestValidationError where the body is no poll's request."""
     try:
         return PollRequest.model_validate_json(body)

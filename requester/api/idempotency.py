@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from gradmarket.market.errors import Conflict
 from graphdoc.encoding import canonical
 from requester.context import Context
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 from requester.store.tables import Idempotency
 from requester.store.work import Work
 
@@ -32,7 +32,7 @@ class StoredAnswer:
     again: bool
 
 
-def once(
+def answer_once(
     context: Context,
     subject: str,
     key: str | None,
@@ -44,7 +44,7 @@ def once(
     return JSONResponse(answer.body, answer.status, {"Location": answer.location} if answer.location else None)
 
 
-@patiently
+@retry_on_conflict
 def done(
     context: Context,
     subject: str,

@@ -13,29 +13,29 @@ from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import JobView
 from gradmarket.market.views.page_view import Page
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
-from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
-from requester.api.idempotency import Key, once
-from requester.api.paging import MOST, CostliestLimit, Cursor, turned
+from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, build_blob_response
+from requester.api.idempotency import Key, answer_once
+from requester.api.paging import MOST, CostliestLimit, Cursor, load_page_rows
 from requester.api.posted_job import SCHEMA, PostedJob
-from requester.api.problems import answers
+from requester.api.problems import describe_problems
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.api.views.job_views import Standing, job_view, read_standing
 from requester.context import Context
-from requester.moves.admission import admit, completed
-from requester.moves.ending import end
+from requester.moves.admission import admit_job, complete_spec
+from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.store import jobs, listings
-from requester.store.event_log import tell
-from requester.store.locks import locked
+from requester.store.event_log import record_event
+from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
-NO_JOB = answers(404)
-STEER = {**ROLE, **answers(404, 409)}
+NO_JOB = describe_problems(404)
+STEER = {**ROLE, **describe_problems(404, 409)}
 
 
 def job_or_404(reader: RowReader, job_id: str) -> Job:
@@ -47,36 +47,36 @@ def job_or_404(reader: RowReader, job_id: str) -> Job:
 
 def unit_of(reader: RowReader, job_id: str) -> str:
     """The job's unit, where nothing else of it is needed."""
-    unit = jobs.unit(reader, job_id)
+    unit = jobs.find_unit(reader, job_id)
     if unit is None:
         raise NotFound(f"no job {job_id[:80]}")
     return unit
 
 
-def held(work: Work, job_id: str, who: Identity) -> Job:
+def lock_own_job(work: Work, job_id: str, who: Identity) -> Job:
     """Locks and returns the job; raises 403 if another token posted it."""
-    job = locked(work, Job, job_or_404(work, job_id).id)
+    job = lock_row(work, Job, job_or_404(work, job_id).id)
     if who.role != Role.ADMIN and job.token != who.subject:
         raise HTTPException(403, "the job was posted with another token: steer it with that one, or an admin's")
     return job
 
 
-def view(context: Context, reader: RowReader, job: Job) -> JobView:
+def load_job_view(context: Context, reader: RowReader, job: Job) -> JobView:
     standing = read_standing(reader, job, context.clock())
-    return _view(job, jobs.latest_closed(reader, job.id), standing)
+    return _build_job_view(job, jobs.latest_closed(reader, job.id), standing)
 
 
-def _view(job: Job, newest: Round | None, standing: Standing) -> JobView:
-    return job_view(job, jobs.spec(job), newest, standing)
+def _build_job_view(job: Job, newest: Round | None, standing: Standing) -> JobView:
+    return job_view(job, jobs.load_spec(job), newest, standing)
 
 
-def views(
+def load_public_job_views(
     context: Context, reader: RowReader, request: Request, source: str | None, rows: Sequence[Job]
 ) -> list[JobView]:
     """For anybody: what is counted over all rows of a job is told again for a while, until it is in another state."""
     newest = jobs.newest_closed(reader, [job.id for job in rows])
     pairs = [(job, newest.get(job.id)) for job in rows]
-    return [_view(job, last, standing_of(context, reader, request, source, job, last)) for job, last in pairs]
+    return [_build_job_view(job, last, standing_of(context, reader, request, source, job, last)) for job, last in pairs]
 
 
 def standing_of(
@@ -93,13 +93,13 @@ def standing_of(
     operation_id="create_job",
     status_code=201,
     response_model=JobView,
-    responses={**ROLE, **answers(409)},
+    responses={**ROLE, **describe_problems(409)},
     summary="Post a job; workers will see its model and data",
     openapi_extra={"requestBody": SCHEMA},
 )
 def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None) -> JSONResponse:
-    admitted = admit(context, spec, identity.subject)
-    whole = completed(spec, randbits(63))
+    admitted = admit_job(context, spec, identity.subject)
+    whole = complete_spec(spec, randbits(63))
 
     def act(work: Work) -> tuple[int, JobView, str]:
         job = Job(
@@ -120,11 +120,11 @@ def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None)
         )
         work.add(job)
         work.flush()
-        tell(work, job.id, "submitted", context.clock(), name=spec.name)
+        record_event(work, job.id, "submitted", context.clock(), name=spec.name)
         work.notify("publish")
-        return 201, view(context, work, job), f"/v1/jobs/{job.id}"
+        return 201, load_job_view(context, work, job), f"/v1/jobs/{job.id}"
 
-    return once(context, identity.subject, key, {"submit": spec.model_dump(mode="json")}, act)
+    return answer_once(context, identity.subject, key, {"submit": spec.model_dump(mode="json")}, act)
 
 
 @router.get("", operation_id="list_jobs", summary="All jobs, oldest first")
@@ -138,14 +138,14 @@ def listed(
 ) -> Page[JobView]:
     keys = [Job.created_at, Job.id]
     with context.reading() as reader:
-        shown, more = turned(reader, listings.jobs(state), keys, cursor, limit)
-        return Page(items=views(context, reader, request, source, shown), next=more)
+        shown, more = load_page_rows(reader, listings.select_jobs(state), keys, cursor, limit)
+        return Page(items=load_public_job_views(context, reader, request, source, shown), next=more)
 
 
 @router.get("/{job_id}", operation_id="get_job", responses=NO_JOB, summary="One job, and why it does not get on")
 def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
     with context.reading() as reader:
-        return views(context, reader, request, source, [job_or_404(reader, job_id)])[0]
+        return load_public_job_views(context, reader, request, source, [job_or_404(reader, job_id)])[0]
 
 
 @router.post(
@@ -157,12 +157,12 @@ def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> J
 )
 def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:
-        job = held(work, job_id, identity)
+        job = lock_own_job(work, job_id, identity)
         if job.state != JobState.CANCELLED:
-            end(context, work, job, JobState.CANCELLED, "cancelled by its requester")
-        return 200, view(context, work, job), None
+            end_job(context, work, job, JobState.CANCELLED, "cancelled by its requester")
+        return 200, load_job_view(context, work, job), None
 
-    return once(context, identity.subject, key, {"cancel": job_id}, act)
+    return answer_once(context, identity.subject, key, {"cancel": job_id}, act)
 
 
 @router.post(
@@ -174,13 +174,13 @@ def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None)
 )
 def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:
-        job = held(work, job_id, identity)
+        job = lock_own_job(work, job_id, identity)
         if job.state != JobState.PAUSED:
-            work.move_now(job, JobState.PAUSED, reason="paused by its requester")
-            tell(work, job_id, "paused", context.clock(), reason=job.reason)
-        return 200, view(context, work, job), None
+            work.set_state_now(job, JobState.PAUSED, reason="paused by its requester")
+            record_event(work, job_id, "paused", context.clock(), reason=job.reason)
+        return 200, load_job_view(context, work, job), None
 
-    return once(context, identity.subject, key, {"pause": job_id}, act)
+    return answer_once(context, identity.subject, key, {"pause": job_id}, act)
 
 
 @router.post(
@@ -192,11 +192,11 @@ def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) 
 )
 def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:
-        job = held(work, job_id, identity)
+        job = lock_own_job(work, job_id, identity)
         resume_job(context, work, job)
-        return 200, view(context, work, job), None
+        return 200, load_job_view(context, work, job), None
 
-    return once(context, identity.subject, key, {"resume": job_id}, act)
+    return answer_once(context, identity.subject, key, {"resume": job_id}, act)
 
 
 @router.get(
@@ -223,7 +223,7 @@ def parameters(
     if digest is None or not context.blobs.has(Digest(digest)):
         raise NotFound(f"no parameters after round {after} of job {job_id[:80]} (only every tenth round is kept)")
     name = f"{job_id}-{'newest' if after is None else after}.safetensors"
-    return served(context, request, Digest(digest), name)
+    return build_blob_response(context, request, Digest(digest), name)
 
 
 def check_visible(job: Job, who: Identity | None) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from fastapi import HTTPException
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.rules.bookkeeping import LedgerEntry, balances
+from gradmarket.market.rules.bookkeeping import LedgerEntry, compute_balances
 from gradmarket.market.terms import JobId
 from requester.api.job_routes import job_or_404
 from requester.api.paging import NOT_OURS
@@ -65,11 +65,13 @@ class Statements:
             kept = self._newest.peek(job_id)
             if kept is not None and kept.began >= requested_at:
                 return kept
-            if source is not None and self._wait() > 0.0:
+            if source is not None and self._compute_wait() > 0.0:
                 if kept is not None:
                     return kept
-                raise HTTPException(503, "too many ledgers are being read: try again later", retry_after(self._wait()))
-            return await self._make(job_id, None, source)
+                raise HTTPException(
+                    503, "too many ledgers are being read: try again later", retry_after(self._compute_wait())
+                )
+            return await self._compute_statement(job_id, None, source)
 
     async def at(self, place: QueuePlace, source: str | None) -> Statement:
         """Returns the ledger of an earlier page. Raises 422 for a stranger if it is no longer kept."""
@@ -78,13 +80,13 @@ class Statements:
             raise HTTPException(422, "cursor: this ledger is not kept any more; begin without it")
         if kept is None:
             async with self._turn:
-                kept = await self._make(place.job, place, source)
+                kept = await self._compute_statement(place.job, place, source)
         return kept
 
-    def _wait(self) -> float:
+    def _compute_wait(self) -> float:
         return self._free_at - asyncio.get_running_loop().time()
 
-    async def _make(self, job_id: str, place: QueuePlace | None, source: str | None) -> Statement:
+    async def _compute_statement(self, job_id: str, place: QueuePlace | None, source: str | None) -> Statement:
         began = asyncio.get_running_loop().time()
         computed = await run_in_threadpool(made_of, self._context, job_id, place, began)
         self._kept.keep(computed.place, computed)
@@ -105,17 +107,17 @@ def made_of(context: Context, job_id: str, place: QueuePlace | None, began: floa
         raise HTTPException(422, NOT_OURS)
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
-        promised, unit = statement.promises(reader, job, place.through if place else None), job.unit
-    figures = statement.figures(context.ledger, promised)
+        promised, unit = statement.load_promises(reader, job, place.through if place else None), job.unit
+    figures = statement.fetch_figures(context.ledger, promised)
     newest = figures.block.number if figures.block is not None else None
     block = newest if place is None else None if place.block < 0 else place.block
-    moves = statement.moves(context.ledger, promised, block, figures)
+    moves = statement.list_ledger_entries(context.ledger, promised, block, figures)
     return Statement(
         place=QueuePlace(JobId(job_id), promised.through, -1 if block is None else block),
         chain_job=promised.chain_job,
         unit=unit,
         moves=tuple(moves),
-        sums=balances(moves),
-        differences=() if place is not None else tuple(statement.compare(moves, figures)),
+        sums=compute_balances(moves),
+        differences=() if place is not None else tuple(statement.compare_with_contract(moves, figures)),
         began=began,
     )

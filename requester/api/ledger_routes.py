@@ -9,8 +9,8 @@ from gradmarket.market.terms import JobId
 from gradmarket.market.views.ledger_views import BooksView, LedgerView
 from requester.api.job_routes import NO_JOB, JobPath
 from requester.api.ledger_cache import QueuePlace, Statement, Statements
-from requester.api.paging import NOT_OURS, Cursor, decoded, encoded
-from requester.api.views.formats import amount
+from requester.api.paging import NOT_OURS, Cursor, decode_cursor, encode_cursor
+from requester.api.views.formats import format_amount
 from requester.api.views.ledger_views import entry_view
 
 router = APIRouter(prefix="/v1/jobs", tags=["payments"])
@@ -32,14 +32,14 @@ async def ledger(request: Request, job_id: JobPath, cursor: Cursor = None, limit
     if cursor is None:
         statement, start = await statements.newest(job_id, source), 0
     else:
-        place, start = _place(JobId(job_id), cursor)
+        place, start = _parse_ledger_cursor(JobId(job_id), cursor)
         statement = await statements.at(place, source)
-    body = await run_in_threadpool(_page, statement, start, limit, cursor is None)
+    body = await run_in_threadpool(_build_ledger_page, statement, start, limit, cursor is None)
     return Response(body, media_type="application/json")
 
 
-def _page(made: Statement, start: int, limit: int, first: bool) -> bytes:
-    sums = {name: amount(units, made.unit) for name, units in made.sums.items()} if first else {}
+def _build_ledger_page(made: Statement, start: int, limit: int, first: bool) -> bytes:
+    sums = {name: format_amount(units, made.unit) for name, units in made.sums.items()} if first else {}
     differ = list(made.differences)
     place, rest = made.place, start + limit < len(made.moves)
     view = LedgerView(
@@ -48,13 +48,13 @@ def _page(made: Statement, start: int, limit: int, first: bool) -> bytes:
         block=None if place.block < 0 else place.block,
         books=BooksView(balanced=not differ, differences=differ, accounts=sums) if first else None,
         items=[entry_view(move, made.unit) for move in made.moves[start : start + limit]],
-        next=encoded([place.through, place.block, start + limit]) if rest else None,
+        next=encode_cursor([place.through, place.block, start + limit]) if rest else None,
     )
     return view.model_dump_json().encode()
 
 
-def _place(job: JobId, cursor: str) -> tuple[QueuePlace, int]:
-    match decoded(cursor, 3):
+def _parse_ledger_cursor(job: JobId, cursor: str) -> tuple[QueuePlace, int]:
+    match decode_cursor(cursor, 3):
         case [int(through), int(block), int(start)] if through >= 0 and start >= 0 and block >= -1:
             return QueuePlace(job, through, block), start
     raise HTTPException(422, NOT_OURS)

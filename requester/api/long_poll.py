@@ -16,7 +16,7 @@ from requester.api.batching import Batcher
 from requester.context import Context
 from requester.notifier import ended_topic, rung_within, worker_topic
 from requester.store import presence
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 
 KEEP_S: Final = 15.0
 """A third of the time after which a silent worker counts as gone."""
@@ -67,7 +67,7 @@ class LongPolls:
             except SQLAlchemyError:
                 log.exception("cannot say who waits")
 
-    @patiently
+    @retry_on_conflict
     def _say_here(self) -> None:
         here = list(self._polls)
         if here:
@@ -78,10 +78,10 @@ class LongPolls:
             if left:  # their polls ended meanwhile, and said so before this did
                 self._say_gone(left)
 
-    @patiently
+    @retry_on_conflict
     def _say_gone(self, workers: Sequence[Address]) -> Sequence[None]:
         with self._context.begin() as work:
-            presence.gone(work, [worker for worker in workers if worker not in self._polls])
+            presence.mark_gone(work, [worker for worker in workers if worker not in self._polls])
         return [None] * len(workers)
 
 
@@ -102,7 +102,7 @@ class Wait:
         """Whether a job has ended in which the worker has an account, so that it should see to its vouchers."""
         return self._ended.is_set()
 
-    async def news(self, seconds: float) -> bool:
+    async def wait_for_news(self, seconds: float) -> bool:
         """Waits at most `seconds` for a notification; returns whether one came."""
         if self._leaving is None:  # most polls are answered at once
             self._leaving = asyncio.create_task(_until_gone(self._request, self._notified))

@@ -14,7 +14,7 @@ from requester.feature import features_of
 from requester.stages import audit, collect, plan, rollback, unmask
 from requester.store.ready_rows import MOST
 from requester.store.work import RowReader
-from requester.tallies import tallies
+from requester.tallies import collect_metrics
 
 router = APIRouter(tags=["service"])
 
@@ -46,19 +46,19 @@ class _Rows(Collector):
     def collect(self) -> Iterator[Metric]:
         now = self._context.clock()
         with self._context.reading() as reader:
-            yield from tallies(reader, now, self._waits.lags(reader, now))
+            yield from collect_metrics(reader, now, self._waits.lags(reader, now))
 
 
 @router.get("/metrics", operation_id="get_metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
 async def metrics(context: Here, request: Request, source: Source) -> Response:
     kept: CachedAnswers[bytes] = request.app.state.metrics
     return Response(
-        await kept.get("", source, lambda: _told(context, request.app.state.stage_waits)),
+        await kept.get("", source, lambda: _build_metrics_text(context, request.app.state.stage_waits)),
         media_type=CONTENT_TYPE_LATEST,
     )
 
 
-def _told(context: Context, waits: StageWaits) -> bytes:
+def _build_metrics_text(context: Context, waits: StageWaits) -> bytes:
     rows = CollectorRegistry(auto_describe=False)
     rows.register(_Rows(context, waits))
     return generate_latest(context.meters.registry) + generate_latest(rows)

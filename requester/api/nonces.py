@@ -34,17 +34,17 @@ class Nonces:
         """Returns a nonce and its expiry."""
         until = int(now) + GOOD_S
         content = f"{until:0{_TIME}x}" + secrets.token_hex(_CHANCE // 2)
-        return content + self._proof(content), float(until)
+        return content + self._compute_proof(content), float(until)
 
     def until(self, value: str, now: float) -> float | None:
         """Returns the expiry of a nonce; None if it was not made here or has expired."""
         content, proof = value[:-_PROOF], value[-_PROOF:]
-        if not hmac.compare_digest(self._proof(content), proof):
+        if not hmac.compare_digest(self._compute_proof(content), proof):
             return None
         until = float(int(content[:_TIME], 16))
         return until if until >= now else None
 
-    def _proof(self, nonce: str) -> str:
+    def _compute_proof(self, nonce: str) -> str:
         return blake3(nonce.encode(), key=self._key).hexdigest(_PROOF // 2)
 
 

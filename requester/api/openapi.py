@@ -7,19 +7,19 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from requester.api.field_docs import describe
-from requester.api.problems import MEDIA_TYPE, answers
+from requester.api.field_docs import describe_fields
+from requester.api.problems import MEDIA_TYPE, describe_problems
 
 Json = dict[str, Any]
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
-OF_BODIES = answers(400, 408, 413)
+OF_BODIES = describe_problems(400, 408, 413)
 """Responses of every route with a body: it may not be UTF-8, come too slowly, or be too large."""
 UNUSED = ("HTTPValidationError", "ValidationError")
 
 
-def install(app: FastAPI) -> None:
+def install_openapi(app: FastAPI) -> None:
     """In place of FastAPI's own route, which writes the document down anew for everybody who asks."""
-    app.openapi = _truthful(app, app.openapi)  # type: ignore[method-assign]
+    app.openapi = _correct_openapi(app, app.openapi)  # type: ignore[method-assign]
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != app.openapi_url]
     written = cache(lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode())
 
@@ -29,26 +29,26 @@ def install(app: FastAPI) -> None:
     app.add_route(str(app.openapi_url), write, include_in_schema=False)
 
 
-def _truthful(app: FastAPI, described: Callable[[], Json]) -> Callable[[], Json]:
+def _correct_openapi(app: FastAPI, described: Callable[[], Json]) -> Callable[[], Json]:
     def openapi() -> Json:
         if app.openapi_schema is None:
             document = described()
-            for operation in operations(document):
-                _correct(operation)
+            for operation in list_operations(document):
+                _correct_operation(operation)
             for name in UNUSED:
                 document["components"]["schemas"].pop(name, None)
-            describe(document["components"]["schemas"])
+            describe_fields(document["components"]["schemas"])
         return app.openapi_schema or {}
 
     return openapi
 
 
-def operations(document: Json) -> Iterator[Json]:
+def list_operations(document: Json) -> Iterator[Json]:
     for path in document["paths"].values():
         yield from path.values()
 
 
-def _correct(operation: Json) -> None:
+def _correct_operation(operation: Json) -> None:
     if "requestBody" in operation:
         for status, answer in OF_BODIES.items():
             response = {"description": answer["description"], "content": {"application/json": {"schema": PROBLEM}}}

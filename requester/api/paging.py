@@ -20,7 +20,7 @@ MOST = 2**63 - 1
 NOT_OURS: Final = "cursor: not one of ours; begin without it"
 
 
-def _limit(strangers: int) -> Callable[..., Awaitable[int]]:
+def _build_limit_dependency(strangers: int) -> Callable[..., Awaitable[int]]:
     async def limit(
         request: Request, limit: Annotated[int, Query(ge=1, le=500, description="Items on a page, at most")] = 100
     ) -> int:
@@ -29,15 +29,15 @@ def _limit(strangers: int) -> Callable[..., Awaitable[int]]:
     return limit
 
 
-Limit = Annotated[int, Depends(_limit(strangers=15))]
+Limit = Annotated[int, Depends(_build_limit_dependency(strangers=15))]
 """Strangers get pages that cost no more than their other requests, and turn them."""
-CostlyLimit = Annotated[int, Depends(_limit(strangers=10))]
+CostlyLimit = Annotated[int, Depends(_build_limit_dependency(strangers=10))]
 """For items that cost two or three statements each."""
-CostliestLimit = Annotated[int, Depends(_limit(strangers=4))]
+CostliestLimit = Annotated[int, Depends(_build_limit_dependency(strangers=4))]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 
 
-def page(
+def load_list_page(
     reader: RowReader,
     rows: Select[Row],
     keys: Keys,
@@ -46,25 +46,25 @@ def page(
     limit: int,
 ) -> Page[View]:
     """The next `limit` rows in the order of `keys`, which together are unique among them."""
-    shown, more = turned(reader, rows, keys, cursor, limit)
+    shown, more = load_page_rows(reader, rows, keys, cursor, limit)
     return Page(items=[view(row) for row in shown], next=more)
 
 
-def turned(
+def load_page_rows(
     reader: RowReader, rows: Select[*tuple[Any, ...]], keys: Keys, cursor: str | None, limit: int
 ) -> tuple[Sequence[Any], str | None]:
     """Returns the rows of the page that begins after the cursor, and the cursor of the next page."""
-    after = None if cursor is None else _typed(keys, decoded(cursor, len(keys)))
+    after = None if cursor is None else _check_key_types(keys, decode_cursor(cursor, len(keys)))
     rows_read = next_rows(reader, rows, keys, after, limit + 1)
     shown = rows_read[:limit]
-    return shown, encoded([getattr(shown[-1], key.key) for key in keys]) if len(rows_read) > limit else None
+    return shown, encode_cursor([getattr(shown[-1], key.key) for key in keys]) if len(rows_read) > limit else None
 
 
-def encoded(values: list[Any]) -> str:
+def encode_cursor(values: list[Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
-def decoded(cursor: str, length: int) -> list[Any]:
+def decode_cursor(cursor: str, length: int) -> list[Any]:
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, RecursionError):
@@ -80,7 +80,7 @@ def _is_key(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def _typed(keys: Keys, values: list[Any]) -> list[Any]:
+def _check_key_types(keys: Keys, values: list[Any]) -> list[Any]:
     """Returns the values if each has its key's type; raises 422 otherwise.
 
     PostgreSQL compares no number with a text, and no integer with a fraction.

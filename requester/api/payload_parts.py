@@ -16,14 +16,14 @@ from gradmarket.market.wire.framing import HEAD
 from gradmarket.market.wire.poll import PayloadPart, PollRequest, RefusedItem
 from requester.api import payload_pieces
 from requester.api.batching import WorkerBatchers
-from requester.api.hot_route import parsed
+from requester.api.hot_route import parse_poll_request
 from requester.api.payload_pieces import PieceReaders
-from requester.api.streams import Parts, streamed
+from requester.api.streams import Parts, consume_stream
 from requester.context import Context
 from requester.exchange import direct_upload
 from requester.exchange.outbox import Poll
-from requester.exchange.payload_upload import Delivery, arriving, look
-from requester.exchange.poll import refusal
+from requester.exchange.payload_upload import Delivery, build_incoming_upload, inspect_and_store_payload
+from requester.exchange.poll import build_refused_item
 from requester.exchange.upload_grant import UploadClaim, UploadGrant
 
 MOST_HEAD: Final = 1 << 16
@@ -48,11 +48,11 @@ class FramedBody:
         """Raises 408 or 413, or RequestValidationError."""
         try:
             async with asyncio.timeout(seconds):
-                length = int.from_bytes(await self.parts.exactly(HEAD), "big")
+                length = int.from_bytes(await self.parts.read_exactly(HEAD), "big")
                 if length > MOST_HEAD:
                     raise HTTPException(413, f"the JSON has at most {MOST_HEAD} bytes here: poll with the rest")
                 self._read += length
-                return parsed(bytes(await self.parts.exactly(length)))
+                return parse_poll_request(bytes(await self.parts.read_exactly(length)))
         except TimeoutError as error:
             late = f"the JSON before the payloads did not come within {seconds:.0f} s"
             raise HTTPException(408, late, {"Connection": "close"}) from error
@@ -82,11 +82,11 @@ class PayloadReceiver:
         answers = {answer.replica: answer for answer in said.answers}
         claims = [UploadClaim(worker, part.replica, part.fence, answers.get(part.replica)) for part in said.payloads]
         parts = list(zip(said.payloads, await asyncio.gather(*map(self.crowd.want.ask, claims)), strict=True))
-        refused = [refusal(part.replica, error) for part, error in parts if isinstance(error, MarketError)]
+        refused = [build_refused_item(part.replica, error) for part, error in parts if isinstance(error, MarketError)]
         wants = [(part, want) for part, want in parts if isinstance(want, UploadGrant)]
         large = [want for _, want in wants if want.answer is not None and want.length > LARGE]
         risky = [want for want in large if not want.spec.answered_at_once]
-        refused = refused or await self._answered(worker, said, risky)
+        refused = refused or await self._submit_answers_first(worker, said, risky)
         if refused:
             return Poll(worker, said, (), tuple(refused))
         if body is not None:
@@ -95,16 +95,18 @@ class PayloadReceiver:
         async with self._answered_if_slow(worker, said, large):
             for part, want in wants:
                 try:
-                    delivery = await self._taken(part, want, body)
+                    delivery = await self._take_payload(part, want, body)
                 except MarketError as error:
-                    refused.append(refusal(part.replica, error))
+                    refused.append(build_refused_item(part.replica, error))
                 else:
                     deliveries += [] if delivery is None else [delivery]
         if body is not None:
             await body.parts.end()
         return Poll(worker, said, tuple(deliveries), tuple(refused))
 
-    async def _answered(self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]) -> list[RefusedItem]:
+    async def _submit_answers_first(
+        self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
+    ) -> list[RefusedItem]:
         """Takes the answers before these payloads: what ends a lease meanwhile does not cost the worker its upload."""
         if not wants:
             return []
@@ -121,7 +123,7 @@ class PayloadReceiver:
 
         async def late() -> None:
             await asyncio.sleep(min(SLOW_S, *(want.upload_s / SLOW_PART for want in wants)))
-            await self._answered(worker, said, wants)
+            await self._submit_answers_first(worker, said, wants)
 
         beside = asyncio.create_task(late()) if wants else None
         try:
@@ -130,15 +132,19 @@ class PayloadReceiver:
             if beside is not None:
                 beside.cancel()
 
-    async def _taken(self, part: PayloadPart, want: UploadGrant, body: FramedBody | None) -> Delivery | None:
+    async def _take_payload(self, part: PayloadPart, want: UploadGrant, body: FramedBody | None) -> Delivery | None:
         """Takes one payload; None if it was paid before. Raises NotFound, or Conflict for other bytes."""
         if part.put or body is None:
-            return await run_in_threadpool(direct_upload.fetch, self.context, want, part.fence, self.files)
+            return await run_in_threadpool(
+                direct_upload.fetch_direct_upload, self.context, want, part.fence, self.files
+            )
         if part.start is not None:
-            return await payload_pieces.bring(self.context, self.readers, want, part, body.parts, self.files)
-        arrival = arriving(want, self.files.enter_context(self.context.blobs.receive()))
+            return await payload_pieces.receive_payload_rest(
+                self.context, self.readers, want, part, body.parts, self.files
+            )
+        arrival = build_incoming_upload(want, self.files.enter_context(self.context.blobs.receive()))
         async with self.readers.reading(want.replica):
-            length = await streamed(body.parts.next(want.length), want.length, "", arrival.take)
+            length = await consume_stream(body.parts.next(want.length), want.length, "", arrival.take)
         if length != want.length:
             raise HTTPException(400, f"{length} bytes came of {want.length}: send them again")
-        return await run_in_threadpool(look, self.context, want, arrival)
+        return await run_in_threadpool(inspect_and_store_payload, self.context, want, arrival)

@@ -17,14 +17,14 @@ from gradmarket.market.wire.poll import PayloadPart
 from gradmarket.market.wire.uploads import MissingParts, ReceivedBytes
 from graphdoc.encoding import Bytes
 from requester.api.auth_routes import ROLE, Worker
-from requester.api.problems import answers
+from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.streams import Parts, by_pieces
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange import direct_upload
 from requester.exchange.commitments import TooLate
-from requester.exchange.payload_upload import Delivery, arriving, look
+from requester.exchange.payload_upload import Delivery, build_incoming_upload, inspect_and_store_payload
 from requester.exchange.upload_grant import UploadClaim, UploadGrant
 from requester.exchange.upload_pace import UploadPace
 
@@ -48,14 +48,14 @@ def received(
     context: Here, worker: Worker, replica: ReplicaField, fence: Annotated[int, Path(ge=0, lt=2**63)]
 ) -> ReceivedBytes:
     """The caller's address is in the name under which bytes are kept, so nobody learns of another's."""
-    there = context.blobs.unfinished.received(worker, _name(replica, fence))
+    there = context.blobs.unfinished.received(worker, _build_upload_name(replica, fence))
     return ReceivedBytes(received=framing.whole_pieces(there))
 
 
 @router.post(
     "/payloads/{replica}/{fence}/parts",
     operation_id="list_missing_parts",
-    responses={**ROLE, **answers(404, 409, 410)},
+    responses={**ROLE, **describe_problems(404, 409, 410)},
     summary="Where to put parts of a payload that have not come, directly in the object store",
 )
 def missing_parts(
@@ -89,7 +89,7 @@ class PieceReaders:
             raise HTTPException(409, "a later request brings the same: wait for its answer") from error
 
 
-async def bring(
+async def receive_payload_rest(
     context: Context, readers: PieceReaders, want: UploadGrant, part: PayloadPart, parts: Parts, files: ExitStack
 ) -> Delivery:
     """Takes the rest of a payload from byte `part.start` on. Raises Conflict where that is not the committed payload.
@@ -97,28 +97,28 @@ async def bring(
     Raises 409 where it cannot go on from that byte, 410 where it is asked for no longer, and 400 for a piece of other
     bytes, or where the body breaks off; the pieces before are kept.
     """
-    start, name = part.start or 0, _name(part.replica, part.fence)
+    start, name = part.start or 0, _build_upload_name(part.replica, part.fence)
     there = context.blobs.unfinished.received(want.worker, name)
     if start != framing.whole_pieces(start) or start > there:
         raise HTTPException(409, f"no piece begins at {start}: go on from {framing.whole_pieces(there)}")
     async with readers.reading(want.replica):
-        incoming = await _opened(context, files, want.worker, name, start)
-        arrival, pace = arriving(want, incoming), UploadPace(context, want, start)
+        incoming = await _open_upload(context, files, want.worker, name, start)
+        arrival, pace = build_incoming_upload(want, incoming), UploadPace(context, want, start)
 
         def take(digest: bytes, piece: Bytes) -> None:
             arrival.take_piece(digest, piece)
-            pace.came(len(piece))
+            pace.count_arrived_bytes(len(piece))
 
         try:
-            await by_pieces(parts, framing.sizes(want.length, start), take)
+            await by_pieces(parts, framing.list_piece_sizes(want.length, start), take)
         except TooLate as error:
             raise HTTPException(410, str(error)) from error
         except Refused as error:
             raise HTTPException(400, f"{error}: {error.remedy}") from error
-    return await run_in_threadpool(look, context, want, arrival)
+    return await run_in_threadpool(inspect_and_store_payload, context, want, arrival)
 
 
-async def _opened(context: Context, files: ExitStack, owner: Address, name: str, start: int) -> Incoming:
+async def _open_upload(context: Context, files: ExitStack, owner: Address, name: str, start: int) -> Incoming:
     """Waits a moment for an earlier request that was ended; raises 409 while another process, or its end, goes on."""
     tries = 0
     while True:
@@ -131,15 +131,15 @@ async def _opened(context: Context, files: ExitStack, owner: Address, name: str,
         await asyncio.sleep(AGAIN_S)
 
 
-async def tidy(context: Context) -> None:
+async def run_upload_cleanup(context: Context) -> None:
     """Deletes from time to time what nobody continues."""
     while not context.notifier.closing:
         try:
-            await run_in_threadpool(context.blobs.unfinished.tidy)
+            await run_in_threadpool(context.blobs.unfinished.delete_stale_uploads)
         except OSError as error:  # the disk's: tried again with the next turn
             log.error("unfinished uploads were not tidied", exc_info=error)
         await asyncio.sleep(TIDY_S)
 
 
-def _name(replica: str, fence: int) -> str:
+def _build_upload_name(replica: str, fence: int) -> str:
     return f"{replica} {fence}"

@@ -13,12 +13,12 @@ from gradmarket.market.views.payment_views import EarningsView, PaymentView, Sta
 from gradmarket.market.wire.poll import SignedVoucher
 from requester.api import auth_routes
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from requester.api.paging import Cursor, Limit, page, turned
-from requester.api.problems import answers
+from requester.api.paging import Cursor, Limit, load_list_page, load_page_rows
+from requester.api.problems import describe_problems
 from requester.api.response_cache import CachedAnswers, Source
 from requester.api.state import Here
 from requester.api.traffic import traffic_of
-from requester.api.views.formats import amount, time
+from requester.api.views.formats import format_amount, format_time
 from requester.api.views.payment_views import payment_view, settlement_view, strikes_view
 from requester.api.views.trust_views import reputation_view
 from requester.context import Context
@@ -54,7 +54,7 @@ def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
         disclosed = disclosure.of_job(reader, job)
-        shown, more = turned(reader, listings.payments(job_id), [Earned.id], cursor, limit)
+        shown, more = load_page_rows(reader, listings.select_payments(job_id), [Earned.id], cursor, limit)
         return Page(items=[payment_view(row, job.unit, disclosed.of(row)) for row in shown], next=more)
 
 
@@ -66,13 +66,13 @@ def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None
 )
 async def stats(context: Here, request: Request, source: Source, job_id: JobPath) -> Stats:
     kept: CachedAnswers[Stats] = request.app.state.stats
-    return await kept.get(job_id, source, lambda: _stats(context, job_id))
+    return await kept.get(job_id, source, lambda: _load_stats(context, job_id))
 
 
-def _stats(context: Context, job_id: str) -> Stats:
+def _load_stats(context: Context, job_id: str) -> Stats:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
-        states, counted = progress.counts(reader, job_id), job_counts.of_job(reader, job_id)
+        states, counted = progress.count_replicas_by_state(reader, job_id), job_counts.of_job(reader, job_id)
         first, pay = counted.first_earned_at, worker_figures.estimate_hourly(reader, job_id, context.clock())
         return Stats(
             rounds=counted.rounds,
@@ -90,8 +90,8 @@ def _stats(context: Context, job_id: str) -> Stats:
         )
 
 
-def _known(reader: RowReader, address: str) -> Worker:
-    worker = reader.get(Worker, signing.checksum(address))
+def _load_worker(reader: RowReader, address: str) -> Worker:
+    worker = reader.get(Worker, signing.checksum_address(address))
     if worker is None:
         raise NotFound(f"no worker {address} has signed in")
     return worker
@@ -100,27 +100,27 @@ def _known(reader: RowReader, address: str) -> Worker:
 @router.get(
     "/workers/{address}",
     operation_id="get_worker",
-    responses=answers(404),
+    responses=describe_problems(404),
     tags=["workers"],
     summary="What is known of a worker",
 )
 def worker(context: Here, request: Request, source: Source, address: Address) -> WorkerView:
     now, kept = context.clock(), request.app.state.histories  # what is counted over all its answers
     with context.reading() as reader:
-        row = _known(reader, address)
+        row = _load_worker(reader, address)
         history: History = kept.get(row.address, "", source, lambda: worker_figures.read_history(reader, row.address))
         return WorkerView(
             address=row.address,
             payout=row.payout,
             determinism_class=row.determinism_class,
-            seen_at=time(row.seen_at),
-            joined_at=time(row.joined_at),
-            strikes=[strikes_view(record, now) for record in strikes.of(reader, row.operator)],
+            seen_at=format_time(row.seen_at),
+            joined_at=format_time(row.joined_at),
+            strikes=[strikes_view(record, now) for record in strikes.list_strikes(reader, row.operator)],
             operator=row.operator,
             proven=row.operator == row.payout,
-            barred=bool(workers.barred(reader, [row], now)),
+            barred=bool(workers.list_barred_keys(reader, [row], now)),
             copies=history.copies,
-            reputation=[reputation_view(record, now) for record in reputations.of(reader, row.operator)],
+            reputation=[reputation_view(record, now) for record in reputations.list_reputations(reader, row.operator)],
             stakes=stakes_of(reader, row.address),
             replicas=dict(history.replicas),
         )
@@ -128,10 +128,12 @@ def worker(context: Here, request: Request, source: Source, address: Address) ->
 
 def stakes_of(reader: RowReader, address: str) -> list[StakeView]:
     stakes = accounts.stakes_of(reader, address)
-    return [StakeView(job=job, chain_job=number, at_risk=amount(units, unit)) for job, number, units, unit in stakes]
+    return [
+        StakeView(job=job, chain_job=number, at_risk=format_amount(units, unit)) for job, number, units, unit in stakes
+    ]
 
 
-def _own(address: str, caller: str) -> None:
+def _check_own_address(address: str, caller: str) -> None:
     if address.lower() != caller.lower():
         raise HTTPException(403, "only their owner may read these: sign in with its key")
 
@@ -146,7 +148,7 @@ def _own(address: str, caller: str) -> None:
 def earnings(
     context: Here, caller: auth_routes.Worker, address: Address, limit: Limit, cursor: Cursor = None
 ) -> Page[EarningsView]:
-    _own(address, caller)
+    _check_own_address(address, caller)
     with context.reading() as reader:
 
         def line(account: Account) -> EarningsView:
@@ -154,13 +156,13 @@ def earnings(
             return EarningsView(
                 job=job.id,
                 chain_job=job.chain_job,
-                earned=amount(account.earned, job.unit),
-                reserved=amount(account.reserved, job.unit),
-                settled=amount(account.settled, job.unit),
-                withdrawn=amount(account.withdrawn, job.unit),
+                earned=format_amount(account.earned, job.unit),
+                reserved=format_amount(account.reserved, job.unit),
+                settled=format_amount(account.settled, job.unit),
+                withdrawn=format_amount(account.withdrawn, job.unit),
             )
 
-        return page(reader, listings.accounts(caller), [Account.job_id], line, cursor, limit)
+        return load_list_page(reader, listings.select_accounts(caller), [Account.job_id], line, cursor, limit)
 
 
 @router.get(
@@ -173,14 +175,14 @@ def earnings(
 def vouchers(
     context: Here, caller: auth_routes.Worker, address: Address, limit: Limit, cursor: Cursor = None
 ) -> Page[SignedVoucher]:
-    _own(address, caller)
+    _check_own_address(address, caller)
     with context.reading() as reader:
-        rows = listings.vouchers(caller)
+        rows = listings.select_vouchers(caller)
 
         def line(account: Account) -> SignedVoucher:
-            voucher = receipts.voucher(account, reader.get_one(Job, account.job_id).chain_job)
+            voucher = receipts.build_signed_voucher(account, reader.get_one(Job, account.job_id).chain_job)
             if voucher is None:
                 raise NotFound("the voucher does not exist any more")
             return voucher
 
-        return page(reader, rows, [Account.job_id], line, cursor, limit)
+        return load_list_page(reader, rows, [Account.job_id], line, cursor, limit)

@@ -17,7 +17,7 @@ SCHEMA: Final = {"content": {"application/json": {"schema": JOB}}, "required": T
 """What `/openapi.json` says of the body."""
 
 
-def _checked(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
+def _parse_posted_job(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
     """Raises RequestValidationError with the body's fields, as FastAPI does; Refused for another token's amounts."""
     try:
         return JobSpec.model_validate(in_smallest(body, lambda: TokenUnit.of(context.chain_facts)))
@@ -26,7 +26,7 @@ def _checked(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
         raise RequestValidationError(entries, body=body) from error
 
 
-PostedJob = Annotated[JobSpec, Depends(_checked)]
+PostedJob = Annotated[JobSpec, Depends(_parse_posted_job)]
 
 
 def amount_of(context: Here, written: str) -> int:

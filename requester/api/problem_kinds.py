@@ -38,34 +38,38 @@ class ProblemKind:
         return f"{PAGE}#{self.code}"
 
 
-def _kind(status: int, code: str, meaning: str, remedy: str) -> ProblemKind:
+def _build_kind(status: int, code: str, meaning: str, remedy: str) -> ProblemKind:
     return ProblemKind(code, HTTPStatus(status), meaning, remedy)
 
 
-CONFLICT: Final = _kind(
+CONFLICT: Final = _build_kind(
     409, "conflict", "It was said before, with other content.", "read how it stands, and send what fits"
 )
-NOT_FOUND: Final = _kind(404, "not_found", "There is no such thing here.", "check the id; lists name what there is")
-NOT_NOW: Final = _kind(
+NOT_FOUND: Final = _build_kind(
+    404, "not_found", "There is no such thing here.", "check the id; lists name what there is"
+)
+NOT_NOW: Final = _build_kind(
     503, "not_now", "A part of the service failed just now.", "try again after a moment; see GET /v1/ready"
 )
-TOO_LATE: Final = _kind(410, "too_late", "The time for it is over.", "leave it; ask for new work")
+TOO_LATE: Final = _build_kind(410, "too_late", "The time for it is over.", "leave it; ask for new work")
 OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
     (TooLate, TOO_LATE),
-    (TooEarly, _kind(409, "too_early", "The time for it has not come.", "wait for the next poll's answer")),
+    (TooEarly, _build_kind(409, "too_early", "The time for it has not come.", "wait for the next poll's answer")),
     (Conflict, CONFLICT),
     (
         IllegalTransition,
-        _kind(409, "wrong_state", "Its state does not allow this step.", "read its state first: GET /v1/jobs/{id}"),
+        _build_kind(
+            409, "wrong_state", "Its state does not allow this step.", "read its state first: GET /v1/jobs/{id}"
+        ),
     ),
     (NotFound, NOT_FOUND),
     (
         JobRefused,
-        _kind(422, "job_refused", "A field of the job breaks a rule.", "change the field that `detail` names"),
+        _build_kind(422, "job_refused", "A field of the job breaks a rule.", "change the field that `detail` names"),
     ),
     (
         DocumentRefused,
-        _kind(
+        _build_kind(
             422,
             "document_refused",
             "The model's graph document is not one that workers may run.",
@@ -74,41 +78,47 @@ OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
     ),
     (
         TensorsRefused,
-        _kind(422, "tensors_refused", "A file of tensors cannot be read.", "write it again as safetensors or npz"),
+        _build_kind(
+            422, "tensors_refused", "A file of tensors cannot be read.", "write it again as safetensors or npz"
+        ),
     ),
     (
         PayloadRefused,
-        _kind(422, "payload_refused", "A gradient's bytes do not fit the task.", "update the worker to this version"),
+        _build_kind(
+            422, "payload_refused", "A gradient's bytes do not fit the task.", "update the worker to this version"
+        ),
     ),
     (
         SignatureRefused,
-        _kind(
+        _build_kind(
             422, "signature_refused", "The signature is not the signer's, or is over something else.", "sign it again"
         ),
     ),
-    (Refused, _kind(422, "refused", "It breaks a rule; nothing was changed.", "change what `detail` names")),
+    (Refused, _build_kind(422, "refused", "It breaks a rule; nothing was changed.", "change what `detail` names")),
     (MarketError, NOT_NOW),
 )
 """The first that an error is of."""
 OF_STATUSES: Final = {
     kind.status: kind
     for kind in (
-        _kind(400, "broken_request", "The request's bytes cannot be read.", "send it whole, as JSON in UTF-8"),
-        _kind(401, "no_token", "The request has no token, or an unknown one.", "send Authorization: Bearer TOKEN"),
-        _kind(403, "not_yours", "The token may not do this.", "use a token of the role that `detail` names"),
+        _build_kind(400, "broken_request", "The request's bytes cannot be read.", "send it whole, as JSON in UTF-8"),
+        _build_kind(
+            401, "no_token", "The request has no token, or an unknown one.", "send Authorization: Bearer TOKEN"
+        ),
+        _build_kind(403, "not_yours", "The token may not do this.", "use a token of the role that `detail` names"),
         NOT_FOUND,
-        _kind(405, "wrong_method", "The address does not take this method.", "see /docs for those that it takes"),
-        _kind(408, "too_slow", "The request's bytes came too slowly.", "send it again over a better line"),
+        _build_kind(405, "wrong_method", "The address does not take this method.", "see /docs for those that it takes"),
+        _build_kind(408, "too_slow", "The request's bytes came too slowly.", "send it again over a better line"),
         CONFLICT,
         TOO_LATE,
-        _kind(413, "too_large", "The body is longer than this address takes.", "send less, as `detail` says"),
-        _kind(414, "long_address", "The address or its query is too long.", "shorten it, as `detail` says"),
-        _kind(
+        _build_kind(413, "too_large", "The body is longer than this address takes.", "send less, as `detail` says"),
+        _build_kind(414, "long_address", "The address or its query is too long.", "shorten it, as `detail` says"),
+        _build_kind(
             422, "invalid_request", "A field breaks the schema.", "change what `detail` names; `errors` has it by field"
         ),
-        _kind(429, "too_many", "Too many requests at once.", "wait as many seconds as Retry-After says"),
-        _kind(431, "long_headers", "The headers are too long.", "send fewer or shorter headers"),
-        _kind(500, "fault", "The service itself is at fault.", "report it with the X-Request-Id of the answer"),
+        _build_kind(429, "too_many", "Too many requests at once.", "wait as many seconds as Retry-After says"),
+        _build_kind(431, "long_headers", "The headers are too long.", "send fewer or shorter headers"),
+        _build_kind(500, "fault", "The service itself is at fault.", "report it with the X-Request-Id of the answer"),
         NOT_NOW,
     )
 }
@@ -124,7 +134,7 @@ def of_status(status: int) -> ProblemKind:
     return OF_STATUSES.get(HTTPStatus(status)) or OF_STATUSES[HTTPStatus(500 if status >= 500 else 400)]
 
 
-def listed() -> list[ProblemKind]:
+def list_problem_kinds() -> list[ProblemKind]:
     """Returns every kind once, by status and code."""
     kinds = {*(kind for _, kind in OF_ERRORS), *OF_STATUSES.values()}
     return sorted(kinds, key=lambda kind: (kind.status, kind.code))

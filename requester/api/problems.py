@@ -48,20 +48,20 @@ class ProblemResponse(JSONResponse):
 Responses = dict[int | str, dict[str, Any]]
 
 
-def answers(*statuses: int) -> Responses:
+def describe_problems(*statuses: int) -> Responses:
     """Returns the problems of a route, for its `responses`; those that every route may return are in EVERYWHERE."""
     return {status: {"model": ProblemDetails, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
-EVERYWHERE = answers(414, 429, 500, 503)
+EVERYWHERE = describe_problems(414, 429, 500, 503)
 
 
-def response(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def build_problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """Returns the problem of a status."""
-    return _answer(of_status(status), detail, status=status, headers=headers)
+    return _build_problem(of_status(status), detail, status=status, headers=headers)
 
 
-def _answer(
+def _build_problem(
     kind: ProblemKind,
     detail: str,
     remedy: str = "",
@@ -76,10 +76,10 @@ def _answer(
     return ProblemResponse(problem.model_dump(exclude_defaults=True), code, headers)
 
 
-async def _market(_request: Request, raised: Exception) -> JSONResponse:
+async def _answer_market_error(_request: Request, raised: Exception) -> JSONResponse:
     error = cast(MarketError, raised)
     errors = [{"field": error.field, "detail": error.detail}] if isinstance(error, JobRefused) else []
-    return _answer(of_error(error), str(error), error.remedy, errors)
+    return _build_problem(of_error(error), str(error), error.remedy, errors)
 
 
 NO_OBJECT: Final = ("dict_type", "model_attributes_type", "model_type")
@@ -92,28 +92,28 @@ def _is_json(sent: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-async def _validation(request: Request, error: Exception) -> JSONResponse:
+async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     body = error.body if isinstance(error, RequestValidationError) else None
     sent = request.headers.get("content-type", "")
-    told = [_told(entry, body, sent) for entry in entries]
+    told = [_describe_entry(entry, body, sent) for entry in entries]
     detail = "; ".join(": ".join(filter(None, pair)) for pair in told)
     errors = [{"field": field, "detail": said} for field, said in told]
-    return _answer(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail[:2000], errors=errors)
+    return _build_problem(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail[:2000], errors=errors)
 
 
-def _flaw(entry: Mapping[str, Any]) -> str:
+def _describe_json_flaw(entry: Mapping[str, Any]) -> str:
     """Returns where a body stops being JSON: FastAPI says it in `ctx`, and pydantic in `msg`."""
     if "ctx" in entry:
         return f"{entry['ctx']['error']} at character {entry['loc'][-1]}"
     return str(entry["msg"]).removeprefix("Invalid JSON: ")
 
 
-def _told(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str, str]:
+def _describe_entry(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str, str]:
     """Returns the refused field, empty for the whole body, and the reason. sent: the body's Content-Type."""
     location = entry["loc"]
     if entry["type"] == "json_invalid":
-        return "", f"the body is not JSON: {_flaw(entry)}"
+        return "", f"the body is not JSON: {_describe_json_flaw(entry)}"
     if location == ("body",) and entry["type"] in NO_OBJECT:
         came = f"the body came as {sent[:80] or 'nothing'}: {JSON}"
         return "", "the body is no JSON object" if _is_json(sent) else came
@@ -123,28 +123,28 @@ def _told(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str, str]:
     return field, str(entry["msg"]).removeprefix("Value error, ")
 
 
-async def _http(_request: Request, error: Exception) -> JSONResponse:
+async def _answer_http_error(_request: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = str(error.detail) if isinstance(error, HTTPException) else ""
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else None
-    return response(status, detail, headers)
+    return build_problem_response(status, detail, headers)
 
 
-async def _storage(_request: Request, error: Exception) -> JSONResponse:
+async def _answer_storage_error(_request: Request, error: Exception) -> JSONResponse:
     """Answers 503 if the database or the disk fails, since the same request may succeed later."""
     log.error("storage failed", exc_info=error)
     detail = "the service cannot reach its database or its disk just now: try again"
-    return response(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "5"})
+    return build_problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "5"})
 
 
 HANDLERS: Final[Mapping[type[Exception], ExceptionHandler]] = {
-    **dict.fromkeys((OperationalError, InterfaceError, OSError), _storage),
-    MarketError: _market,
-    RequestValidationError: _validation,
-    HTTPException: _http,
+    **dict.fromkeys((OperationalError, InterfaceError, OSError), _answer_storage_error),
+    MarketError: _answer_market_error,
+    RequestValidationError: _answer_validation_error,
+    HTTPException: _answer_http_error,
 }
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     for error, handler in HANDLERS.items():
         app.add_exception_handler(error, handler)

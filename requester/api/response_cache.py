@@ -52,7 +52,7 @@ class Share:
         """Returns the seconds until a computation may begin; zero or less if it may now."""
         return self._paid_at - self.clock() - self.pause * AT_ONCE_S
 
-    def charge(self, seconds: float) -> None:
+    def charge_seconds(self, seconds: float) -> None:
         with self._lock:
             self._paid_at = max(self._paid_at, self.clock()) + self.pause * seconds
 
@@ -147,14 +147,14 @@ class _Newest(Generic[Value]):
         finally:
             ended = self._share.clock()
             if counted:
-                self._share.charge(ended - began)
+                self._share.charge_seconds(ended - began)
         self._made.keep(name, _Made(value, mark, began, ended + self._share.pause * (ended - began)))
         return value
 
 
-async def _source(request: Request) -> str | None:
+async def _get_source(request: Request) -> str | None:
     source: str | None = request.state.source
     return source
 
 
-Source = Annotated[str | None, Depends(_source)]
+Source = Annotated[str | None, Depends(_get_source)]

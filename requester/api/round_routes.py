@@ -13,11 +13,11 @@ from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
-from requester.api.paging import MOST, CostlyLimit, Cursor, Limit, page, turned
+from requester.api.paging import MOST, CostlyLimit, Cursor, Limit, load_list_page, load_page_rows
 from requester.api.state import Here
 from requester.api.views.job_views import round_view
 from requester.api.views.payment_views import job_worker_view
-from requester.api.views.task_views import evidence, task_view, verdict_view
+from requester.api.views.task_views import build_task_evidence, task_view, verdict_view
 from requester.moves import blob_cleanup
 from requester.store import ballots, disclosure, jobs, listings, progress, published_updates
 from requester.store import tasks as task_rows
@@ -32,7 +32,7 @@ def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) 
     with context.reading() as reader:
         unit = unit_of(reader, job_id)
         view = partial(round_view, reader, unit=unit)
-        return page(reader, listings.rounds(job_id), [Round.number], view, cursor, limit)
+        return load_list_page(reader, listings.select_rounds(job_id), [Round.number], view, cursor, limit)
 
 
 @router.get(
@@ -44,7 +44,7 @@ def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) 
 def updates(context: Here, job_id: JobPath, number: Annotated[int, Path(ge=0, le=MOST)]) -> UpdatePath:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
-        spec = jobs.spec(job)
+        spec = jobs.load_spec(job)
         if not spec.downlink.small or job.facts is None:
             return UpdatePath(updates=[])
         most = 1 if spec.visibility == "requester" else blob_cleanup.updates_worth(job)
@@ -57,12 +57,12 @@ def updates(context: Here, job_id: JobPath, number: Annotated[int, Path(ge=0, le
 def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
-        rows, disclosed = listings.tasks(job.id), disclosure.of_job(reader, job)
+        rows, disclosed = listings.select_tasks(job.id), disclosure.of_job(reader, job)
 
         def line(row: Task) -> TaskView:
             return task_view(row, disclosed.of(row))
 
-        return page(reader, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
+        return load_list_page(reader, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
 
 
 @router.get(
@@ -79,18 +79,18 @@ def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
 def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
     waves, replicas = task_rows.waves_of(reader, row.id), task_rows.replicas_by_id(reader, row.id)
     job = reader.get_one(Job, row.job_id)
-    link = secrets.of_task(row.secret, jobs.spec(job).replication.max_replicas)[-1]
+    link = secrets.of_task(row.secret, jobs.load_spec(job).replication.max_replicas)[-1]
     published = disclosure.of_job(reader, job).of(row)
     audit = reader.get(Audit, row.id)
-    made = ballots.shown(reader, row, audit)
-    return evidence(row, list(waves), list(replicas), published, link, audit, made)
+    made = ballots.load_shown_sketches(reader, row, audit)
+    return build_task_evidence(row, list(waves), list(replicas), published, link, audit, made)
 
 
 @router.get("/{job_id}/verdicts", operation_id="list_verdicts", responses=NO_JOB)
 def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
     with context.reading() as reader:
         unit_of(reader, job_id)
-        shown, more = turned(reader, listings.verdicts(job_id), [Replica.id], cursor, limit)
+        shown, more = load_page_rows(reader, listings.select_verdicts(job_id), [Replica.id], cursor, limit)
         return Page(items=list(map(verdict_view, shown)), next=more)
 
 
@@ -98,6 +98,6 @@ def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None
 def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
     with context.reading() as reader:
         unit = unit_of(reader, job_id)
-        shown, more = turned(reader, listings.workers(job_id), [Account.worker], cursor, limit)
+        shown, more = load_page_rows(reader, listings.select_workers(job_id), [Account.worker], cursor, limit)
         states = progress.counts_of(reader, job_id, [row.worker for row in shown])
         return Page(items=[job_worker_view(row, unit, states[row.worker]) for row in shown], next=more)

@@ -12,9 +12,9 @@ from gradmarket.market.wire.sum_steps import StepTold
 from requester.api.auth_routes import ROLE, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.payload_pieces import PieceReaders
-from requester.api.problems import answers
+from requester.api.problems import describe_problems
 from requester.api.state import Here
-from requester.api.streams import Parts, streamed
+from requester.api.streams import Parts, consume_stream
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange import secure_messages
@@ -33,7 +33,7 @@ LOOK_S: Final = 5.0
 @router.post(
     "/{replica}/{attempt}/{step}",
     operation_id="aggregate",
-    responses={**ROLE, **answers(400, 404, 408, 409, 410, 413, 422)},
+    responses={**ROLE, **describe_problems(400, 404, 408, 409, 410, 413, 422)},
     openapi_extra=UPLOAD,
     summary="Say what a step of a secure aggregation asks for, and wait for what is told after it",
 )
@@ -51,42 +51,46 @@ async def aggregate(
     Only who has a lease of the round is heard, and before anything is parsed its length is checked.
     """
     asked = StepAsked(worker, replica, attempt, step)
-    door = await run_in_threadpool(secure_messages.door, context, asked)
+    door = await run_in_threadpool(secure_messages.find_step_grant, context, asked)
     with context.notifier.listen_async([sum_topic(door.job)]) as notified, ExitStack() as files:
-        said, incoming = await _body(context, request, door, files)
-        told = await run_in_threadpool(secure_messages.hear, context, asked, said, incoming)
+        said, incoming = await _receive_message(context, request, door, files)
+        told = await run_in_threadpool(secure_messages.take_message, context, asked, said, incoming)
         files.close()
         end = context.clock() + wait_s
-        while _waits(told, asked) and (left := end - context.clock()) > 0 and not context.notifier.closing:
+        while _has_no_news(told, asked) and (left := end - context.clock()) > 0 and not context.notifier.closing:
             await rung_within(notified, min(left, LOOK_S))
             notified.clear()
-            told = await run_in_threadpool(secure_messages.hear, context, asked, said)
+            told = await run_in_threadpool(secure_messages.take_message, context, asked, said)
     return told
 
 
-def _waits(told: StepTold, asked: StepAsked) -> bool:
+def _has_no_news(told: StepTold, asked: StepAsked) -> bool:
     """Whether nothing is told that the holder could act on."""
     tells = told.keys or told.shares or told.survivors or told.unmask or told.summed
     return not tells and (told.step == 0 or told.attempt == asked.attempt)
 
 
-async def _body(context: Context, request: Request, door: StepDoor, files: ExitStack) -> tuple[bytes, Incoming | None]:
+async def _receive_message(
+    context: Context, request: Request, door: StepDoor, files: ExitStack
+) -> tuple[bytes, Incoming | None]:
     parts = Parts(request)
     try:
         async with asyncio.timeout(context.settings.body_s):
-            length = int.from_bytes(await parts.exactly(HEAD), "big")
+            length = int.from_bytes(await parts.read_exactly(HEAD), "big")
             if length > door.most_json:
                 raise HTTPException(413, f"the JSON of this message has at most {door.most_json} bytes")
-            said = bytes(await parts.exactly(length))
+            said = bytes(await parts.read_exactly(length))
     except TimeoutError as error:
         late = f"the message did not come within {context.settings.body_s:.0f} s"
         raise HTTPException(408, late, {"Connection": "close"}) from error
-    incoming = await _vector(context, request.app.state.readers, parts, door, files) if door.vector else None
+    incoming = (
+        await _receive_masked_vector(context, request.app.state.readers, parts, door, files) if door.vector else None
+    )
     await parts.end()
     return said, incoming
 
 
-async def _vector(
+async def _receive_masked_vector(
     context: Context, readers: PieceReaders, parts: Parts, door: StepDoor, files: ExitStack
 ) -> Incoming | None:
     """Receives the masked vector; what comes once more, since an answer was lost, is dropped."""
@@ -96,7 +100,7 @@ async def _vector(
         return None
     incoming = files.enter_context(context.blobs.receive())
     async with readers.reading(door.asked.replica):
-        came = await streamed(parts.next(door.vector), door.vector, "", incoming.write)
+        came = await consume_stream(parts.next(door.vector), door.vector, "", incoming.write)
     if came != door.vector:
         raise HTTPException(400, f"{came} bytes came of {door.vector}: send them again")
     return incoming

@@ -14,12 +14,12 @@ from gradmarket.market.sign_in_message import SignInMessage, check_wallet
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import STATEMENT, Session, SignIn, SignInNonce
 from requester.api.auth_routes import WORKER
-from requester.api.callers import caller, network_of
+from requester.api.callers import network_of, resolve_caller
 from requester.api.nonces import Nonces, named_in
 from requester.api.state import Here
 from requester.context import Context
 from requester.store import identities
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 
 router = APIRouter(prefix="/v1", tags=["session"])
 
@@ -30,54 +30,58 @@ UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
 
 @router.get("/session/nonce", operation_id="get_nonce", summary="A nonce to sign in with, good once")
 async def nonce(context: Here, request: Request) -> SignInNonce:
-    value, until = _nonces(request).make(context.clock())
+    value, until = _get_nonces(request).make(context.clock())
     url = context.public_url
     return SignInNonce(
-        nonce=value, domain=urlsplit(url).netloc, uri=url, chain_id=context.domain.chain_id, expires_at=_time(until)
+        nonce=value,
+        domain=urlsplit(url).netloc,
+        uri=url,
+        chain_id=context.domain.chain_id,
+        expires_at=_format_time(until),
     )
 
 
 @router.post("/session", operation_id="sign_in", status_code=201, summary="Sign in with a wallet (EIP-4361)")
-@patiently
+@retry_on_conflict
 def sign_in(context: Here, request: Request, said: SignIn) -> Session:
     """Nothing is parsed, recovered or asked of the database for a nonce that is not ours and young."""
     now = context.clock()
     value = named_in(said.message)
-    until = None if value is None else _nonces(request).until(value, now)
+    until = None if value is None else _get_nonces(request).until(value, now)
     if value is None or until is None:
         raise SignatureRefused(UNUSABLE)
-    message = _checked(context, said, value, now)
+    message = _verify_sign_in(context, said, value, now)
     payout, address = payout_of(message), message.address
-    consent = _consent(context, said, address, payout)
+    consent = _verify_consent(context, said, address, payout)
     with context.begin() as work:
         work.one_at_a_time(f"nonce {value}", f"worker {address}")
         if not identities.use_nonce(work, value, until, now):
             raise SignatureRefused(UNUSABLE)
-        identities.sign_in(work, address, payout, network_of(_from(request, context)), now, consent)
+        identities.sign_in(work, address, payout, network_of(_resolve_client_address(request, context)), now, consent)
         ends = now + context.settings.session_s
-        token = identities.issue(work, WORKER, address, ends, now)
+        token = identities.issue_token(work, WORKER, address, ends, now)
     context.on_sign_in(address)
-    return Session(token=token, address=address, payout=payout, expires_at=_time(ends))
+    return Session(token=token, address=address, payout=payout, expires_at=_format_time(ends))
 
 
-def _consent(context: Context, said: SignIn, worker: Address, payout: Address) -> int | None:
+def _verify_consent(context: Context, said: SignIn, worker: Address, payout: Address) -> int | None:
     """Returns the nonce of the payout key's consent, None without one; raises SignatureRefused if it is forged."""
     if said.consent is None:
         return None
     consent = SignedConsent(worker, payout, said.consent.nonce)
     try:
-        signing.check(context.domain, consent, said.consent.signature, payout)
+        signing.check_struct_signature(context.domain, consent, said.consent.signature, payout)
     except SignatureRefused as error:
         raise SignatureRefused(f"the consent of {payout}: {error}; {CONTRACTS}") from error
     return consent.nonce
 
 
-def _nonces(request: Request) -> Nonces:
+def _get_nonces(request: Request) -> Nonces:
     nonces: Nonces = request.app.state.nonces
     return nonces
 
 
-def _checked(context: Context, said: SignIn, value: str, now: float) -> SignInMessage:
+def _verify_sign_in(context: Context, said: SignIn, value: str, now: float) -> SignInMessage:
     """Returns the message if its wallet signed it for this service and chain; raises SignatureRefused otherwise."""
     url, when = context.public_url, datetime.fromtimestamp(now, UTC)
     message = SignInMessage.read(said.message)
@@ -90,12 +94,12 @@ def payout_of(message: SignInMessage) -> Address:
     match = _PAYOUT.match(message.statement or "")
     if not match:
         raise SignatureRefused(f"the statement is not {STATEMENT!r}")
-    return signing.checksum(match[1])
+    return signing.checksum_address(match[1])
 
 
-def _from(request: Request, context: Context) -> str:
-    return caller(request.scope, context.settings.trusted_proxies)
+def _resolve_client_address(request: Request, context: Context) -> str:
+    return resolve_caller(request.scope, context.settings.trusted_proxies)
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -7,9 +7,9 @@ from fastapi import Depends, Request
 from requester.context import Context
 
 
-async def here(request: Request) -> Context:
+async def get_context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
 
-Here = Annotated[Context, Depends(here)]
+Here = Annotated[Context, Depends(get_context)]

@@ -7,9 +7,9 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audits import StateReceipt, StatesAsked
 from requester.api.auth_routes import ROLE, Worker
 from requester.api.blob_routes import UPLOAD, DigestPath
-from requester.api.problems import answers
+from requester.api.problems import describe_problems
 from requester.api.state import Here
-from requester.api.streams import streamed
+from requester.api.streams import consume_stream
 from requester.exchange import state_upload
 
 router = APIRouter(prefix="/v1/work/states", tags=["work"])
@@ -19,21 +19,21 @@ router = APIRouter(prefix="/v1/work/states", tags=["work"])
     "", operation_id="list_asked_states", responses=ROLE, summary="The states that audits of your answers start from"
 )
 def asked(context: Here, worker: Worker) -> StatesAsked:
-    return state_upload.asked(context, worker)
+    return state_upload.list_asked_states(context, worker)
 
 
 @router.put(
     "/{digest}",
     operation_id="put_state",
-    responses={**ROLE, **answers(404, 409, 413, 422)},
+    responses={**ROLE, **describe_problems(404, 409, 413, 422)},
     openapi_extra=UPLOAD,
     summary="Bring a state that an audit asks for",
 )
 async def bring(context: Here, worker: Worker, request: Request, digest: DigestPath) -> StateReceipt:
-    want = await run_in_threadpool(state_upload.wanted, context, worker, Digest(digest))
+    want = await run_in_threadpool(state_upload.load_wanted_state, context, worker, Digest(digest))
     most = await run_in_threadpool(lambda: want.most_bytes)
     with context.blobs.receive() as incoming:
         async with request.app.state.readers.reading(f"{worker} {digest}"):
-            await streamed(request.stream(), most, f"this state has at most {most} bytes", incoming.write)
-        await run_in_threadpool(state_upload.take, context, want, incoming)
+            await consume_stream(request.stream(), most, f"this state has at most {most} bytes", incoming.write)
+        await run_in_threadpool(state_upload.store_state, context, want, incoming)
     return StateReceipt(digest=want.digest)

@@ -23,7 +23,7 @@ class Parts:
         self._chunks = request.stream()
         self._left = memoryview(b"")
 
-    async def exactly(self, length: int) -> bytearray:
+    async def read_exactly(self, length: int) -> bytearray:
         """Returns the next part as a whole; raises 400 where the body ends before.
 
         No chunk is kept: one of a few bytes takes two hundred.
@@ -37,17 +37,17 @@ class Parts:
 
     async def next(self, length: int) -> AsyncIterator[Bytes]:
         """Yields the next part, of `length` bytes or of fewer where the body ends, without copying it."""
-        while length > 0 and await self._more():
+        while length > 0 and await self._has_more():
             chunk, self._left = self._left[:length], self._left[length:]
             length -= len(chunk)
             yield chunk
 
     async def end(self) -> None:
         """Raises 413 where more follows."""
-        if await self._more():
+        if await self._has_more():
             raise HTTPException(413, "the body is longer than the payloads that the request names")
 
-    async def _more(self) -> bool:
+    async def _has_more(self) -> bool:
         """Returns whether there is a byte more."""
         while not self._left:
             try:
@@ -65,7 +65,7 @@ async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, B
     taking: asyncio.Task[None] | None = None
     try:
         for size in sizes:
-            digest, piece = await parts.exactly(DIGEST), await parts.exactly(size)
+            digest, piece = await parts.read_exactly(DIGEST), await parts.read_exactly(size)
             if taking is not None:
                 await taking
             taking = asyncio.create_task(run_in_threadpool(take, bytes(digest), piece))
@@ -74,7 +74,7 @@ async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, B
             await taking
 
 
-async def streamed(chunks: AsyncIterator[Bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
+async def consume_stream(chunks: AsyncIterator[Bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
     """Gives the body to `take` piece by piece, in order; returns its length.
 
     Raises 413 with `refusal` for a body of more than `most` bytes.

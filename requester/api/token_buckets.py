@@ -44,11 +44,11 @@ class Buckets:
         if level < price:
             return (price - level) / self._rate.per_s
         if len(self._buckets) >= self._sweep_at:
-            self._forget(now)
+            self._forget_full_buckets(now)
         self._buckets[name] = (level - price, now)
         return 0.0
 
-    def _forget(self, now: float) -> None:
+    def _forget_full_buckets(self, now: float) -> None:
         full_after = self._rate.burst / self._rate.per_s
         self._buckets = {name: entry for name, entry in self._buckets.items() if now - entry[1] < full_after}
         self._sweep_at = max(FIRST_SWEEP, 2 * len(self._buckets))

@@ -25,12 +25,12 @@ def traffic_of(
     context: Context, reader: RowReader, job: Job, newest: Round | None, replicas: Mapping[str, int]
 ) -> Traffic:
     """Returns the job's traffic, given its newest closed round and how many replicas it has in each state."""
-    uploads, up = job_counts.uploaded(reader, job.id)
-    each = _fetched(context, job, newest)
+    uploads, up = job_counts.count_uploads(reader, job.id)
+    each = _find_fetched_bytes(context, job, newest)
     return Traffic(uploads, up, None if each is None else each * sum(replicas.values()))
 
 
-def _fetched(context: Context, job: Job, newest: Round | None) -> int | None:
+def _find_fetched_bytes(context: Context, job: Job, newest: Round | None) -> int | None:
     """Returns the bytes that a replica fetches, by the newest of the job's blobs that is kept."""
     known = (newest.published_update, newest.updated) if newest is not None else ()
     digests = [*known, (job.publication or {}).get("parameters")]

@@ -16,7 +16,7 @@ from requester.api.blob_routes import UPLOAD
 from requester.api.hot_route import HotRoute
 from requester.api.long_poll import LongPolls, Wait
 from requester.api.payload_parts import FramedBody, PayloadReceiver
-from requester.api.problems import answers
+from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.exchange import outbox
 from requester.moves.probing import look_after
@@ -42,23 +42,23 @@ log = structlog.get_logger("gradmarket.work")
 async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswer:
     if any(not part.put for part in said.payloads):
         raise HTTPException(422, "payloads: their bytes come with POST /v1/work/answers")
-    return await _exchange(request, worker, said, None)
+    return await _exchange_poll(request, worker, said, None)
 
 
 @router.post(
     "/answers",
     operation_id="send_answers",
-    responses={**ROLE, **answers(400, 408, 409, 410, 413, 422)},
+    responses={**ROLE, **describe_problems(400, 408, 409, 410, 413, 422)},
     openapi_extra=UPLOAD,
     summary="A poll with payloads: the length of its JSON in four bytes, the JSON, and the payloads that it names",
 )
 async def bring(request: Request, worker: Worker) -> PollAnswer:
     body = FramedBody(request)
     said = await body.head(request.app.state.context.settings.body_s)
-    return await _exchange(request, worker, said, body)
+    return await _exchange_poll(request, worker, said, body)
 
 
-async def _exchange(request: Request, worker: Worker, said: PollRequest, body: FramedBody | None) -> PollAnswer:
+async def _exchange_poll(request: Request, worker: Worker, said: PollRequest, body: FramedBody | None) -> PollAnswer:
     context: Context = request.app.state.context
     crowd: WorkerBatchers = request.app.state.crowd
     polls: LongPolls = request.app.state.parked
@@ -73,11 +73,11 @@ async def _exchange(request: Request, worker: Worker, said: PollRequest, body: F
             files.close()
             repeated = outbox.Poll(worker, polled.said)
             if not outbox.any_in(answer):
-                answer = await _news(context, crowd, wait, repeated, answer)
-            return await _complete(context, crowd, wait, repeated, answer)
+                answer = await _wait_for_news(context, crowd, wait, repeated, answer)
+            return await _complete_answer(context, crowd, wait, repeated, answer)
 
 
-async def _complete(
+async def _complete_answer(
     context: Context, crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
 ) -> PollAnswer:
     """Waits a moment for the payment that follows a promise, and for the lease that follows a payment.
@@ -89,14 +89,14 @@ async def _complete(
     while polled.said.capacity and outbox.only_verdicts(answer) and not (wait.gone or context.notifier.closing):
         if not asks and outbox.all_over(answer):
             answer, asks = await crowd.hear.ask(polled), True
-        elif (left := end - context.clock()) > 0 and await wait.news(left):
+        elif (left := end - context.clock()) > 0 and await wait.wait_for_news(left):
             answer = await crowd.answer.ask(polled)
         else:
             break
     return answer if answer.refusals == refusals else answer.model_copy(update={"refusals": refusals})
 
 
-async def _news(
+async def _wait_for_news(
     context: Context, crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
 ) -> PollAnswer:
     """Waits for news, as long as the worker would; then says why there is no lease."""
@@ -107,7 +107,7 @@ async def _news(
             break
         if left <= 0 or wait.ended:
             return await run_in_threadpool(outbox.last_answer, context, polled)
-        notified = await wait.news(left)
+        notified = await wait.wait_for_news(left)
         if wait.gone or context.notifier.closing:  # may be thousands at a time, so do not query for them
             break
         if notified:
@@ -121,7 +121,7 @@ async def look_out(context: Context) -> None:
         await asyncio.sleep(LOOK_OUT * context.settings.sweep_s)
         await run_in_threadpool(look_after, context)
         try:
-            addresses = await run_in_threadpool(outbox.addressed, context)
+            addresses = await run_in_threadpool(outbox.list_addressed_workers, context)
         except SQLAlchemyError:
             log.exception("cannot look for news")
             continue

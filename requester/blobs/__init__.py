@@ -78,7 +78,7 @@ class Blobs(Protocol):
         """
 
 
-def opened(settings: RequesterSettings) -> Blobs:
+def open_blob_store(settings: RequesterSettings) -> Blobs:
     """Returns the store that the settings choose; raises Refused where there is none of that name."""
-    store: Blobs = plugins.load(__name__, settings.blobs).open_store(settings)
+    store: Blobs = plugins.load_plugin(__name__, settings.blobs).open_store(settings)
     return store

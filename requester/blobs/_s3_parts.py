@@ -23,7 +23,7 @@ class PartUploads:
     def begin(self, key: str) -> str:
         return str(self._store.create_multipart_upload(Bucket=self._bucket, Key=key)["UploadId"])
 
-    def there(self, key: str, upload: str) -> dict[int, tuple[int, str]]:
+    def list_received_parts(self, key: str, upload: str) -> dict[int, tuple[int, str]]:
         """Returns length and version of the parts that have come, by number from 1 on."""
         pages = self._store.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload)
         parts = (part for page in pages for part in page.get("Parts", ()))
@@ -32,16 +32,18 @@ class PartUploads:
     def missing(self, key: str, length: int) -> tuple[str, dict[int, tuple[int, int]]]:
         """Returns the id of the upload, begun where there is none, and what has not come of it: as `spans`."""
         upload = self.begun(key) or self.begin(key)
-        there = self.there(key, upload)
-        return upload, {n: span for n, span in spans(length).items() if there.get(n, (0,))[0] != span[1]}
+        there = self.list_received_parts(key, upload)
+        return upload, {n: span for n, span in compute_part_spans(length).items() if there.get(n, (0,))[0] != span[1]}
 
-    def complete(self, key: str, length: int) -> None:
+    def complete_upload(self, key: str, length: int) -> None:
         """Makes an object of an upload in parts, whose addresses take nothing then; raises NotFound where one lacks."""
         upload = self.begun(key) if length > PART else None
         if upload is None:
             return
-        there = self.there(key, upload)
-        if {n: size for n, (size, _) in there.items()} != {n: size for n, (_, size) in spans(length).items()}:
+        there = self.list_received_parts(key, upload)
+        if {n: size for n, (size, _) in there.items()} != {
+            n: size for n, (_, size) in compute_part_spans(length).items()
+        }:
             raise NotFound(f"of the parts that were to be put there {len(there)} came")
         named = [{"PartNumber": number, "ETag": there[number][1]} for number in sorted(there)]
         self._store.complete_multipart_upload(
@@ -49,6 +51,6 @@ class PartUploads:
         )
 
 
-def spans(length: int) -> dict[int, tuple[int, int]]:
+def compute_part_spans(length: int) -> dict[int, tuple[int, int]]:
     """Returns first byte and length of each part, by number from 1 on."""
     return {1 + start // PART: (start, min(PART, length - start)) for start in range(0, length, PART)}

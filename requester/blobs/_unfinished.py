@@ -33,7 +33,7 @@ class UnfinishedUploads:
     def received(self, owner: str, name: str) -> int:
         """Returns the bytes that are there of the owner's upload; 0 where there is none."""
         try:
-            return self._file(owner, name).stat().st_size
+            return self._build_upload_path(owner, name).stat().st_size
         except FileNotFoundError:
             return 0
 
@@ -44,7 +44,7 @@ class UnfinishedUploads:
         After the block it is deleted; it is kept where the block raises. Raises Conflict where fewer bytes are there,
         or while another request writes it.
         """
-        path = self._file(owner, name)
+        path = self._build_upload_path(owner, name)
         with path.open("ab") as file:
             there = _locked_length(file, path)
             if there < start:
@@ -59,9 +59,9 @@ class UnfinishedUploads:
                 raise
             path.unlink(missing_ok=True)
 
-    def tidy(self) -> None:
+    def delete_stale_uploads(self) -> None:
         """Deletes what nobody continues any more, and what is beyond the limit."""
-        found = [(path, stat) for path in self._folder.iterdir() if (stat := _stat(path)) is not None]
+        found = [(path, stat) for path in self._folder.iterdir() if (stat := _find_stat(path)) is not None]
         of_owner = defaultdict[str, list[tuple[float, int, Path]]](list)
         for path, stat in found:
             if stat.st_mtime < time.time() - KEPT_S:
@@ -77,7 +77,7 @@ class UnfinishedUploads:
             _, size, path = most.pop()
             total -= size if _unlink_unless_written(path) else 0
 
-    def _file(self, owner: str, name: str) -> Path:
+    def _build_upload_path(self, owner: str, name: str) -> Path:
         hashes = (blake3(text.encode()).hexdigest()[:32] for text in (owner, name))
         return self._folder / "-".join(hashes)
 
@@ -95,7 +95,7 @@ def _locked_length(file: BinaryIO, path: Path) -> int:
 
 def lies_at(file: BinaryIO, path: Path) -> bool:
     """Returns whether the open file is still the one at `path`: it may be deleted between its opening and its lock."""
-    there = _stat(path)
+    there = _find_stat(path)
     return there is not None and os.path.samestat(there, os.fstat(file.fileno()))
 
 
@@ -119,7 +119,7 @@ def _unlink_unless_written(path: Path) -> bool:
     return True
 
 
-def _stat(path: Path) -> os.stat_result | None:
+def _find_stat(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except FileNotFoundError:

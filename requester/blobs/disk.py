@@ -85,20 +85,20 @@ class Incoming:
     @property
     def pieces(self) -> bytes:
         """The list of its piece digests; empty where it has one piece."""
-        if self.length > framing.PIECE and len(self._listed) == piece_digests.most(self.length):
+        if self.length > framing.PIECE and len(self._listed) == piece_digests.count_digest_bytes(self.length):
             return bytes(self._listed)
         with self.mapped() as data:
-            return piece_digests.listed(data)
+            return piece_digests.join_piece_digests(data)
 
     @contextmanager
     def mapped(self) -> Iterator[Bytes]:
         """Gives what was written so far, without a copy in memory."""
         self._file.flush()
-        with mapped(Path(self._file.name)) as data:
+        with map_file(Path(self._file.name)) as data:
             yield data
 
     @contextmanager
-    def reread(self) -> Iterator[BinaryIO]:
+    def reopen_file(self) -> Iterator[BinaryIO]:
         """Opens what was written so far, from its beginning."""
         self._file.flush()
         with Path(self._file.name).open("rb") as file:
@@ -133,13 +133,13 @@ class DiskBlobs:
 
     def where(self, digest: Digest) -> Path:
         """Returns the blob's path; raises NotFound where there is none."""
-        path = self._place(digest)
+        path = self._build_blob_path(digest)
         if not path.is_file():
             raise NotFound(f"no blob {digest}")
         return path
 
     def has(self, digest: Digest) -> bool:
-        return self._place(digest).is_file()
+        return self._build_blob_path(digest).is_file()
 
     def length(self, digest: Digest) -> int:
         return self.where(digest).stat().st_size
@@ -149,7 +149,7 @@ class DiskBlobs:
 
     def pieces(self, digest: Digest) -> bytes:
         try:
-            return (self._pieces / self._place(digest).name).read_bytes()
+            return (self._pieces / self._build_blob_path(digest).name).read_bytes()
         except FileNotFoundError as error:
             raise NotFound(f"no pieces of {digest} are listed") from error
 
@@ -188,7 +188,7 @@ class DiskBlobs:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""
         if expected is not None and incoming.digest != expected:
             raise Conflict(f"the bytes are {incoming.digest}, not {expected}")
-        place = self._place(incoming.digest)
+        place = self._build_blob_path(incoming.digest)
         place.parent.mkdir(parents=True, exist_ok=True)
         incoming.settle(place)
         _sync_directory(place.parent)
@@ -200,12 +200,12 @@ class DiskBlobs:
 
     @contextmanager
     def mapped(self, digest: Digest) -> Iterator[Bytes]:
-        with mapped(self.where(digest)) as data:
+        with map_file(self.where(digest)) as data:
             yield data
 
     def drop(self, digest: Digest) -> None:
-        (self._pieces / self._place(digest).name).unlink(missing_ok=True)
-        self._place(digest).unlink(missing_ok=True)
+        (self._pieces / self._build_blob_path(digest).name).unlink(missing_ok=True)
+        self._build_blob_path(digest).unlink(missing_ok=True)
 
     def door(self, name: str, length: int, seconds: float) -> None:
         """Returns None: uploads come through the service."""
@@ -220,7 +220,7 @@ class DiskBlobs:
         """Raises NotFound: uploads come through the service."""
         raise NotFound(f"no {length} bytes were put at {name[:80]!r}: uploads come through the service")
 
-    def _place(self, digest: Digest) -> Path:
+    def _build_blob_path(self, digest: Digest) -> Path:
         name = digest.removeprefix("blake3:")
         if len(name) != 64 or not set(name) <= set("0123456789abcdef"):
             raise NotFound(f"no digest: {digest[:80]}")
@@ -228,7 +228,7 @@ class DiskBlobs:
 
 
 @contextmanager
-def mapped(path: Path) -> Iterator[Bytes]:
+def map_file(path: Path) -> Iterator[Bytes]:
     """Maps a file's bytes from the page cache."""
     if path.stat().st_size == 0:
         yield b""

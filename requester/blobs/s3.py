@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.uploads import PartAddress
-from gradmarket.network.environment import authorities, proxy_of
+from gradmarket.network.environment import find_authorities, proxy_of
 from graphdoc.encoding import Bytes
 from requester.blobs._s3_parts import PART, PartUploads
 from requester.blobs.disk import DiskBlobs, Incoming
@@ -73,8 +73,8 @@ class S3Blobs:
         return True
 
     def length(self, digest: Digest) -> int:
-        with _answering(f"no blob {digest}"):
-            head = self._store.head_object(Bucket=self._bucket, Key=_key(digest))
+        with _translate_errors(f"no blob {digest}"):
+            head = self._store.head_object(Bucket=self._bucket, Key=_build_blob_key(digest))
         return int(head["ContentLength"])
 
     def read(self, digest: Digest) -> bytes:
@@ -84,7 +84,7 @@ class S3Blobs:
     @contextmanager
     def mapped(self, digest: Digest) -> Iterator[Bytes]:
         with self._spool.receive() as incoming:
-            self._fetch(_key(digest), incoming, f"no blob {digest}")
+            self._fetch_object(_build_blob_key(digest), incoming, f"no blob {digest}")
             if incoming.digest != digest:
                 raise StoreDown(f"the store's {digest} is {incoming.digest}")
             with incoming.mapped() as data:
@@ -93,10 +93,10 @@ class S3Blobs:
     def where(self, digest: Digest) -> str:
         """Raises NotFound where there is no such blob: at the address, the store would say so in a form of its own."""
         self.length(digest)
-        return self._address("get_object", LINK_S, Key=_key(digest))
+        return self._presign_url("get_object", LINK_S, Key=_build_blob_key(digest))
 
     def pieces(self, digest: Digest) -> bytes:
-        with _answering(f"no pieces of {digest} are listed"):
+        with _translate_errors(f"no pieces of {digest} are listed"):
             answer = self._store.get_object(Bucket=self._bucket, Key=_pieces_key(digest))
             return bytes(answer["Body"].read())
 
@@ -118,30 +118,30 @@ class S3Blobs:
         if expected is not None and digest != expected:
             raise Conflict(f"the bytes are {digest}, not {expected}")
         if isinstance(incoming.lies, Door):
-            self._copy(incoming.lies, digest)
+            self._copy_upload(incoming.lies, digest)
         else:
-            with _answering(), incoming.reread() as file:
-                self._store.upload_fileobj(file, self._bucket, _key(digest))
+            with _translate_errors(), incoming.reopen_file() as file:
+                self._store.upload_fileobj(file, self._bucket, _build_blob_key(digest))
         if pieces := incoming.pieces:
-            with _answering():
+            with _translate_errors():
                 self._store.put_object(Bucket=self._bucket, Key=_pieces_key(digest), Body=pieces)
         return digest
 
     def drop(self, digest: Digest) -> None:
-        for key in (_pieces_key(digest), _key(digest)):
-            with _answering():
+        for key in (_pieces_key(digest), _build_blob_key(digest)):
+            with _translate_errors():
                 self._store.delete_object(Bucket=self._bucket, Key=key)
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
         """Signs the length with the address: the store refuses any other length."""
         if length > PART:
             return None
-        return self._address("put_object", max(1, int(seconds)), Key=_door(name), ContentLength=length)
+        return self._presign_url("put_object", max(1, int(seconds)), Key=_build_upload_key(name), ContentLength=length)
 
     def missing_parts(self, name: str, length: int) -> list[PartAddress]:
         """Signs each part's length with its address."""
-        key = _door(name)
-        with _answering():
+        key = _build_upload_key(name)
+        with _translate_errors():
             upload, missing = self._parts.missing(key, length)
         return [
             PartAddress(start=start, length=size, address=self._part_address(key, upload, n, size))
@@ -150,32 +150,32 @@ class S3Blobs:
 
     def _part_address(self, key: str, upload: str, number: int, size: int) -> str:
         about = {"Key": key, "UploadId": upload, "PartNumber": number, "ContentLength": size}
-        return self._address("upload_part", LINK_S, **about)
+        return self._presign_url("upload_part", LINK_S, **about)
 
     @contextmanager
     def left(self, name: str, length: int) -> Iterator[Incoming]:
-        key = _door(name)
+        key = _build_upload_key(name)
         with self._spool.receive() as incoming:
-            with _answering("nothing was put there"):
-                self._parts.complete(key, length)
+            with _translate_errors("nothing was put there"):
+                self._parts.complete_upload(key, length)
                 head = self._store.head_object(Bucket=self._bucket, Key=key)
             try:
                 if head["ContentLength"] != length:
                     raise Conflict(f"{head['ContentLength']} bytes were put there, not {length}")
-                incoming.lies = self._fetch(key, incoming, "nothing was put there")
+                incoming.lies = self._fetch_object(key, incoming, "nothing was put there")
                 yield incoming
             finally:
-                with _answering():
+                with _translate_errors():
                     self._store.delete_object(Bucket=self._bucket, Key=key)
 
-    def _fetch(self, key: str, incoming: Incoming, otherwise: str) -> Door:
-        with _answering(otherwise):
+    def _fetch_object(self, key: str, incoming: Incoming, otherwise: str) -> Door:
+        with _translate_errors(otherwise):
             answer = self._store.get_object(Bucket=self._bucket, Key=key)
             for chunk in answer["Body"].iter_chunks(CHUNK):
                 incoming.write(chunk)
         return Door(key, answer["ETag"])
 
-    def _copy(self, door: Door, digest: Digest) -> None:
+    def _copy_upload(self, door: Door, digest: Digest) -> None:
         """Copies the version that was read, not a later one. Some stores ignore the condition: the copy is checked.
 
         A version of several parts, `...-2`, is another in the copy. No address leads there any more: it stays as it is.
@@ -183,22 +183,22 @@ class S3Blobs:
         if self.has(digest):
             return
         source = {"Bucket": self._bucket, "Key": door.key}
-        with _answering("what was put there is gone"):
+        with _translate_errors("what was put there is gone"):
             copied = self._store.copy_object(
-                Bucket=self._bucket, Key=_key(digest), CopySource=source, CopySourceIfMatch=door.version
+                Bucket=self._bucket, Key=_build_blob_key(digest), CopySource=source, CopySourceIfMatch=door.version
             )
         if "-" not in door.version and copied["CopyObjectResult"]["ETag"] != door.version:
             self.drop(digest)
             raise Conflict(OVERTAKEN)
 
-    def _address(self, what: str, seconds: int, **about: Any) -> str:
+    def _presign_url(self, what: str, seconds: int, **about: Any) -> str:
         parameters = {"Bucket": self._bucket, **about}
         address: str = self._public.generate_presigned_url(what, parameters, ExpiresIn=min(seconds, LONGEST_LINK_S))
         return address
 
 
 @contextmanager
-def _answering(otherwise: str = "no such object") -> Iterator[None]:
+def _translate_errors(otherwise: str = "no such object") -> Iterator[None]:
     """Raises NotFound(otherwise), Conflict or StoreDown in place of what boto3 raises."""
     try:
         yield
@@ -213,22 +213,22 @@ def _answering(otherwise: str = "no such object") -> Iterator[None]:
         raise StoreDown(str(error)) from error
 
 
-def _key(digest: Digest) -> str:
-    return "blobs/" + _hex(digest)
+def _build_blob_key(digest: Digest) -> str:
+    return "blobs/" + _parse_digest_hex(digest)
 
 
 def _pieces_key(digest: Digest) -> str:
-    return "pieces/" + _hex(digest)
+    return "pieces/" + _parse_digest_hex(digest)
 
 
-def _hex(digest: Digest) -> str:
+def _parse_digest_hex(digest: Digest) -> str:
     name = digest.removeprefix("blake3:")
     if len(name) != 64 or not set(name) <= set("0123456789abcdef"):
         raise NotFound(f"no digest: {digest[:80]}")
     return name
 
 
-def _door(name: str) -> str:
+def _build_upload_key(name: str) -> str:
     """Returns a key with the name's hash: no name from a stranger becomes a path."""
     return "doors/" + blake3(name.encode()).hexdigest()
 
@@ -237,13 +237,13 @@ def open_store(settings: RequesterSettings) -> S3Blobs:
     """Opens the bucket of the settings; creates it where it is missing."""
     own = str(settings.s3_endpoint) if settings.s3_endpoint else None
     public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own
-    store = _client(own, settings.s3_region)
-    _ensure(store, settings.s3_bucket, settings.s3_region)
+    store = _build_client(own, settings.s3_region)
+    _ensure_bucket(store, settings.s3_bucket, settings.s3_region)
     spool = DiskBlobs(settings.data / "spool", to_stay=False, unfinished=settings.unfinished_bytes)
-    return S3Blobs(store, _client(public, settings.s3_region), settings.s3_bucket, spool)
+    return S3Blobs(store, _build_client(public, settings.s3_region), settings.s3_bucket, spool)
 
 
-def _client(endpoint: str | None, region: str) -> Any:
+def _build_client(endpoint: str | None, region: str) -> Any:
     """Returns a client whose proxy and trust are the environment's, as those of every client are."""
     place = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
     proxy = proxy_of(place.scheme, place.hostname or "", place.port)
@@ -258,15 +258,15 @@ def _client(endpoint: str | None, region: str) -> Any:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    session, trust = boto3.session.Session(), authorities()
+    session, trust = boto3.session.Session(), find_authorities()
     return session.client("s3", endpoint_url=endpoint, region_name=region, config=config, verify=trust)
 
 
-def _ensure(store: Any, bucket: str, region: str) -> None:
+def _ensure_bucket(store: Any, bucket: str, region: str) -> None:
     try:
-        with _answering():
+        with _translate_errors():
             store.head_bucket(Bucket=bucket)
     except NotFound:
         place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-        with _answering():
+        with _translate_errors():
             store.create_bucket(Bucket=bucket, **place)

@@ -21,7 +21,7 @@ from requester.chain import funding, mirror, sender
 from requester.chain.chain_context import ChainContext, TransactionKind
 from requester.chain.chain_jobs import tell_once
 from requester.store import accusations
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Accusation, Job
 
 STAGES: Final = {CaseStage.OPEN: AccusationState.OPEN, CaseStage.CONTESTED: AccusationState.CONTESTED}
@@ -32,62 +32,64 @@ ENDS: Final = {
 }
 
 
-def step(chain: ChainContext) -> bool:
+def advance_accusations(chain: ChainContext) -> bool:
     """Advances every accusation that is not over by one step; returns whether any moved."""
     with chain.reading() as reader:
         waiting = [(reader.get_one(Job, row.job_id), row) for row in accusations.open_ones(reader)]
-    return sum(_advance(chain, job, row) for job, row in waiting) > 0
+    return sum(_advance_accusation(chain, job, row) for job, row in waiting) > 0
 
 
-def _advance(chain: ChainContext, job: Job, row: Accusation) -> bool:
+def _advance_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
     case = stakes.case(chain.ledger, row.case)
     if case.stage == CaseStage.NONE:
-        return _accuse(chain, job, row)
+        return _post_accusation(chain, job, row)
     if case.stage == CaseStage.CLOSED:
-        return _end(chain, job, row, case)
-    moved = _book(chain, row, STAGES[case.stage], case)
+        return _end_case(chain, job, row, case)
+    moved = _store_case_state(chain, row, STAGES[case.stage], case)
     if chain.ledger.block().time > case.until:
-        moved |= _post(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
+        moved |= _post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
     return moved
 
 
-def _accuse(chain: ChainContext, job: Job, row: Accusation) -> bool:
+def _post_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
     worker, chain_job = row.worker, job.chain_job or 0
     exposure = stakes.exposure(chain.ledger, chain_job, worker)
     amount = Amount(exposure.at_risk - exposure.accused)
     late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
     if amount <= 0 or late:
-        return _book(chain, row, AccusationState.VOID, None)
+        return _store_case_state(chain, row, AccusationState.VOID, None)
     bond = Amount(chain.ledger.job(chain_job).bond * int(job.unit))
     if not funding.has_money(chain, bond):
         tell_once(chain, job.id, "accusation_waits", reason=f"waits for the bond of {bond} at {chain.sender}")
         return False
     if chain.ledger.allowance(chain.sender) < bond:
-        return funding.approve(chain)
-    return _post(chain, job, TransactionKind.ACCUSE, calls.accuse(chain.market, chain_job, worker, amount, row.event))
+        return funding.post_approval(chain)
+    return _post_transaction(
+        chain, job, TransactionKind.ACCUSE, calls.accuse(chain.market, chain_job, worker, amount, row.event)
+    )
 
 
-def _end(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> bool:
+def _end_case(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> bool:
     """Records the end of a case once it has enough confirmations, and withdraws a returned bond from the stake."""
     ended = events.ended(chain.ledger, row.case)
     if ended is None or chain.ledger.height() < ended.block + chain.policy.confirmations - 1:
         return False
     mine = stakes.staker(chain.ledger, chain.sender)
     if (back := Amount(mine.amount - mine.exposed)) > 0:
-        _post(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
-    _book(chain, row, ENDS[ended.name], case)
-    mirror.workers(chain, job, [row.worker])
+        _post_transaction(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
+    _store_case_state(chain, row, ENDS[ended.name], case)
+    mirror.copy_accounts_from_chain(chain, job, [row.worker])
     return True
 
 
-def _book(chain: ChainContext, row: Accusation, state: AccusationState, case: OnChainCase | None) -> bool:
+def _store_case_state(chain: ChainContext, row: Accusation, state: AccusationState, case: OnChainCase | None) -> bool:
     """Stores the accusation's new state and emits an event; returns False where nothing changed."""
     if row.state == state:
         return False
     with chain.begin() as work:
         held = work.get_one(Accusation, (row.task_id, row.worker))
         values = {} if case is None else {"amount": str(case.amount), "until": case.until}
-        if not work.move_now(held, state, **values):
+        if not work.set_state_now(held, state, **values):
             return False
         about = {
             "task": row.task_id,
@@ -95,17 +97,17 @@ def _book(chain: ChainContext, row: Accusation, state: AccusationState, case: On
             "case": "0x" + row.case.hex(),
             "amount": held.amount,
         }
-        tell(work, row.job_id, f"accusation_{state}", chain.clock(), **about)
+        record_event(work, row.job_id, f"accusation_{state}", chain.clock(), **about)
     return True
 
 
-def _post(chain: ChainContext, job: Job | None, kind: TransactionKind, call: Call) -> bool:
+def _post_transaction(chain: ChainContext, job: Job | None, kind: TransactionKind, call: Call) -> bool:
     name = None if job is None else job.id
     with chain.reading() as reader:
         if sender.under_way(reader, kind, name):
             return False
     try:
-        quoted = sender.quote(chain, call)
+        quoted = sender.quote_call(chain, call)
     except ContractRefused as error:
         if name is not None:
             tell_once(chain, name, f"{kind}_refused", reason=str(error))

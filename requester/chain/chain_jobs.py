@@ -8,7 +8,7 @@ from sqlalchemy import exists, func, or_, select
 from gradmarket.market.terms import BatchState, JobState
 from requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
 from requester.store import audits
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Account, Batch, Earned, Job, JobEvent, Transaction
 from requester.store.work import RowReader
 
@@ -21,7 +21,7 @@ UNBATCHED: Final = (Earned.batch_id.is_(None), Earned.revoked.is_(False))
 """True for a gradient that a batch must still record; gradients revoked by an audit are in none."""
 
 
-def running(reader: RowReader) -> Sequence[Job]:
+def list_running_chain_jobs(reader: RowReader) -> Sequence[Job]:
     """Returns the running jobs that reserve money on-chain."""
     statement = select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None), ~OPENING)
     return reader.session.scalars(statement).all()
@@ -46,13 +46,13 @@ def opened_in(reader: RowReader, job_id: str) -> int | None:
 def kept_back(chain: ChainContext, job: Job) -> bool:
     """Whether the job's free money stays in the escrow for now: an audit may award it, or already did."""
     with chain.reading() as reader:
-        if audits.earliest(reader, job.id) is not None:
+        if audits.find_earliest_audited_round(reader, job.id) is not None:
             return True
         uncovered = exists().where(Account.job_id == job.id, Account.earned > Account.reserved)
-        return not expired(job, chain.clock()) and bool(reader.session.scalar(select(uncovered)))
+        return not is_job_expired(job, chain.clock()) and bool(reader.session.scalar(select(uncovered)))
 
 
-def expired(job: Job, now: float) -> bool:
+def is_job_expired(job: Job, now: float) -> bool:
     """Whether the job has expired, so that nothing more can be reserved."""
     return job.expiry is not None and now > job.expiry
 
@@ -65,4 +65,4 @@ def tell_once(chain: ChainContext, job_id: str, kind: str, **body: Any) -> None:
         )
     if event_id is None:
         with chain.begin() as work:
-            tell(work, job_id, kind, chain.clock(), **body)
+            record_event(work, job_id, kind, chain.clock(), **body)

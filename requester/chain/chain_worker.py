@@ -10,7 +10,7 @@ from sqlalchemy import exists, or_, select
 from contracts import local
 from contracts.calls import mint
 from contracts.ledger import Ledger
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
 from requester.chain import (
@@ -27,7 +27,7 @@ from requester.chain import (
 from requester.chain.chain_context import UNDER_WAY, ChainContext
 from requester.chain.chain_jobs import UNBATCHED
 from requester.store import tasks
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.progress import CHAIN
 from requester.store.tables import Earned, Job, Task, Transaction, Trouble
 
@@ -58,11 +58,11 @@ class ChainWorker:
         if self._notified is None or self._notified.is_set() or self._chain.clock() >= self._look_at:
             return True
         try:
-            return self._chain.ledger.height() != self._looked or self._due()
+            return self._chain.ledger.height() != self._looked or self._has_due_work()
         except (ChainUnreachable, NodeRefused):
             return True  # the step reports it
 
-    def _due(self) -> bool:
+    def _has_due_work(self) -> bool:
         """Whether the database has a pending transaction, a job to open or to fund, or gradients to settle.
 
         Where an owner opens and funds jobs, a new block shows that instead.
@@ -86,35 +86,35 @@ class ChainWorker:
         """Does everything that can be done now; returns whether anything moved, so that another step may find more."""
         if self._notified is not None:
             self._notified.clear()
-        moved = self._step()
+        moved = self._advance_as_leader()
         self._look_at = 0.0 if moved else self._chain.clock() + LOOK_S
         return moved
 
-    def _step(self) -> bool:
-        if not leader_lease.hold(self._chain):
+    def _advance_as_leader(self) -> bool:
+        if not leader_lease.renew_leader_lease(self._chain):
             return False
-        moved = self._tried()
-        self._tell()
+        moved = self._try_parts()
+        self._store_trouble()
         return moved
 
-    def _tried(self) -> bool:
+    def _try_parts(self) -> bool:
         try:
-            self._connect()
-            moved = self._work()
-            self.trouble = sender.refused(self._chain)
+            self._verify_chain()
+            moved = self._run_parts()
+            self.trouble = sender.find_refusal(self._chain)
             return moved
         except ChainUnreachable as error:
             self._connected, self.trouble = False, str(error)
-            return self._revived()
+            return self._revive_chain()
         except GasTooDear as error:
             self.trouble = error.detail
         except NodeRefused as error:
             self.trouble = str(error)
         except ForeignChain as error:
-            self._foreign(error)
+            self._record_foreign_chain(error)
         return False
 
-    def _revived(self) -> bool:
+    def _revive_chain(self) -> bool:
         """Restarts the service's own chain; returns whether it did. The next step continues from its saved state."""
         try:
             return self._chain.revive()
@@ -122,7 +122,7 @@ class ChainWorker:
             self.trouble = str(error)
             return False
 
-    def _tell(self) -> None:
+    def _store_trouble(self) -> None:
         """Stores `trouble` where it changed, so that every process can report it; only the lease holder gets here."""
         if self._told != self.trouble:
             with self._chain.begin() as work:
@@ -142,65 +142,67 @@ class ChainWorker:
         chain = self._chain
         if chain.owner is None:
             return []
-        return owner.to_sign(chain, job, replace(funding.terms(chain, job), amount=Units(job.budget + added)), added)
+        return owner.to_sign(
+            chain, job, replace(funding.compute_job_terms(chain, job), amount=Units(job.budget + added)), added
+        )
 
     def leave(self) -> None:
         """Gives up the lease at an orderly shutdown, so that the next process takes over at once."""
-        leader_lease.leave(self._chain)
+        leader_lease.release_leader_lease(self._chain)
 
-    def _connect(self) -> None:
+    def _verify_chain(self) -> None:
         """Verifies that this is the database's chain: completely after a disconnect, by its instance at every step."""
         if self._connected:
             self._chain.ledger.verify_instance()
             return
         self._chain.ledger.verify()
-        reconcile.everything(self._chain)
+        reconcile.correct_all_jobs(self._chain)
         self._connected = True
 
-    def _work(self) -> bool:
+    def _run_parts(self) -> bool:
         chain = self._chain
-        moved = reconcile.rewound(chain)
-        moved |= self._follow()
+        moved = reconcile.mark_forgotten_transactions(chain)
+        moved |= self._record_outcomes()
         dear: GasTooDear | None = None
         for part in (
             funding.open_jobs,
             funding.top_up_jobs,
-            reservations.step,
-            settlement_batches.step,
+            reservations.post_reservations,
+            settlement_batches.settle_due_batches,
             funding.close_jobs,
-            accusing.step,
+            accusing.advance_accusations,
             reservations.drop_late,
-            sender.push,
+            sender.send_pending_transactions,
         ):
             try:
                 moved |= part(chain)
             except GasTooDear as error:
                 dear = error  # what is sent already goes on
-        moved = self._follow() or self._watch() or moved
+        moved = self._record_outcomes() or self._copy_worker_changes() or moved
         if dear is not None:
             raise dear
         return moved
 
-    def _follow(self) -> bool:
-        touched = sender.follow(self._chain)
+    def _record_outcomes(self) -> bool:
+        touched = sender.record_known_outcomes(self._chain)
         for job_id in touched - {""}:
-            mirror.job(self._chain, job_id)
+            mirror.copy_job_from_chain(self._chain, job_id)
         return bool(touched)
 
-    def _watch(self) -> bool:
+    def _copy_worker_changes(self) -> bool:
         """Copies what workers did on-chain since the last look; returns whether anything was copied."""
         last = self._chain.ledger.block().number
         first, self._looked = (last if self._looked is None else self._looked) + 1, last
-        return first <= last and mirror.changed(self._chain, first, last)
+        return first <= last and mirror.copy_changed_accounts(self._chain, first, last)
 
-    def _foreign(self, error: ForeignChain) -> None:
+    def _record_foreign_chain(self, error: ForeignChain) -> None:
         self._connected = False
         if self.trouble == str(error):
             return
         self.trouble = str(error)
         with self._chain.begin() as work:
             for job in work.session.scalars(select(Job).where(Job.state == JobState.RUNNING)):
-                tell(work, job.id, "foreign_chain", self._chain.clock(), reason=self.trouble)
+                record_event(work, job.id, "foreign_chain", self._chain.clock(), reason=self.trouble)
 
 
 def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
@@ -212,6 +214,6 @@ def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
         short = amount - ledger.balance(holder)
         if short > 0:
             call = mint(ledger.deployment.token, holder, Amount(short))
-            mined(execute(ledger.web3, local.development_key(), call))
+            require_receipt(execute_call(ledger.web3, local.development_key(), call))
 
     return grant

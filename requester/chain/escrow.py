@@ -6,7 +6,7 @@ from typing import Final
 
 from contracts import calls
 from contracts.calls import Call
-from contracts.packing import PackedGroup, group
+from contracts.packing import PackedGroup, group_by_worker
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
 from gradmarket.market.wire.poll import hash_of
@@ -22,12 +22,12 @@ GRADIENT_GAS, GROUP_GAS = 1_400, 60_000
 MAX_ALLOWANCE: Final = Amount(2**256 - 1)
 
 
-def approve(token: Address, market: Address) -> Call:
+def build_approval_call(token: Address, market: Address) -> Call:
     """Returns the call that lets the contract pull the deposits of this job and of all later ones."""
     return calls.approve(token, market, MAX_ALLOWANCE)
 
 
-def terms(job: Job, signer: Address, expiry: int, claim_until: int, endpoint: str) -> calls.OpenJob:
+def build_opening_terms(job: Job, signer: Address, expiry: int, claim_until: int, endpoint: str) -> calls.OpenJob:
     """Returns the call's terms: the job's budget under the digest of its publication."""
     return calls.OpenJob(
         amount=Units(job.budget),
@@ -42,7 +42,7 @@ def terms(job: Job, signer: Address, expiry: int, claim_until: int, endpoint: st
 
 def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.OpenJob:
     """Adds the slashing terms of a job that has them; the contract has no windows shorter than `min_window` seconds."""
-    stakes = jobs.spec(job).stake
+    stakes = jobs.load_spec(job).stake
     if stakes is None:
         return opening
     return replace(
@@ -54,7 +54,7 @@ def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.Open
     )
 
 
-def quorum(stakes: Stakes) -> Hash:
+def compute_quorum_hash(stakes: Stakes) -> Hash:
     """Returns the hash of the validators that a worker must have named on joining for its stake to count."""
     return calls.quorum_of(stakes.validators, stakes.threshold)
 
@@ -65,13 +65,13 @@ def spec_digest(job: Job) -> Hash:
 
 def expiry_of(job: Job, now: float, lifetime_s: int) -> int:
     """Returns the Unix time until which the job reserves: its own end, or `lifetime_s` from now."""
-    end = jobs.spec(job).deadlines.end
+    end = jobs.load_spec(job).deadlines.end
     return int(end.timestamp()) if end is not None else int(now) + lifetime_s
 
 
 def groups_of(rows: Iterable[Earned]) -> list[PackedGroup]:
     """Packs EARNED rows into a batch's groups; the same rows in the same order always give the same bytes."""
-    return group((row.worker, Units(row.units), row.digest) for row in rows)
+    return group_by_worker((row.worker, Units(row.units), row.digest) for row in rows)
 
 
 def that_fit(rows: Sequence[Earned]) -> Sequence[Earned]:

@@ -11,7 +11,7 @@ from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import escrow, outcomes, owner, sender
 from requester.chain.chain_context import ChainContext, TransactionKind
 from requester.chain.chain_jobs import kept_back, with_money
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Job
 from requester.store.work import RowReader
 
@@ -28,7 +28,7 @@ def open_jobs(chain: ChainContext) -> bool:
         jobs = reader.session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
     if chain.owner is not None:
         return sum(_await_owner(chain, job) for job in jobs) > 0
-    return any(_open(chain, job) for job in jobs)
+    return any(_open_escrow(chain, job) for job in jobs)
 
 
 def top_up_jobs(chain: ChainContext) -> bool:
@@ -53,42 +53,46 @@ def close_jobs(chain: ChainContext) -> bool:
     if chain.owner is not None:
         return False
     with chain.reading() as reader:
-        over = [job for job in with_money(reader) if lifecycle.over(job.state)]
-        cases = [job for job in over if not _closing(reader, job.id)]
-    return sum(_close(chain, job) for job in cases) > 0
+        over = [job for job in with_money(reader) if lifecycle.is_final_state(job.state)]
+        cases = [job for job in over if not _is_closing(reader, job.id)]
+    return sum(_close_escrow(chain, job) for job in cases) > 0
 
 
-def _closing(reader: RowReader, job_id: str) -> bool:
+def _is_closing(reader: RowReader, job_id: str) -> bool:
     return any(
         sender.under_way(reader, kind, job_id)
         for kind in (TransactionKind.WITHDRAW, TransactionKind.REFUND, TransactionKind.RESERVE)
     )
 
 
-def _open(chain: ChainContext, job: Job) -> bool:
+def _open_escrow(chain: ChainContext, job: Job) -> bool:
     """Opens the job's escrow, unless the chain already has a job with the digest of its publication."""
     event = events.find_opened(chain.ledger, chain.sender, escrow.spec_digest(job))
     if event is not None:
         with chain.begin() as work:
-            outcomes.opened(work, locked(work, Job, job.id), event, chain.clock())
+            outcomes.record_escrow_opening(work, lock_row(work, Job, job.id), event, chain.clock())
         return True
     deposit = Amount(job.budget * int(job.unit))
     if not has_money(chain, deposit):
-        return _say(chain, job.id, f"waits for {deposit} of {chain.ledger.deployment.token} at {chain.sender}")
-    if why := unfit(chain, chain.sender):
-        return _say(chain, job.id, why)
+        return _store_wait_reason(
+            chain, job.id, f"waits for {deposit} of {chain.ledger.deployment.token} at {chain.sender}"
+        )
+    if why := find_token_fault(chain, chain.sender):
+        return _store_wait_reason(chain, job.id, why)
     if chain.ledger.allowance(chain.sender) < deposit:
-        return approve(chain)
-    return _post(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, terms(chain, job)))
+        return post_approval(chain)
+    return _post_call(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, compute_job_terms(chain, job)))
 
 
 def _await_owner(chain: ChainContext, job: Job) -> bool:
     """Checks whether the owner has opened the job under the given terms and lets the sender act for it."""
-    opening = owner.opened(chain, job)
+    opening = owner.find_owner_opening(chain, job)
     if opening.job is None:
-        return _say(chain, job.id, unfit(chain, chain.owner or chain.sender) or opening.missing)
+        return _store_wait_reason(
+            chain, job.id, find_token_fault(chain, chain.owner or chain.sender) or opening.missing
+        )
     with chain.begin() as work:
-        outcomes.opened(work, locked(work, Job, job.id), opening.job, chain.clock())
+        outcomes.record_escrow_opening(work, lock_row(work, Job, job.id), opening.job, chain.clock())
     return True
 
 
@@ -98,8 +102,8 @@ def _top_up(chain: ChainContext, job: Job) -> bool:
     if not has_money(chain, deposit):
         return False
     if chain.ledger.allowance(chain.sender) < deposit:
-        return approve(chain)
-    return _post(chain, job.id, TransactionKind.TOP_UP, calls.top_up(chain.market, job.chain_job or 0, added))
+        return post_approval(chain)
+    return _post_call(chain, job.id, TransactionKind.TOP_UP, calls.top_up(chain.market, job.chain_job or 0, added))
 
 
 def has_money(chain: ChainContext, deposit: Amount) -> bool:
@@ -109,7 +113,7 @@ def has_money(chain: ChainContext, deposit: Amount) -> bool:
     return chain.ledger.balance(chain.sender) >= deposit
 
 
-def unfit(chain: ChainContext, holder: Address) -> str:
+def find_token_fault(chain: ChainContext, holder: Address) -> str:
     """Returns why nothing is deposited in this token; empty for one that moves what it is told, as far as is seen."""
     ledger = chain.ledger
     move = token_move(ledger.web3, ledger.deployment.token, holder, chain.market)
@@ -117,46 +121,48 @@ def unfit(chain: ChainContext, holder: Address) -> str:
     return f"the token {ledger.deployment.token} {fault}; deploy the market with another one" if fault else ""
 
 
-def terms(chain: ChainContext, job: Job) -> calls.OpenJob:
+def compute_job_terms(chain: ChainContext, job: Job) -> calls.OpenJob:
     """Returns the terms with which the job would be opened now."""
     expiry = escrow.expiry_of(job, max(chain.clock(), chain.ledger.block().time), chain.policy.lifetime_s)
     shortest = chain.ledger.min_window()
     window = max(chain.policy.claim_window_s, shortest)
-    opening = escrow.terms(job, chain.signer, expiry, expiry + window, chain.endpoint)
+    opening = escrow.build_opening_terms(job, chain.signer, expiry, expiry + window, chain.endpoint)
     return escrow.with_stakes(opening, job, shortest)
 
 
-def approve(chain: ChainContext) -> bool:
+def post_approval(chain: ChainContext) -> bool:
     """Lets the contract pull the sender's tokens, unless an approval is pending; returns whether one was posted."""
     with chain.reading() as reader:
         if sender.under_way(reader, TransactionKind.APPROVE):
             return False
-    return _post(chain, None, TransactionKind.APPROVE, escrow.approve(chain.ledger.deployment.token, chain.market))
+    return _post_call(
+        chain, None, TransactionKind.APPROVE, escrow.build_approval_call(chain.ledger.deployment.token, chain.market)
+    )
 
 
-def _close(chain: ChainContext, job: Job) -> bool:
+def _close_escrow(chain: ChainContext, job: Job) -> bool:
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
     if chain.ledger.next_time() > now.claim_until:
         left = now.deposited > now.credited
-        return left and _post(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
+        return left and _post_call(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
     free = Units(now.deposited - now.reserved)
     if not free or kept_back(chain, job):
         return False
-    return _post(chain, job.id, TransactionKind.WITHDRAW, calls.withdraw_free(chain.market, chain_job, free))
+    return _post_call(chain, job.id, TransactionKind.WITHDRAW, calls.withdraw_free(chain.market, chain_job, free))
 
 
-def _post(chain: ChainContext, job_id: str | None, kind: TransactionKind, call: Call) -> bool:
+def _post_call(chain: ChainContext, job_id: str | None, kind: TransactionKind, call: Call) -> bool:
     try:
-        quoted = sender.quote(chain, call)
+        quoted = sender.quote_call(chain, call)
     except ContractRefused as error:
-        return job_id is not None and kind == TransactionKind.OPEN and _say(chain, job_id, str(error))
+        return job_id is not None and kind == TransactionKind.OPEN and _store_wait_reason(chain, job_id, str(error))
     return sender.post_once(chain, quoted, kind, job_id)
 
 
-def _say(chain: ChainContext, job_id: str, reason: str) -> bool:
+def _store_wait_reason(chain: ChainContext, job_id: str, reason: str) -> bool:
     with chain.begin() as work:
-        job = locked(work, Job, job_id)
+        job = lock_row(work, Job, job_id)
         if job.state == JobState.AWAITING_FUNDS:
             job.reason = reason
     return False

@@ -15,7 +15,7 @@ from requester.chain.chain_context import ChainContext
 from requester.store.tables import LeaderLease
 
 
-def hold(chain: ChainContext) -> bool:
+def renew_leader_lease(chain: ChainContext) -> bool:
     """Takes or renews the lease for the chain's sender; returns False while another process has it."""
     name, now = f"chain:{chain.sender}", chain.clock()
     until = now + chain.policy.duty_s
@@ -37,7 +37,7 @@ def hold(chain: ChainContext) -> bool:
     return True
 
 
-def leave(chain: ChainContext) -> None:
+def release_leader_lease(chain: ChainContext) -> None:
     """Releases the lease, so that the next process need not wait."""
     with chain.begin() as work:
         mine = update(LeaderLease).where(

@@ -31,74 +31,76 @@ class ChainFigures:
 NOTHING: Final = Units(0)
 
 
-def job(chain: ChainContext, job_id: str) -> None:
+def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
     """Copies the job's deposits, refunds and all of its accounts."""
     with chain.reading() as reader:
         row = reader.get_one(Job, job_id)
         chain_job = row.chain_job
-        workers = [Address(worker) for worker in reader.session.scalars(_workers(job_id))]
+        workers = [Address(worker) for worker in reader.session.scalars(_select_account_workers(job_id))]
         first = opened_in(reader, job_id)
     if chain_job is None:
         return
     now, refunded = chain.ledger.job(chain_job), events.all_refunded(chain.ledger, chain_job, first)
-    accounts = {worker: _seen(chain, row, worker) for worker in workers}
+    accounts = {worker: _fetch_chain_figures(chain, row, worker) for worker in workers}
     with chain.begin() as work:
         _copy_job(work.get_one(Job, job_id), now, refunded)
         _copy_accounts(work, job_id, accounts)
 
 
-def workers(chain: ChainContext, of: Job, named: Iterable[Address]) -> None:
+def copy_accounts_from_chain(chain: ChainContext, of: Job, named: Iterable[Address]) -> None:
     """Copies these accounts only."""
-    accounts = {worker: _seen(chain, of, worker) for worker in named}
+    accounts = {worker: _fetch_chain_figures(chain, of, worker) for worker in named}
     with chain.begin() as work:
         _copy_accounts(work, of.id, accounts)
 
 
-def counted(exposure: Exposure, quorum: Hash, unit: Amount) -> Units:
+def compute_free_stake_units(exposure: Exposure, quorum: Hash, unit: Amount) -> Units:
     """Returns the stake that no accusation claims; 0 if the worker has left or named validators unlike the job's."""
     if exposure.locked_until or exposure.quorum != quorum:
         return NOTHING
     return Units(min(MAX_UNITS, (exposure.at_risk - exposure.accused) // unit))
 
 
-def _seen(chain: ChainContext, of: Job, worker: Address) -> ChainFigures:
-    chain_job, terms = of.chain_job or 0, jobs.spec(of).stake
+def _fetch_chain_figures(chain: ChainContext, of: Job, worker: Address) -> ChainFigures:
+    chain_job, terms = of.chain_job or 0, jobs.load_spec(of).stake
     account = chain.ledger.account(chain_job, worker)
     if terms is None:
         return ChainFigures(account, NOTHING)
     exposed = stakes.exposure(chain.ledger, chain_job, worker)
-    return ChainFigures(account, counted(exposed, escrow.quorum(terms), Amount(int(of.unit))))
+    return ChainFigures(
+        account, compute_free_stake_units(exposed, escrow.compute_quorum_hash(terms), Amount(int(of.unit)))
+    )
 
 
-def changed(chain: ChainContext, first: int, last: int) -> bool:
+def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
     """Copies the accounts and jobs that the contract's events name in these blocks; returns whether any was ours.
 
     These events are what workers, and owners elsewhere, did by themselves.
     """
-    funded = _funded(chain, first, last)
+    funded = _copy_funded_jobs(chain, first, last)
     touched = events.accounts_touched(chain.ledger, first, last)
     with chain.reading() as reader:
         ours = reader.session.scalars(
             select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in touched}))
         ).all()
-        known = {row.id: set(reader.session.scalars(_workers(row.id))) for row in ours}
+        known = {row.id: set(reader.session.scalars(_select_account_workers(row.id))) for row in ours}
     for row in ours:
         mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in known[row.id]]
-        workers(chain, row, mine)
+        copy_accounts_from_chain(chain, row, mine)
     return bool(ours) or funded
 
 
-def _funded(chain: ChainContext, first: int, last: int) -> bool:
+def _copy_funded_jobs(chain: ChainContext, first: int, last: int) -> bool:
     """Copies the jobs that anybody deposited to, or that were refunded; returns whether there were any."""
     chain_jobs = events.jobs_touched(chain.ledger, first, last)
     with chain.reading() as reader:
         ids = reader.session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
     for job_id in ids:
-        job(chain, job_id)
+        copy_job_from_chain(chain, job_id)
     return bool(ids)
 
 
-def _workers(job_id: str) -> Select[str]:
+def _select_account_workers(job_id: str) -> Select[str]:
     return select(Account.worker).where(Account.job_id == job_id)
 
 

@@ -11,102 +11,102 @@ from contracts.ledger import Ledger
 from contracts.transaction_types import Mined, Outcome, Receipt, Reverted, Signed
 from gradmarket.market.terms import BatchState, JobState
 from requester.chain.chain_context import TransactionKind, TransactionState
-from requester.store.event_log import tell
-from requester.store.locks import locked
+from requester.store.event_log import record_event
+from requester.store.locks import lock_row
 from requester.store.tables import Batch, Job, Transaction
 from requester.store.work import RowReader, Work
 
 
-def rewrite(work: Work, row_id: int, signed: Signed, offer: dict[str, Any], replaced: Sequence[str]) -> None:
+def store_replacement(work: Work, row_id: int, signed: Signed, offer: dict[str, Any], replaced: Sequence[str]) -> None:
     """Stores a replacement before it is sent, and the hashes of all that it replaces, the oldest first."""
     row = work.get_one(Transaction, row_id)
     row.replaced = list(replaced)
     row.raw, row.hash, row.offer = signed.raw, signed.hash, offer
 
 
-def sent(work: Work, row_id: int, now: float, error: str) -> None:
+def record_sending(work: Work, row_id: int, now: float, error: str) -> None:
     """Records that a node took the transaction, or in `error` why it refused it; a refused one is sent again."""
     row = work.get_one(Transaction, row_id)
     row.sent_at, row.error = now, error
     if error or row.state != TransactionState.PREPARED:
         return
     row.state = TransactionState.SENT
-    for batch in _batches(work, row_id):
+    for batch in _list_transaction_batches(work, row_id):
         if batch.state == BatchState.PREPARED:
-            work.move_now(batch, BatchState.SENT)
+            work.set_state_now(batch, BatchState.SENT)
 
 
-def finished(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, hash_: str, now: float) -> None:
+def record_outcome(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, hash_: str, now: float) -> None:
     """Records an outcome: mined, reverted, or (unknown, and its nonce used by another) lost."""
     row = work.get_one(Transaction, row_id)
     row.hash = hash_
     match outcome:
         case Mined(receipt):
-            _known(row, TransactionState.MINED, receipt)
-            _succeeded(work, ledger, row, receipt, now)
+            _store_receipt(row, TransactionState.MINED, receipt)
+            _apply_success(work, ledger, row, receipt, now)
         case Reverted(name, receipt):
-            _known(row, TransactionState.REVERTED, receipt)
+            _store_receipt(row, TransactionState.REVERTED, receipt)
             row.error = name
-            _failed(work, row, now)
+            _apply_failure(work, row, now)
         case _:
             row.state, row.error = TransactionState.LOST, "its nonce was used by another transaction"
-            _failed(work, row, now)
+            _apply_failure(work, row, now)
 
 
-def unfinished(work: Work, row: Transaction) -> None:
+def undo_outcome(work: Work, row: Transaction) -> None:
     """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled.
 
     `gas` stays: it tells that the transaction was mined once, and others may have relied on it.
     """
     row.state, row.block, row.sent_at = TransactionState.PREPARED, None, None
-    for batch in _batches(work, row.id):
+    for batch in _list_transaction_batches(work, row.id):
         put_back(work, batch)
 
 
-def settled(work: Work, batch: Batch, now: float) -> None:
-    if batch.state != BatchState.SETTLED and work.move_now(batch, BatchState.SETTLED, settled_at=now):
+def record_settlement(work: Work, batch: Batch, now: float) -> None:
+    if batch.state != BatchState.SETTLED and work.set_state_now(batch, BatchState.SETTLED, settled_at=now):
         amount = str(batch.units * int(work.get_one(Job, batch.job_id).unit))
-        tell(work, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, amount=amount)
+        record_event(work, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, amount=amount)
 
 
 def put_back(work: Work, batch: Batch) -> None:
     if batch.state != BatchState.PREPARED:
-        work.move_now(batch, BatchState.PREPARED, settled_at=None)
+        work.set_state_now(batch, BatchState.PREPARED, settled_at=None)
 
 
-def opened(work: Work, job: Job, event: JobOpened, now: float) -> None:
+def record_escrow_opening(work: Work, job: Job, event: JobOpened, now: float) -> None:
     """Records that the escrow of the job, locked by the caller, is on-chain; the job runs unless it was ended."""
     job.chain_job, job.expiry, job.claim_until = event.job, event.expiry, event.claim_until
     job.deposited = event.deposited
     work.flush()
-    tell(work, job.id, "funded", now, chain_job=event.job, deposited=str(event.deposited * int(job.unit)))
+    record_event(work, job.id, "funded", now, chain_job=event.job, deposited=str(event.deposited * int(job.unit)))
     if job.state == JobState.AWAITING_FUNDS:
-        work.move_now(job, JobState.RUNNING, reason="")
+        work.set_state_now(job, JobState.RUNNING, reason="")
         work.notify("plan")
 
 
-def _known(row: Transaction, state: TransactionState, receipt: Receipt) -> None:
+def _store_receipt(row: Transaction, state: TransactionState, receipt: Receipt) -> None:
     row.state, row.block, row.gas, row.error = state, receipt.block, receipt.gas, ""
 
 
-def _succeeded(work: Work, ledger: Ledger, row: Transaction, receipt: Receipt, now: float) -> None:
+def _apply_success(work: Work, ledger: Ledger, row: Transaction, receipt: Receipt, now: float) -> None:
     if row.kind == TransactionKind.SETTLE:
-        for batch in _batches(work, row.id):
-            settled(work, batch, now)
+        for batch in _list_transaction_batches(work, row.id):
+            record_settlement(work, batch, now)
     if row.kind == TransactionKind.OPEN and row.job_id is not None:
-        job = locked(work, Job, row.job_id)
+        job = lock_row(work, Job, row.job_id)
         for event in events.opened(ledger, receipt):
-            opened(work, job, event, now)
+            record_escrow_opening(work, job, event, now)
 
 
-def _failed(work: Work, row: Transaction, now: float) -> None:
+def _apply_failure(work: Work, row: Transaction, now: float) -> None:
     """Keeps the batch without its transaction; settlement_batches checks the chain and posts it again if needed."""
-    for batch in _batches(work, row.id):
+    for batch in _list_transaction_batches(work, row.id):
         put_back(work, batch)
         batch.transaction_id = None
     if row.job_id is not None:
-        tell(work, row.job_id, "transaction_failed", now, purpose=row.kind, hash=row.hash, reason=row.error)
+        record_event(work, row.job_id, "transaction_failed", now, purpose=row.kind, hash=row.hash, reason=row.error)
 
 
-def _batches(reader: RowReader, row_id: int) -> list[Batch]:
+def _list_transaction_batches(reader: RowReader, row_id: int) -> list[Batch]:
     return list(reader.session.scalars(select(Batch).where(Batch.transaction_id == row_id)))

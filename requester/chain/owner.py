@@ -36,18 +36,18 @@ class OwnerCall:
     missing: str
 
 
-def opened(chain: ChainContext, job: Job) -> OwnerCall:
+def find_owner_opening(chain: ChainContext, job: Job) -> OwnerCall:
     """Looks on-chain for the job, opened by its owner. Raises ChainUnreachable."""
     wrong = ""
-    for event in events.all_opened(chain.ledger, _owner(chain), escrow.spec_digest(job)):
-        fault = unlike(chain, job, event)
+    for event in events.all_opened(chain.ledger, _get_owner(chain), escrow.spec_digest(job)):
+        fault = find_opening_fault(chain, job, event)
         if not fault:
-            return _ready(chain, event)
+            return _judge_opening(chain, event)
         wrong = wrong or f"; job {event.job} on-chain is refused: {fault}"
     return OwnerCall(None, f"waits for {chain.owner} to sign openJob (`gradmarket job fund {job.id}`){wrong}")
 
 
-def _ready(chain: ChainContext, event: JobOpened) -> OwnerCall:
+def _judge_opening(chain: ChainContext, event: JobOpened) -> OwnerCall:
     """Accepts the opening once it has enough confirmations and lets the service's sender act for the job."""
     if chain.ledger.job(event.job).sender != chain.sender:
         return OwnerCall(None, f"waits for {chain.owner} to sign setSender of job {event.job}")
@@ -57,14 +57,14 @@ def _ready(chain: ChainContext, event: JobOpened) -> OwnerCall:
     )
 
 
-def unlike(chain: ChainContext, job: Job, event: JobOpened) -> str:
+def find_opening_fault(chain: ChainContext, job: Job, event: JobOpened) -> str:
     """Returns how the opening differs from what was asked for; empty where it does not.
 
     An owner may take its time to sign: half of the lifetime that it was given must be left, and what was added to the
     budget meanwhile is deposited afterwards.
     """
-    deposit = jobs.spec(job).deposit // int(job.unit)
-    end, now = jobs.spec(job).deadlines.end, chain.clock()
+    deposit = jobs.load_spec(job).deposit // int(job.unit)
+    end, now = jobs.load_spec(job).deadlines.end, chain.clock()
     shortest = int(end.timestamp()) if end is not None else int(now) + chain.policy.lifetime_s // 2
     checks = (
         (event.deposited < deposit, f"deposit {event.deposited} instead of {deposit} units"),
@@ -83,40 +83,51 @@ def to_sign(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -
 
     Raises ChainUnreachable.
     """
-    steps = _opening(chain, job, terms, added) if job.chain_job is None else _keeping(chain, job, added)
+    steps = (
+        _list_opening_calls(chain, job, terms, added)
+        if job.chain_job is None
+        else _list_upkeep_calls(chain, job, added)
+    )
     chain_id = chain.ledger.deployment.chain_id
-    return [ToSign(purpose, _owner(chain), chain_id, call) for purpose, call in steps]
+    return [ToSign(purpose, _get_owner(chain), chain_id, call) for purpose, call in steps]
 
 
-def _owner(chain: ChainContext) -> Address:
+def _get_owner(chain: ChainContext) -> Address:
     return chain.owner or chain.sender
 
 
-def _opening(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[tuple[str, Call]]:
+def _list_opening_calls(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[tuple[str, Call]]:
     if job.state != JobState.AWAITING_FUNDS:
         return []
-    for event in events.all_opened(chain.ledger, _owner(chain), escrow.spec_digest(job)):
-        if not unlike(chain, job, event):
+    for event in events.all_opened(chain.ledger, _get_owner(chain), escrow.spec_digest(job)):
+        if not find_opening_fault(chain, job, event):
             return [("setSender", calls.set_sender(chain.market, event.job, chain.sender))]
-    return [*_approve(chain, job, Units(job.budget + added)), ("openJob", calls.open_job(chain.market, terms))]
+    return [
+        *_list_approval_calls(chain, job, Units(job.budget + added)),
+        ("openJob", calls.open_job(chain.market, terms)),
+    ]
 
 
-def _keeping(chain: ChainContext, job: Job, added: Units) -> list[tuple[str, Call]]:
+def _list_upkeep_calls(chain: ChainContext, job: Job, added: Units) -> list[tuple[str, Call]]:
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
-    if lifecycle.over(job.state):
+    if lifecycle.is_final_state(job.state):
         if chain.ledger.block().time > now.claim_until:
             return [("refund", calls.refund(chain.market, chain_job))] if now.deposited > now.credited else []
         free = Units(now.deposited - now.reserved)
         back = free and not kept_back(chain, job)
         return [("withdrawFree", calls.withdraw_free(chain.market, chain_job, free))] if back else []
     short = Units(job.budget + added - job.deposited)
-    return [*_approve(chain, job, short), ("topUp", calls.top_up(chain.market, chain_job, short))] if short > 0 else []
+    return (
+        [*_list_approval_calls(chain, job, short), ("topUp", calls.top_up(chain.market, chain_job, short))]
+        if short > 0
+        else []
+    )
 
 
-def _approve(chain: ChainContext, job: Job, units: Units) -> list[tuple[str, Call]]:
+def _list_approval_calls(chain: ChainContext, job: Job, units: Units) -> list[tuple[str, Call]]:
     """Returns an approval of this deposit alone; empty where the allowance already covers it."""
     amount = Amount(units * int(job.unit))
-    if chain.ledger.allowance(_owner(chain)) >= amount:
+    if chain.ledger.allowance(_get_owner(chain)) >= amount:
         return []
     return [("approve", calls.approve(chain.ledger.deployment.token, chain.market, amount))]

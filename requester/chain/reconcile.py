@@ -27,17 +27,17 @@ class BooksDiffer(Conflict):
     """The chain has a batch that the books cannot explain."""
 
 
-def everything(chain: ChainContext) -> None:
+def correct_all_jobs(chain: ChainContext) -> None:
     """Corrects transactions, batches and accounts of every job with money on-chain, after a start or a disconnect."""
-    rewound(chain)
+    mark_forgotten_transactions(chain)
     with chain.reading() as reader:
         ids = [job.id for job in with_money(reader)]
     for job_id in ids:
         put_right(chain, job_id)
-        mirror.job(chain, job_id)
+        mirror.copy_job_from_chain(chain, job_id)
 
 
-def rewound(chain: ChainContext) -> bool:
+def mark_forgotten_transactions(chain: ChainContext) -> bool:
     """Marks the transactions that the chain forgot to be sent again, byte by byte; returns whether there were any.
 
     A chain forgets transactions in a re-org, or when it is restored from an earlier state.
@@ -49,20 +49,20 @@ def rewound(chain: ChainContext) -> bool:
             return False
     with chain.begin() as work:
         for row in work.session.scalars(select(Transaction).where(*mine)).all():
-            outcomes.unfinished(work, row)
+            outcomes.undo_outcome(work, row)
     return True
 
 
 def put_right(chain: ChainContext, job_id: str) -> bool:
     """Runs `batches`. A job with unexplained batches gets an event and settles no more; the others continue."""
     try:
-        return batches(chain, job_id)
+        return correct_batches(chain, job_id)
     except BooksDiffer as error:
         tell_once(chain, job_id, "books_differ", reason=str(error))
         return False
 
 
-def batches(chain: ChainContext, job_id: str) -> bool:
+def correct_batches(chain: ChainContext, job_id: str) -> bool:
     """Marks batches that the chain has as settled, and resets those it has not; returns whether anything was changed.
 
     Raises BooksDiffer where the chain has a batch of gradients that nobody earned here.
@@ -76,70 +76,74 @@ def batches(chain: ChainContext, job_id: str) -> bool:
     return any([*changed, _put_back_from(chain, job_id, onchain)])
 
 
-def differences(chain: ChainContext, job_id: str) -> list[str]:
+def list_chain_differences(chain: ChainContext, job_id: str) -> list[str]:
     """Returns what database and chain disagree about, in words; empty where they are equal."""
     with chain.reading() as reader:
         job = reader.get_one(Job, job_id)
         accounts = reader.session.scalars(select(Account).where(Account.job_id == job_id)).all()
-        settled = [batch for batch in _all(reader, job_id) if batch.state == BatchState.SETTLED]
-        roots = {batch.number: batch_root(escrow.groups_of(_rows(reader, batch))) for batch in settled}
-        credited = _credited(reader, job_id)
+        settled = [batch for batch in _list_job_batches(reader, job_id) if batch.state == BatchState.SETTLED]
+        roots = {batch.number: batch_root(escrow.groups_of(_list_batch_rows(reader, batch))) for batch in settled}
+        credited = _sum_credited_units(reader, job_id)
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
-    lines = [_differs("batches", len(settled), now.batches)]
-    lines.append(_differs("deposited less refunded", job.deposited - job.refunded, now.deposited))
+    lines = [_describe_difference("batches", len(settled), now.batches)]
+    lines.append(_describe_difference("deposited less refunded", job.deposited - job.refunded, now.deposited))
     for number, root in roots.items():
-        lines.append(_differs(f"root of batch {number}", root.hex(), chain.ledger.batch_root(chain_job, number).hex()))
+        lines.append(
+            _describe_difference(
+                f"root of batch {number}", root.hex(), chain.ledger.batch_root(chain_job, number).hex()
+            )
+        )
     for row in accounts:
         on_chain = chain.ledger.account(chain_job, row.worker)
-        lines.append(_differs(f"settled for {row.worker}", credited[row.worker], on_chain.settled))
-        lines.append(_differs(f"copy of {row.worker}'s settled", row.settled, on_chain.settled))
-        lines.append(_differs(f"reserved for {row.worker}", row.reserved, on_chain.reserved))
-        lines.append(_differs(f"withdrawn by {row.worker}", row.withdrawn, on_chain.withdrawn))
+        lines.append(_describe_difference(f"settled for {row.worker}", credited[row.worker], on_chain.settled))
+        lines.append(_describe_difference(f"copy of {row.worker}'s settled", row.settled, on_chain.settled))
+        lines.append(_describe_difference(f"reserved for {row.worker}", row.reserved, on_chain.reserved))
+        lines.append(_describe_difference(f"withdrawn by {row.worker}", row.withdrawn, on_chain.withdrawn))
     return [line for line in lines if line]
 
 
-def _differs(what: str, books_say: object, chain_says: object) -> str:
+def _describe_difference(what: str, books_say: object, chain_says: object) -> str:
     return "" if books_say == chain_says else f"{what}: books {books_say}, chain {chain_says}"
 
 
 def _first_open(chain: ChainContext, job_id: str) -> int:
     """Returns the lowest batch number that the database does not know as settled."""
     with chain.reading() as reader:
-        settled = {batch.number for batch in _all(reader, job_id) if batch.state == BatchState.SETTLED}
+        settled = {batch.number for batch in _list_job_batches(reader, job_id) if batch.state == BatchState.SETTLED}
     return next(number for number in range(len(settled) + 1) if number not in settled)
 
 
 def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: int) -> bool:
     """Records a batch that the chain has: ours if the roots are equal, else rebuilt from its events."""
     with chain.reading() as reader:
-        ours = _numbered(reader, job_id, number)
-        root = batch_root(escrow.groups_of(_rows(reader, ours))) if ours else None
+        ours = _find_batch(reader, job_id, number)
+        root = batch_root(escrow.groups_of(_list_batch_rows(reader, ours))) if ours else None
     if root == chain.ledger.batch_root(chain_job, number):
         with chain.begin() as work:
-            batch = _numbered(work, job_id, number)
+            batch = _find_batch(work, job_id, number)
             if batch is not None:
-                outcomes.settled(work, batch, chain.clock())
+                outcomes.record_settlement(work, batch, chain.clock())
         return True
     groups = events.settled_groups(chain.ledger, chain_job, number)
     with chain.begin() as work:
-        _displace(work, job_id, number)
-        _adopt(work, job_id, number, groups, chain.clock())
+        _delete_displaced_batches(work, job_id, number)
+        _record_foreign_batch(work, job_id, number, groups, chain.clock())
     return True
 
 
-def _displace(work: Work, job_id: str, number: int) -> None:
+def _delete_displaced_batches(work: Work, job_id: str, number: int) -> None:
     """Deletes our batches from this number on, which never happened: their gradients wait for a batch again."""
-    for batch in _all(work, job_id):
+    for batch in _list_job_batches(work, job_id):
         if batch.number >= number:
-            for row in _rows(work, batch):
+            for row in _list_batch_rows(work, batch):
                 row.batch_id = None
             work.flush()
             work.session.delete(batch)
     work.flush()
 
 
-def _adopt(work: Work, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
+def _record_foreign_batch(work: Work, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
     """Records a batch that only the chain knows, with the EARNED rows that it names."""
     rows = _earned_by(work, job_id, groups)
     batch = Batch(
@@ -175,7 +179,9 @@ def _earned_by(reader: RowReader, job_id: str, groups: list[PackedGroup]) -> lis
 def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
     """Resets batches that are stored as settled and that the chain does not have; returns whether there were any."""
     with chain.begin() as work:
-        forgotten = [b for b in _all(work, job_id) if b.number >= onchain and b.state == BatchState.SETTLED]
+        forgotten = [
+            b for b in _list_job_batches(work, job_id) if b.number >= onchain and b.state == BatchState.SETTLED
+        ]
         for batch in forgotten:
             outcomes.put_back(work, batch)
             row = work.get(Transaction, batch.transaction_id) if batch.transaction_id else None
@@ -184,7 +190,7 @@ def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
     return bool(forgotten)
 
 
-def _credited(reader: RowReader, job_id: str) -> Counter[str]:
+def _sum_credited_units(reader: RowReader, job_id: str) -> Counter[str]:
     """Sums units by worker over batches that are stored as settled."""
     settled = select(Batch.id).where(Batch.job_id == job_id, Batch.state == BatchState.SETTLED)
     total: Counter[str] = Counter()
@@ -193,13 +199,13 @@ def _credited(reader: RowReader, job_id: str) -> Counter[str]:
     return total
 
 
-def _all(reader: RowReader, job_id: str) -> list[Batch]:
+def _list_job_batches(reader: RowReader, job_id: str) -> list[Batch]:
     return list(reader.session.scalars(select(Batch).where(Batch.job_id == job_id).order_by(Batch.number)))
 
 
-def _numbered(reader: RowReader, job_id: str, number: int) -> Batch | None:
+def _find_batch(reader: RowReader, job_id: str, number: int) -> Batch | None:
     return reader.session.scalar(select(Batch).where(Batch.job_id == job_id, Batch.number == number))
 
 
-def _rows(reader: RowReader, batch: Batch) -> list[Earned]:
+def _list_batch_rows(reader: RowReader, batch: Batch) -> list[Earned]:
     return list(reader.session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)))

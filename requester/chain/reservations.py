@@ -13,7 +13,7 @@ from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import sender
 from requester.chain.chain_context import ChainContext, TransactionKind, TransactionState
-from requester.chain.chain_jobs import expired, running, tell_once, with_money
+from requester.chain.chain_jobs import is_job_expired, list_running_chain_jobs, tell_once, with_money
 from requester.store import ballots, earned_rows, jobs, newcomers, workers
 from requester.store.accounts import accounts_of
 from requester.store.tables import Account, Job, Transaction
@@ -21,7 +21,7 @@ from requester.store.work import RowReader
 
 MOST_ROWS: Final = 200
 """Most workers in one transaction: each costs about 30,000 gas the first time."""
-OVER: Final = tuple(state for state in JobState if lifecycle.over(state))
+OVER: Final = tuple(state for state in JobState if lifecycle.is_final_state(state))
 NOTHING: Final = AccountStanding(Units(0), Units(0), Units(0))
 LOW_SHARE: Final = 5
 """An event says that money runs low once less than a fifth of the deposit is free."""
@@ -46,7 +46,7 @@ class ReservationCase:
     """The token's smallest units in one of the job's."""
 
 
-def headroom(free: Units, price: Units, count: int, most: int) -> int:
+def compute_headroom(free: Units, price: Units, count: int, most: int) -> int:
     """Returns how many gradients to reserve ahead for each of `count` workers: `most`, or fewer as the escrow runs out.
 
     One round of top-ups takes at most a quarter of the free money, so that near a job's end no money is reserved for
@@ -55,12 +55,12 @@ def headroom(free: Units, price: Units, count: int, most: int) -> int:
     return max(1, min(most, free // (4 * price * max(1, count))))
 
 
-def plan(needs: Sequence[Need], free: Units, price: Units, most: int) -> list[tuple[Address, Units]]:
+def plan_reservations(needs: Sequence[Need], free: Units, price: Units, most: int) -> list[tuple[Address, Units]]:
     """Returns what to reserve for whom, at most `free` together; where that is too little, one gradient each in turn.
 
     Workers that could not take a single task now come first, and among them those that have earned before.
     """
-    ahead = headroom(free, price, len(needs), most)
+    ahead = compute_headroom(free, price, len(needs), most)
     order = sorted(needs, key=lambda need: (need.standing.uncommitted >= price, not need.standing.earned, need.worker))
     amounts = {need.worker: top_up(need.standing, price, ahead) for need in order}
     if sum(amounts.values()) <= free:
@@ -81,13 +81,15 @@ def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tu
     return [(worker, Units(gradients * price)) for worker, gradients in counts.items() if gradients]
 
 
-def step(chain: ChainContext) -> bool:
+def post_reservations(chain: ChainContext) -> bool:
     """Posts a reservation for each job that needs one and has none pending; returns whether any was posted."""
     with chain.reading() as reader:
-        cases = [case for job in running(reader) if (case := _case(chain, reader, job))]
-        uncovered = [case for job in with_money(reader) if (case := _uncovered(reader, job, chain.clock()))]
-    moved = sum(_reserve(chain, case) for case in cases)
-    return moved + sum(_cover(chain, case) for case in uncovered) > 0
+        cases = [
+            case for job in list_running_chain_jobs(reader) if (case := _load_reservation_case(chain, reader, job))
+        ]
+        uncovered = [case for job in with_money(reader) if (case := _find_uncovered_case(reader, job, chain.clock()))]
+    moved = sum(_reserve_ahead(chain, case) for case in cases)
+    return moved + sum(_reserve_earned(chain, case) for case in uncovered) > 0
 
 
 def drop_late(chain: ChainContext) -> bool:
@@ -103,17 +105,22 @@ def drop_late(chain: ChainContext) -> bool:
     with chain.reading() as reader:
         rows = reader.session.scalars(late.where(*unsent, Job.state.in_(OVER), ~short)).all()
     for row in rows:
-        sender.empty(chain, row)
+        sender.replace_by_empty_payment(chain, row)
     return bool(rows)
 
 
 def _case_of(job: Job, needs: tuple[Need, ...]) -> ReservationCase:
     return ReservationCase(
-        job.id, job.chain_job or 0, jobs.covered(job), Units(job.deposited), needs, unit=int(job.unit)
+        job.id,
+        job.chain_job or 0,
+        jobs.compute_reserve_per_gradient(job),
+        Units(job.deposited),
+        needs,
+        unit=int(job.unit),
     )
 
 
-def _case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase | None:
+def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase | None:
     """Returns the job with the live workers that earned in it, and the workers that it admits next.
 
     None where a reservation is pending, since standings are about to change, or where the job has expired.
@@ -121,67 +128,78 @@ def _case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase |
     now = chain.clock()
     if not _may_reserve(reader, job, now):
         return None
-    able = _classes(reader, job)
-    live = [row for row in workers.earners(reader, job, now) if able is None or row.determinism_class in able]
-    here = [worker.address for worker in live if workers.serves(worker, job.id)]
+    able = _list_able_classes(reader, job)
+    live = [row for row in workers.list_live_earners(reader, job, now) if able is None or row.determinism_class in able]
+    here = [worker.address for worker in live if workers.is_serving_job(worker, job.id)]
     theirs = sorted({*here, *newcomers.next_covered(reader, job, now)})
     standings = workers.standings_of(reader, job, theirs)
     needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
     return _case_of(job, needs)
 
 
-def _classes(reader: RowReader, job: Job) -> frozenset[str] | None:
+def _list_able_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
     """Returns the classes whose workers can share the job's tasks; None, for any, while the job has no class."""
     if job.determinism_class is None:
         return None
-    return assignment.comparable(job.determinism_class, ballots.mixable(reader, job))
+    return assignment.list_comparable_classes(job.determinism_class, ballots.list_mixable_classes(reader, job))
 
 
-def _uncovered(reader: RowReader, job: Job, now: float) -> ReservationCase | None:
+def _find_uncovered_case(reader: RowReader, job: Job, now: float) -> ReservationCase | None:
     """For a job that is over: returns the workers whose earnings after an audit exceed their reservations, or None."""
-    if not lifecycle.over(job.state) or not _may_reserve(reader, job, now):
+    if not lifecycle.is_final_state(job.state) or not _may_reserve(reader, job, now):
         return None
-    short = {who: money for who, money in workers.standings(reader, job).items() if money.earned > money.reserved}
+    short = {
+        who: money
+        for who, money in workers.list_account_standings(reader, job).items()
+        if money.earned > money.reserved
+    }
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
     return (
-        ReservationCase(job.id, job.chain_job or 0, jobs.covered(job), Units(job.deposited), needs, int(job.unit))
+        ReservationCase(
+            job.id,
+            job.chain_job or 0,
+            jobs.compute_reserve_per_gradient(job),
+            Units(job.deposited),
+            needs,
+            int(job.unit),
+        )
         if needs
         else None
     )
 
 
 def _may_reserve(reader: RowReader, job: Job, now: float) -> bool:
-    return not expired(job, now) and not sender.under_way(reader, TransactionKind.RESERVE, job.id)
+    return not is_job_expired(job, now) and not sender.under_way(reader, TransactionKind.RESERVE, job.id)
 
 
-def _cover(chain: ChainContext, case: ReservationCase) -> bool:
+def _reserve_earned(chain: ChainContext, case: ReservationCase) -> bool:
     """Reserves just what was earned, for the first workers that the free money covers."""
     free, rows = chain.ledger.free(case.chain_job), list[tuple[Address, Units]]()
     for need in case.needs[:MOST_ROWS]:
         units = Units(min(free, need.standing.earned - need.standing.reserved))
         free = Units(free - units)
         rows += [(need.worker, units)] if units else []
-    return bool(rows) and _post(chain, case, rows)
+    return bool(rows) and _post_reservation(chain, case, rows)
 
 
-def _reserve(chain: ChainContext, case: ReservationCase) -> bool:
+def _reserve_ahead(chain: ChainContext, case: ReservationCase) -> bool:
     if not any(top_up(need.standing, case.price, chain.policy.reserve_ahead) for need in case.needs):
         return False
     free = chain.ledger.free(case.chain_job)
     if free * LOW_SHARE < case.deposited:
         tell_once(chain, case.job_id, "low_balance", free=str(free * case.unit))
-    rows = plan(case.needs, free, case.price, chain.policy.reserve_ahead)[:MOST_ROWS]
-    return bool(rows) and _post(chain, case, rows)
+    rows = plan_reservations(case.needs, free, case.price, chain.policy.reserve_ahead)[:MOST_ROWS]
+    return bool(rows) and _post_reservation(chain, case, rows)
 
 
-def _post(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:
+def _post_reservation(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:
     """Posts the reservation, after opening accounts for the workers that it names and for no others."""
     with chain.begin() as work:
         known = {account.worker for account in accounts_of(work, case.job_id, [worker for worker, _ in rows])}
         for worker in (worker for worker, _ in rows if worker not in known):
-            earned_rows.account(work, case.job_id, worker)
+            earned_rows.load_or_create_account(work, case.job_id, worker)
     try:
-        quoted = sender.quote(chain, calls.reserve(chain.market, case.chain_job, rows))
+        quoted = sender.quote_call(chain, calls.reserve(chain.market, case.chain_job, rows))
     except ContractRefused as error:
         tell_once(chain, case.job_id, "reservation_refused", reason=str(error))
         return False

@@ -18,9 +18,17 @@ from hexbytes import HexBytes
 from sqlalchemy import delete, func, select
 
 from contracts.calls import Call
-from contracts.gas_price import GasPrice, raised
+from contracts.gas_price import GasPrice, compute_raised_fees
 from contracts.transaction_types import Fees, Outcome, Unknown
-from contracts.transactions import estimate, fees, gas_price, offer_in, outcome, send, sign
+from contracts.transactions import (
+    estimate_gas_limit,
+    fetch_fees,
+    fetch_outcome,
+    gas_price,
+    offer_in,
+    send_transaction,
+    sign_call,
+)
 from gradmarket.market.terms import Address
 from gradmarket.network.chain_errors import GasTooDear, NodeRefused
 from requester.chain import outcomes
@@ -41,21 +49,23 @@ class Quote:
     nonce: int
 
 
-def quote(chain: ChainContext, call: Call) -> Quote:
+def quote_call(chain: ChainContext, call: Call) -> Quote:
     """Returns gas, fees and nonce for the call.
 
     Raises ContractRefused where the contract would refuse it now, GasTooDear where gas costs more than the owner pays.
     """
     web3 = chain.ledger.web3
-    gas = estimate(web3, chain.sender, call)
-    return Quote(call, gas, fees(web3, chain.policy.max_fee), chain.ledger.nonce(chain.sender))
+    gas = estimate_gas_limit(web3, chain.sender, call)
+    return Quote(call, gas, fetch_fees(web3, chain.policy.max_fee), chain.ledger.nonce(chain.sender))
 
 
-def post(chain: ChainContext, work: Work, quoted: Quote, kind: TransactionKind, job_id: str | None) -> Transaction:
+def store_transaction(
+    chain: ChainContext, work: Work, quoted: Quote, kind: TransactionKind, job_id: str | None
+) -> Transaction:
     """Stores the transaction, signed, under the next nonce."""
     last = work.session.scalar(select(func.max(Transaction.nonce)).where(Transaction.sender == chain.sender))
     nonce = max(quoted.nonce, -1 if last is None else last + 1)
-    return _write(chain, work, quoted, kind, job_id, nonce)
+    return _store_signed_transaction(chain, work, quoted, kind, job_id, nonce)
 
 
 def post_once(chain: ChainContext, quoted: Quote, kind: TransactionKind, job_id: str | None) -> bool:
@@ -63,7 +73,7 @@ def post_once(chain: ChainContext, quoted: Quote, kind: TransactionKind, job_id:
     with chain.begin() as work:
         if under_way(work, kind, job_id):
             return False
-        post(chain, work, quoted, kind, job_id)
+        store_transaction(chain, work, quoted, kind, job_id)
     return True
 
 
@@ -75,50 +85,50 @@ def under_way(reader: RowReader, kind: TransactionKind, job_id: str | None = Non
     return reader.session.scalar(same.limit(1)) is not None
 
 
-def empty(chain: ChainContext, row_id: int) -> None:
+def replace_by_empty_payment(chain: ChainContext, row_id: int) -> None:
     """Makes of a transaction that was not sent yet an empty payment to ourselves: its nonce has to be used."""
     filled = Call(chain.sender, b"")
-    price = fees(chain.ledger.web3, chain.policy.max_fee)
+    price = fetch_fees(chain.ledger.web3, chain.policy.max_fee)
     with chain.begin() as work:
         row = work.get_one(Transaction, row_id)
         if row.state != TransactionState.PREPARED:
             return
-        signed = sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, filled, FILL_GAS, price)
+        signed = sign_call(chain.key, chain.ledger.deployment.chain_id, row.nonce, filled, FILL_GAS, price)
         row.kind, row.to, row.data = TransactionKind.FILL, filled.to or "", filled.data
-        row.raw, row.hash, row.offer = signed.raw, signed.hash, _offer(FILL_GAS, price)
+        row.raw, row.hash, row.offer = signed.raw, signed.hash, _encode_gas_offer(FILL_GAS, price)
 
 
-def refused(chain: ChainContext) -> str:
+def find_refusal(chain: ChainContext) -> str:
     """Returns why the node refuses a pending transaction; empty where it refuses none."""
     return next((row.error for row in _open_rows(chain) if row.error), "")
 
 
-def push(chain: ChainContext) -> bool:
+def send_pending_transactions(chain: ChainContext) -> bool:
     """Sends what was not sent, or was sent long ago and is not mined; returns whether anything was sent."""
     now = chain.clock()
     consumed = chain.ledger.nonce(chain.sender)
     waiting = [row for row in _open_rows(chain) if row.nonce >= consumed]
     if waiting and waiting[0].nonce > consumed:
-        waiting.insert(0, _fill(chain, consumed))
-    due = [row for row in waiting if _due(chain, row, now)]
+        waiting.insert(0, _fill_nonce_gap(chain, consumed))
+    due = [row for row in waiting if _is_sending_due(chain, row, now)]
     price = gas_price(chain.ledger.web3) if any(row.sent_at is not None for row in due) else None
     for row in due:
-        _send(chain, row, now, price)
+        _send_transaction(chain, row, now, price)
     return bool(due)
 
 
-def follow(chain: ChainContext) -> set[str]:
+def record_known_outcomes(chain: ChainContext) -> set[str]:
     """Records every outcome that is known by now; returns the jobs that were touched ("" for none in particular)."""
     consumed = chain.ledger.nonce(chain.sender)
-    finished = [row for row in _open_rows(chain) if row.nonce < consumed and _finish(chain, row)]
+    finished = [row for row in _open_rows(chain) if row.nonce < consumed and _record_row_outcome(chain, row)]
     return {row.job_id or "" for row in finished}
 
 
-def _write(
+def _store_signed_transaction(
     chain: ChainContext, work: Work, quoted: Quote, kind: TransactionKind, job_id: str | None, nonce: int
 ) -> Transaction:
     chain_id = chain.ledger.deployment.chain_id
-    signed = sign(chain.key, chain_id, nonce, quoted.call, quoted.gas, quoted.price)
+    signed = sign_call(chain.key, chain_id, nonce, quoted.call, quoted.gas, quoted.price)
     row = Transaction(
         sender=chain.sender,
         nonce=nonce,
@@ -129,7 +139,7 @@ def _write(
         state=TransactionState.PREPARED,
         raw=signed.raw,
         hash=signed.hash,
-        offer=_offer(quoted.gas, quoted.price),
+        offer=_encode_gas_offer(quoted.gas, quoted.price),
         error="",
         created_at=chain.clock(),
     )
@@ -144,87 +154,87 @@ def _open_rows(chain: ChainContext) -> Sequence[Transaction]:
         return reader.session.scalars(select(Transaction).where(*mine).order_by(Transaction.nonce)).all()
 
 
-def _fill(chain: ChainContext, nonce: int) -> Transaction:
+def _fill_nonce_gap(chain: ChainContext, nonce: int) -> Transaction:
     """Stores an empty payment to ourselves under a nonce that no pending row has; without it no later one is mined."""
-    quoted = Quote(Call(chain.sender, b""), FILL_GAS, fees(chain.ledger.web3, chain.policy.max_fee), nonce)
+    quoted = Quote(Call(chain.sender, b""), FILL_GAS, fetch_fees(chain.ledger.web3, chain.policy.max_fee), nonce)
     with chain.begin() as work:
         same = (Transaction.sender == chain.sender, Transaction.nonce == nonce)
         work.session.execute(delete(Transaction).where(*same, Transaction.state == TransactionState.LOST))
-        return _write(chain, work, quoted, TransactionKind.FILL, None, nonce)
+        return _store_signed_transaction(chain, work, quoted, TransactionKind.FILL, None, nonce)
 
 
-def _due(chain: ChainContext, row: Transaction, now: float) -> bool:
+def _is_sending_due(chain: ChainContext, row: Transaction, now: float) -> bool:
     if row.state == TransactionState.PREPARED or row.sent_at is None:
         return True
     return now - row.sent_at >= chain.policy.resend_after_s
 
 
-def _send(chain: ChainContext, row: Transaction, now: float, price: GasPrice | None) -> None:
+def _send_transaction(chain: ChainContext, row: Transaction, now: float, price: GasPrice | None) -> None:
     """Commits new bytes before it sends them, and records afterwards that they were sent."""
-    raw, waits = _raw(row), ""
+    raw, waits = _get_raw_bytes(row), ""
     if row.sent_at is not None and price is not None:
         try:
-            raw = _replacement(chain, row, now, price) or raw
+            raw = _store_replacement(chain, row, now, price) or raw
         except GasTooDear as error:
             waits = error.detail
     refusal = _try_to_send(chain, raw)
     with chain.begin() as work:
-        outcomes.sent(work, row.id, now, waits or refusal)
+        outcomes.record_sending(work, row.id, now, waits or refusal)
 
 
-def _replacement(chain: ChainContext, row: Transaction, now: float, price: GasPrice) -> bytes | None:
+def _store_replacement(chain: ChainContext, row: Transaction, now: float, price: GasPrice) -> bytes | None:
     """Returns the bytes of a replacement, stored; None where the transaction needs none.
 
     It needs one where it cannot be mined at the chain's price now, and where it waited long in spite of its fees. The
     nonce stays, so that one of them is mined at most.
     """
-    (gas, old), tried = _offered(row), _tried(chain, row)
+    (gas, old), tried = _decode_gas_offer(row), _list_attempt_hashes(chain, row)
     overdue = now - row.created_at >= chain.policy.replace_after_s * 2 ** (len(tried) - 1)
-    new = raised(old, price, overdue, chain.policy.max_fee)
+    new = compute_raised_fees(old, price, overdue, chain.policy.max_fee)
     if new is None:
         return None
     call = Call(Address(row.to) if row.to else None, row.data)
-    signed = sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, new)
+    signed = sign_call(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, new)
     with chain.begin() as work:
-        outcomes.rewrite(work, row.id, signed, _offer(gas, new), tried[::-1])
+        outcomes.store_replacement(work, row.id, signed, _encode_gas_offer(gas, new), tried[::-1])
     return signed.raw
 
 
-def _offer(gas: int, price: Fees) -> dict[str, Any]:
+def _encode_gas_offer(gas: int, price: Fees) -> dict[str, Any]:
     """Wei as texts: JSON's numbers of some databases and readers end at 2^53."""
     return {"gas": gas, "most": str(price.most), "tip": str(price.tip), "legacy": price.legacy}
 
 
-def _offered(row: Transaction) -> tuple[int, Fees]:
+def _decode_gas_offer(row: Transaction) -> tuple[int, Fees]:
     kept = row.offer
     if not kept:
-        return offer_in(_raw(row))
+        return offer_in(_get_raw_bytes(row))
     return int(kept["gas"]), Fees(int(kept["most"]), int(kept["tip"]), bool(kept["legacy"]))
 
 
 def _try_to_send(chain: ChainContext, raw: bytes) -> str:
     try:
-        send(chain.ledger.web3, raw)
+        send_transaction(chain.ledger.web3, raw)
     except NodeRefused as error:
         return str(error)
     return ""
 
 
-def _finish(chain: ChainContext, row: Transaction) -> bool:
+def _record_row_outcome(chain: ChainContext, row: Transaction) -> bool:
     """Records the outcome of a row whose nonce is used; returns False while it is unknown or lacks confirmations."""
-    result, hash_ = _outcome(chain, row)
+    result, hash_ = _find_outcome(chain, row)
     if isinstance(result, Unknown) and not _given_up(chain, row):
         return False
     with chain.begin() as work:
-        outcomes.finished(work, chain.ledger, row.id, result, hash_, chain.clock())
+        outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
     return True
 
 
-def _outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
+def _find_outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
     """Returns the outcome of whichever attempt at this nonce has one, with its hash."""
-    tried = _tried(chain, row)
+    tried = _list_attempt_hashes(chain, row)
     for hash_ in tried:
-        result = outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
+        result = fetch_outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
         if not isinstance(result, Unknown):
             return result, hash_
     return Unknown(tried[0]), tried[0]
@@ -232,11 +242,13 @@ def _outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
 
 def _given_up(chain: ChainContext, row: Transaction) -> bool:
     """Whether there is no receipt at all, not even an unconfirmed one, long after the transaction was created."""
-    known = any(not isinstance(outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _tried(chain, row))
+    known = any(
+        not isinstance(fetch_outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _list_attempt_hashes(chain, row)
+    )
     return not known and chain.clock() - row.created_at >= chain.policy.lost_after_s
 
 
-def _tried(chain: ChainContext, row: Transaction) -> list[str]:
+def _list_attempt_hashes(chain: ChainContext, row: Transaction) -> list[str]:
     """Returns the hashes of all attempts at the row's nonce, the newest first: `hash` becomes that of the mined one.
 
     Releases before `offer` stored no attempt but the newest: each doubled both fees of the last, the first tip was odd.
@@ -250,9 +262,9 @@ def _tried(chain: ChainContext, row: Transaction) -> list[str]:
     call = Call(Address(row.to) if row.to else None, row.data)
     while price.tip and price.tip % 2 == 0:
         price = Fees(price.most // 2, price.tip // 2)
-        tried.append(sign(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, price).hash)
+        tried.append(sign_call(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, price).hash)
     return tried
 
 
-def _raw(row: Transaction) -> bytes:
+def _get_raw_bytes(row: Transaction) -> bytes:
     return row.raw or b""

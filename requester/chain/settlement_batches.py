@@ -41,20 +41,22 @@ class BatchDraft:
         return sum(row.units for row in self.rows)
 
 
-def step(chain: ChainContext) -> bool:
+def settle_due_batches(chain: ChainContext) -> bool:
     """Stores a batch for each job where one is due, or a new transaction for a batch that lost its own.
 
     None once claims are over by the chain's time, which alone decides that.
     """
     with chain.reading() as reader:
         now = chain.clock()
-        found = [(job, batch) for job in with_money(reader) if (batch := _due(reader, job, chain.policy, now))]
+        found = [
+            (job, batch) for job in with_money(reader) if (batch := _find_due_batch(reader, job, chain.policy, now))
+        ]
     there = chain.ledger.next_time() if found else 0
     drafts = [batch for job, batch in found if job.claim_until is None or there <= job.claim_until]
     return sum(_write_down(chain, draft) for draft in drafts) > 0
 
 
-def due(waiting: int, units: int, oldest: float, policy: ChainPolicy, now: float, ended: bool) -> bool:
+def is_batch_due(waiting: int, units: int, oldest: float, policy: ChainPolicy, now: float, ended: bool) -> bool:
     """Whether `waiting` EARNED rows of `units` together, the oldest of them from `oldest`, are worth a batch now."""
     if waiting == 0:
         return False
@@ -71,7 +73,7 @@ def rows_of(reader: RowReader, batch: Batch) -> Sequence[Earned]:
     return reader.session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)).all()
 
 
-def _due(reader: RowReader, job: Job, policy: ChainPolicy, now: float) -> BatchDraft | None:
+def _find_due_batch(reader: RowReader, job: Job, policy: ChainPolicy, now: float) -> BatchDraft | None:
     """Returns the batch that is due, or None; one batch of a job is pending at a time."""
     if job.chain_job is None:
         return None
@@ -83,7 +85,7 @@ def _due(reader: RowReader, job: Job, policy: ChainPolicy, now: float) -> BatchD
     new = (Earned.job_id == job.id, *UNBATCHED, disclosure.of_job(reader, job).tasks)
     summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at))
     waiting, units, oldest = reader.session.execute(summary.join(Task, Task.id == Earned.task_id).where(*new)).one()
-    if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(job.state)):
+    if not is_batch_due(waiting, units or 0, oldest or now, policy, now, lifecycle.is_final_state(job.state)):
         return None
     oldest_first = select(Earned).join(Task, Task.id == Earned.task_id).where(*new).order_by(Earned.id)
     rows = reader.session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
@@ -93,17 +95,17 @@ def _due(reader: RowReader, job: Job, policy: ChainPolicy, now: float) -> BatchD
 def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
     groups = escrow.groups_of(draft.rows)
     try:
-        quoted = sender.quote(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
+        quoted = sender.quote_call(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
     except ContractRefused as error:
-        return _refused(chain, draft, error)
+        return _handle_refusal(chain, draft, error)
     with chain.begin() as work:
-        batch = _batch(chain, work, draft)
-        row = sender.post(chain, work, quoted, TransactionKind.SETTLE, draft.job_id)
+        batch = _load_or_create_batch(chain, work, draft)
+        row = sender.store_transaction(chain, work, quoted, TransactionKind.SETTLE, draft.job_id)
         batch.transaction_id = row.id
     return True
 
 
-def _batch(chain: ChainContext, work: Work, draft: BatchDraft) -> Batch:
+def _load_or_create_batch(chain: ChainContext, work: Work, draft: BatchDraft) -> Batch:
     """Returns the batch that lost its transaction, or a new one with the draft's rows."""
     same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
     stored = work.session.scalar(select(Batch).where(*same))
@@ -119,11 +121,11 @@ def _batch(chain: ChainContext, work: Work, draft: BatchDraft) -> Batch:
     )
     work.add(batch)
     work.flush()
-    take(work, batch, draft.rows)
+    assign_earned_rows(work, batch, draft.rows)
     return batch
 
 
-def take(work: Work, batch: Batch, rows: Sequence[Earned]) -> None:
+def assign_earned_rows(work: Work, batch: Batch, rows: Sequence[Earned]) -> None:
     """Puts EARNED rows into a batch; raises Conflict where one is in another batch already, or was revoked."""
     ids = [row.id for row in rows]
     mine = update(Earned).where(Earned.id.in_(ids), *UNBATCHED).values(batch_id=batch.id)
@@ -132,7 +134,7 @@ def take(work: Work, batch: Batch, rows: Sequence[Earned]) -> None:
         raise Conflict(f"{len(ids) - taken} of the gradients of batch {batch.number} are in another, or taken back")
 
 
-def _refused(chain: ChainContext, draft: BatchDraft, error: ContractRefused) -> bool:
+def _handle_refusal(chain: ChainContext, draft: BatchDraft, error: ContractRefused) -> bool:
     """Handles a refusal: after a wrong number, records the batches that only the chain has; else records an event."""
     if error.name == "WrongBatch":
         return reconcile.put_right(chain, draft.job_id)

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from contracts import history
 from contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
-from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, EntryKind, JobFigures, LedgerEntry, differences
+from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, EntryKind, JobFigures, LedgerEntry, compare_books
 from gradmarket.market.terms import Address, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, NodeRefused
 from requester.chain.chain_jobs import opened_in
@@ -40,22 +40,24 @@ class Figures:
     accounts: Mapping[Address, AccountOnChain]
 
 
-def promises(reader: RowReader, job: Job, through: int | None = None) -> Promises:
+def load_promises(reader: RowReader, job: Job, through: int | None = None) -> Promises:
     """Reads what the job promised, up to the EARNED row `through`, or to the last one.
 
     Pass the `through` of an earlier result, so that a list read in pages is one list.
     """
-    last = through if through is not None else _last(reader, job.id)
+    last = through if through is not None else _find_last_earned_id(reader, job.id)
     known = (Earned.job_id == job.id, Earned.id <= last)
     rows = select(Earned, Batch.number).outerjoin(Batch, Batch.id == Earned.batch_id).where(*known)
-    earned = [_earned(row, number) for row, number in reader.session.execute(rows.order_by(Earned.id))]
+    earned = [_build_earned_entry(row, number) for row, number in reader.session.execute(rows.order_by(Earned.id))]
     accounts = reader.session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
     signed = {row.worker for row in accounts if row.voucher_signature is not None}
     workers = tuple(row.worker for row in accounts)
-    return Promises(job.chain_job, workers, (*earned, *_vouchered(earned, signed)), last, opened_in(reader, job.id))
+    return Promises(
+        job.chain_job, workers, (*earned, *_build_voucher_entries(earned, signed)), last, opened_in(reader, job.id)
+    )
 
 
-def figures(ledger: Ledger, promised: Promises) -> Figures:
+def fetch_figures(ledger: Ledger, promised: Promises) -> Figures:
     """Reads all figures at one block. Raises ChainUnreachable where the node does not keep a block for long enough."""
     if promised.chain_job is None:
         return Figures(None, None, {})
@@ -70,7 +72,9 @@ def figures(ledger: Ledger, promised: Promises) -> Figures:
     raise ChainUnreachable("it does not keep a block's figures for long enough to read them")
 
 
-def moves(ledger: Ledger, promised: Promises, block: int | None, known: Figures | None = None) -> list[LedgerEntry]:
+def list_ledger_entries(
+    ledger: Ledger, promised: Promises, block: int | None, known: Figures | None = None
+) -> list[LedgerEntry]:
     """Returns what was promised, then what was moved on-chain up to `block`.
 
     The newest figures are needed for lapsed money alone, and that is the same at every block: nothing lapses before all
@@ -79,27 +83,32 @@ def moves(ledger: Ledger, promised: Promises, block: int | None, known: Figures 
     if promised.chain_job is None or block is None:
         return list(promised.moves)
     moved = history.moves(ledger, promised.chain_job, block, promised.opened)
-    accounts = (known or figures(ledger, promised)).accounts
-    return [*promised.moves, *history.lapsed(moved, {who: account.credited for who, account in accounts.items()})]
+    accounts = (known or fetch_figures(ledger, promised)).accounts
+    return [
+        *promised.moves,
+        *history.insert_lapsed_moves(moved, {who: account.credited for who, account in accounts.items()}),
+    ]
 
 
-def compare(made: list[LedgerEntry], onchain: Figures) -> list[str]:
+def compare_with_contract(made: list[LedgerEntry], onchain: Figures) -> list[str]:
     """Returns what ledger and contract disagree about, in words."""
     ended = any(move.kind is EntryKind.LAPSED for move in made)
     job = JobFigures(onchain.job.deposited, onchain.job.reserved) if onchain.job else JobFigures(Units(0), Units(0))
-    return differences(made, job, {who: _account(account, ended) for who, account in onchain.accounts.items()})
+    return compare_books(
+        made, job, {who: _build_account_figures(account, ended) for who, account in onchain.accounts.items()}
+    )
 
 
-def _account(account: AccountOnChain, ended: bool) -> AccountFigures:
+def _build_account_figures(account: AccountOnChain, ended: bool) -> AccountFigures:
     kept = account.credited if ended else account.reserved
     return AccountFigures(Units(kept - account.withdrawn), account.settled, account.withdrawn)
 
 
-def _earned(row: Earned, batch: int | None) -> LedgerEntry:
+def _build_earned_entry(row: Earned, batch: int | None) -> LedgerEntry:
     return LedgerEntry(EntryKind.EARNED, Units(row.units), row.worker, Cause(row.task_id, row.replica_id, batch))
 
 
-def _vouchered(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEntry]:
+def _build_voucher_entries(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEntry]:
     """Returns one voucher for each worker: it is signed with every earning and states the sum."""
     sums: Counter[Address] = Counter()
     for move in earned:
@@ -108,5 +117,5 @@ def _vouchered(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEn
     return [LedgerEntry(EntryKind.VOUCHERED, Units(units), worker, Cause()) for worker, units in sorted(sums.items())]
 
 
-def _last(reader: RowReader, job_id: str) -> int:
+def _find_last_earned_id(reader: RowReader, job_id: str) -> int:
     return reader.session.scalar(select(func.max(Earned.id)).where(Earned.job_id == job_id)) or 0

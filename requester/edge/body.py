@@ -26,20 +26,20 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and len(scope["query_string"]) > QUERY:
-            await problems.response(414, f"a query has at most {QUERY} bytes")(scope, receive, send)
+            await problems.build_problem_response(414, f"a query has at most {QUERY} bytes")(scope, receive, send)
             return
         if scope["type"] != "http" or scope["path"].startswith(STREAMED):
             await self._app(scope, receive, send)
             return
         limit = min(self._limit, SHORT.get(scope["path"], self._limit))
-        body = _Body(receive, send, _declared(scope), limit, self._seconds)
+        body = _Body(receive, send, _parse_declared_length(scope), limit, self._seconds)
         if not body.too_large:
             await self._app(scope, body.receive, body.send)
         if body.too_large:  # the rest of it is dropped, so that a client that sends on can read the answer
-            await problems.response(413, f"a body has at most {limit} bytes here")(scope, receive, send)
+            await problems.build_problem_response(413, f"a body has at most {limit} bytes here")(scope, receive, send)
         elif body.too_slow:
             detail = f"the body did not come within {self._seconds:.0f} s"
-            await problems.response(408, detail, {"Connection": "close"})(scope, receive, send)
+            await problems.build_problem_response(408, detail, {"Connection": "close"})(scope, receive, send)
 
 
 class _Body:
@@ -74,6 +74,6 @@ class _Body:
             await self._send(message)
 
 
-def _declared(scope: Scope) -> int:
+def _parse_declared_length(scope: Scope) -> int:
     """Returns the length that the client declares, which the HTTP parser has validated; 0 without one."""
     return int(next((value for name, value in scope["headers"] if name == b"content-length"), 0))

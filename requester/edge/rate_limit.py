@@ -12,7 +12,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from requester.api import problems
 from requester.api.auth_routes import WORKER, Callers, Identity
-from requester.api.callers import SITE, among, bearer, caller, site, speaks_for_others, subnet
+from requester.api.callers import (
+    SITE,
+    compute_subnet,
+    find_site_network,
+    is_in_networks,
+    parse_bearer_token,
+    resolve_caller,
+    speaks_for_others,
+)
 from requester.api.token_buckets import Buckets, Rate, refusal_delay, retry_after
 from requester.context import Context
 from requester.edge.body import STREAMED
@@ -50,16 +58,16 @@ class RateLimit:
         self._warned = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind, wait = await self._wait(scope) if scope["type"] == "http" else ("", 0.0)
+        kind, wait = await self._compute_wait(scope) if scope["type"] == "http" else ("", 0.0)
         if wait == 0.0:
             await self._app(scope, receive, send)
             return
         self._context.meters.limited.labels(kind).inc()
-        await self._hold(scope["state"]["source"] or "")
+        await self._delay_refusal(scope["state"]["source"] or "")
         detail = f"too many requests from one {kind}: come again in {wait:.1f} s"
-        await problems.response(429, detail, retry_after(wait))(scope, receive, send)
+        await problems.build_problem_response(429, detail, retry_after(wait))(scope, receive, send)
 
-    async def _hold(self, source: str) -> None:
+    async def _delay_refusal(self, source: str) -> None:
         self._held[source] += 1
         try:
             await asyncio.sleep(refusal_delay(self._held_s, self._held[source]))
@@ -68,28 +76,28 @@ class RateLimit:
             if not self._held[source]:
                 del self._held[source]
 
-    async def _wait(self, scope: Scope) -> tuple[str, float]:
+    async def _compute_wait(self, scope: Scope) -> tuple[str, float]:
         """Returns what is limited ("address" or "token") and the seconds to wait; zero if the request is allowed.
 
         Sets `source` in the scope's state: the address, or None for an API token or an address without limits.
         """
-        token, source = bearer(scope), self._source(scope)
+        token, source = parse_bearer_token(scope), self._find_limited_source(scope)
         scope.setdefault("state", {})["source"] = source
         proven = None
         if source is not None:
-            wait = _take(self._addresses, source)
-            proven = await self._proven(source, token) if wait == 0.0 and token is not None else None
+            wait = _take_tokens(self._addresses, source)
+            proven = await self._find_proven_identity(source, token) if wait == 0.0 and token is not None else None
             if proven is not None and proven.role != WORKER:
                 scope["state"]["source"] = None
             if wait == 0.0 and (proven is None or _signs_in(scope)):  # no token takes part in a sign-in
-                wait = _take(self._strangers, source, self._price(scope))
+                wait = _take_tokens(self._strangers, source, self._compute_price(scope))
             if wait > 0.0:
                 return "address", wait
         if proven is not None and proven.role == WORKER:
-            return "token", self._tokens.take(proven.subject, self._price(scope))
+            return "token", self._tokens.take(proven.subject, self._compute_price(scope))
         return "token", 0.0 if token is None else self._tokens.take(blake3(token.encode()).digest())
 
-    async def _proven(self, source: str, token: str) -> Identity | None:
+    async def _find_proven_identity(self, source: str, token: str) -> Identity | None:
         """Returns the token's identity if it is proven.
 
         API tokens are looked up at each request. Tokens that were never proven are looked up at a limited rate for
@@ -99,19 +107,19 @@ class RateLimit:
         identity = self._callers.proven(token, now)
         if identity is not None or self._callers.known(token, now) is not None:
             return identity
-        if self._callers.was_proven(token) or _take(self._lookups, source) == 0.0:
+        if self._callers.was_proven(token) or _take_tokens(self._lookups, source) == 0.0:
             with suppress(OperationalError, InterfaceError):  # the route reports the database's error
                 identity = await self._callers.identify(self._context, token)
         return identity if identity is not None and identity.proven else None
 
-    def _source(self, scope: Scope) -> str | None:
+    def _find_limited_source(self, scope: Scope) -> str | None:
         """Returns the address that is counted; None for one without limits.
 
         A proxy that is not trusted is limited even if its address is exempt, since anybody may stand behind it.
         """
-        host = caller(scope, self._trusted)
-        if not among(host, self._exempt):
-            return subnet(host)
+        host = resolve_caller(scope, self._trusted)
+        if not is_in_networks(host, self._exempt):
+            return compute_subnet(host)
         if not speaks_for_others(scope, self._trusted):
             return None
         if not self._warned:
@@ -119,7 +127,7 @@ class RateLimit:
             log.warning("a proxy is not trusted", address=host, remedy=REMEDY)
         return host
 
-    def _price(self, scope: Scope) -> float:
+    def _compute_price(self, scope: Scope) -> float:
         """Returns how many requests this one counts as."""
         if _signs_in(scope) or scope["path"].endswith(WITHDRAWAL):
             return SIGN_IN
@@ -131,9 +139,9 @@ class RateLimit:
         return 1.0 + (self._longest if b"transfer-encoding" in headers else min(length, self._longest)) / BYTES
 
 
-def _take(buckets: Buckets, source: str, price: float = 1.0) -> float:
+def _take_tokens(buckets: Buckets, source: str, price: float = 1.0) -> float:
     """As Buckets.take, for an address and, where it is of IPv6, for its /48 too, which has SITE limits."""
-    wait, larger = buckets.take(source, price), site(source)
+    wait, larger = buckets.take(source, price), find_site_network(source)
     return wait if wait > 0 or larger is None else buckets.take(larger, price / SITE)
 
 

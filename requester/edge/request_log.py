@@ -13,7 +13,7 @@ from structlog.contextvars import bound_contextvars
 
 from requester.api import problems
 from requester.meters import Meters
-from requester.tracing import span
+from requester.tracing import record_span
 
 _Children = tuple[Histogram, Counter, Counter]
 log = structlog.get_logger("gradmarket.requests")
@@ -33,7 +33,7 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         seen = _Seen(send)
-        with bound_contextvars(request=seen.id), span("request") as recorded:
+        with bound_contextvars(request=seen.id), record_span("request") as recorded:
             try:
                 await self._app(scope, receive, seen.send)
             except ClientDisconnect:
@@ -42,24 +42,24 @@ class RequestLog:
                 log.exception("request failed", method=scope["method"], path=scope["path"])
                 if not seen.status:
                     detail = f"an error of the service, not yours; its log has it under {seen.id}"
-                    await problems.response(500, detail)(scope, receive, seen.send)
+                    await problems.build_problem_response(500, detail)(scope, receive, seen.send)
                 else:
                     raise
             finally:
-                self._note(scope, seen)
+                self._record_request(scope, seen)
                 recorded.update_name(f"request {scope['method']} {getattr(scope.get('route'), 'path', NO_ROUTE)}")
 
-    def _note(self, scope: Scope, seen: "_Seen") -> None:
+    def _record_request(self, scope: Scope, seen: "_Seen") -> None:
         method = scope["method"] if scope["method"] in METHODS else "other"
         route = getattr(scope.get("route"), "path", NO_ROUTE)
         seconds = time.perf_counter() - seen.began
-        duration, up, down = self._children(method, route, seen.status)
+        duration, up, down = self._get_counters(method, route, seen.status)
         duration.observe(seconds)
-        up.inc(_declared(scope["headers"]))
+        up.inc(_parse_content_length(scope["headers"]))
         down.inc(seen.length)
         log.info("request", method=method, path=scope["path"], status=seen.status, seconds=round(seconds, 4))
 
-    def _children(self, method: str, route: str, status: int) -> "_Children":
+    def _get_counters(self, method: str, route: str, status: int) -> "_Children":
         """Returns what counts such requests; prometheus_client looks each one up anew under a lock."""
         counters = self._counted.get((method, route, status))
         if counters is None:
@@ -84,12 +84,12 @@ class _Seen:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = message.get("headers", [])
-            self.length = _declared(headers)
+            self.length = _parse_content_length(headers)
             message = {**message, "headers": [*headers, (b"x-request-id", self.id.encode())]}
         await self._send(message)
 
 
-def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int:
+def _parse_content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """Returns the content length; 0 without one. Names are in small letters (ASGI)."""
     value = next((value for name, value in headers if name == b"content-length"), b"0")
     return int(value) if value.isdigit() else 0

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire.poll import KEPT_ALIVE
 from gradmarket.pages.rendering import NOSNIFF
-from requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, protocol
+from requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, build_protocol_class
 from requester.settings import RequesterSettings
 
 KEEP_ALIVE_S = 8
@@ -18,7 +18,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Hosts that mean every address of this machine, and the one under which it reaches itself."""
 
 
-def listener(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """Returns a socket bound to host and port (0: any free one); `::` takes IPv4 too. Raises Refused if that fails.
 
     The protocol is named as TCP, since asyncio sets TCP_NODELAY only then: an answer's headers and body are two writes,
@@ -43,27 +43,27 @@ def listener(host: str, port: int) -> socket.socket:
             listening.close()
         remedy = "name another port with --port, or another address with --host"
         why = getattr(error, "strerror", None) or error
-        raise Refused(f"{_netloc(host, port)}: cannot listen there: {why}", remedy) from error
+        raise Refused(f"{_format_netloc(host, port)}: cannot listen there: {why}", remedy) from error
     return listening
 
 
 def own_url(host: str, port: int) -> str:
     """Returns the address under which this machine reaches the listener: loopback's where `host` is any address."""
-    return f"http://{_netloc(EVERYWHERE.get(host.strip('[]'), host), port)}"
+    return f"http://{_format_netloc(EVERYWHERE.get(host.strip('[]'), host), port)}"
 
 
-def _netloc(host: str, port: int) -> str:
+def _format_netloc(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
-def config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:
+def build_server_config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:
     """Returns the server's configuration; api.callers reads forwarded headers, since uvicorn would trust loopback."""
     exempt = settings.exempt | settings.trusted_proxies
     limits = ConnectionLimits(settings.header_s, settings.silence_s, settings.address_connections, exempt)
     connections = Connections(limits)
     return uvicorn.Config(
         SlowClients(app, connections, settings.silence_s),
-        http=protocol(connections),
+        http=build_protocol_class(connections),
         ws="none",
         headers=NOSNIFF,
         log_config=None,

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from requester.api import problems
-from requester.api.callers import SITE, Network, among, plain, site, subnet
+from requester.api.callers import SITE, Network, compute_subnet, find_site_network, is_in_networks, unmap_ipv4
 
 HEADER_LINES: Final = 100
 """Header lines of a request, at most: each costs its reader more than its bytes."""
@@ -47,7 +47,7 @@ class Connection:
         self._headers_due: asyncio.TimerHandle | None = None
         self._reading_due: asyncio.TimerHandle | None = None
         self.name = name
-        self.peer = _peer(transport)
+        self.peer = _find_peer(transport)
         self.aborted = False
         self._await_headers()
 
@@ -63,7 +63,7 @@ class Connection:
         """A request's headers are complete; `length` bytes of body follow, or a chunked one if None."""
         self._requests += 1
         self._allowed = AHEAD + (length or 0)
-        _cancel(self._headers_due)
+        _cancel_timer(self._headers_due)
 
     def read(self, length: int) -> None:
         """The application took so many bytes of a chunked body; as many may come again."""
@@ -74,17 +74,17 @@ class Connection:
         if not self._requests:
             self._await_headers()
 
-    def unread(self) -> None:
+    def start_read_timer(self) -> None:
         """The client does not read its answer as fast as it is written."""
         self._reading_due = self._loop.call_later(self._limits.silence_s, self.abort)
 
     def taken(self) -> None:
         """The client has read what was waiting."""
-        _cancel(self._reading_due)
+        _cancel_timer(self._reading_due)
 
     def close(self) -> None:
-        _cancel(self._headers_due)
-        _cancel(self._reading_due)
+        _cancel_timer(self._headers_due)
+        _cancel_timer(self._reading_due)
 
     def abort(self) -> None:
         self.aborted = True
@@ -102,24 +102,24 @@ class Connections:
         self._open = Counter[str]()
         self._by_peer: dict[tuple[str, int] | None, Connection] = {}
 
-    def enter(self, transport: asyncio.Transport) -> Connection | None:
+    def open_connection(self, transport: asyncio.Transport) -> Connection | None:
         """Returns the new connection, or None if its address has too many."""
-        peer = _peer(transport)
-        host = plain(peer[0]) if peer else ""
-        name = "" if among(host, self._limits.exempt) else subnet(host)
-        larger = site(name)
+        peer = _find_peer(transport)
+        host = unmap_ipv4(peer[0]) if peer else ""
+        name = "" if is_in_networks(host, self._limits.exempt) else compute_subnet(host)
+        larger = find_site_network(name)
         if name and self._open[name] >= self._limits.most:
             return None
         if larger is not None and self._open[larger] >= SITE * self._limits.most:
             return None
-        self._open.update(_counted(name))
+        self._open.update(_list_counted_names(name))
         connection = Connection(transport, self._limits, name)
         self._by_peer[peer] = connection
         return connection
 
     def leave(self, connection: Connection) -> None:
         connection.close()
-        for name in _counted(connection.name):
+        for name in _list_counted_names(connection.name):
             self._open[name] -= 1
             if not self._open[name]:
                 del self._open[name]
@@ -130,9 +130,9 @@ class Connections:
         return self._by_peer.get(scope["client"]) if scope["type"] == "http" else None
 
 
-def _counted(name: str) -> tuple[str, ...]:
+def _list_counted_names(name: str) -> tuple[str, ...]:
     """Returns what a connection of an address counts for: the address, and its /48 where it is of IPv6."""
-    larger = site(name)
+    larger = find_site_network(name)
     return (name,) if larger is None else (name, larger)
 
 
@@ -144,7 +144,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.guarded = self.guard.enter(transport)
+        self.guarded = self.guard.open_connection(transport)
         if self.guarded is None:
             transport.abort()
 
@@ -155,7 +155,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self.guarded is not None:
-            self.guarded.unread()
+            self.guarded.start_read_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -168,7 +168,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
 
-def protocol(connections: Connections) -> type[asyncio.Protocol]:
+def build_protocol_class(connections: Connections) -> type[asyncio.Protocol]:
     """Returns a protocol class for uvicorn's `http` that tells these connections what it hears."""
     return type("Guarded", (GuardedProtocol,), {"guard": connections})
 
@@ -184,15 +184,15 @@ class SlowClients:
         if connection is None:
             await self._app(scope, receive, send)
             return
-        fits, length = _headers(scope)
+        fits, length = _check_header_limits(scope)
         if not fits:
             detail = f"headers have at most {MAX_HEADER_BYTES} bytes in {HEADER_LINES} lines"
-            await problems.response(431, detail, {"Connection": "close"})(scope, receive, send)
+            await problems.build_problem_response(431, detail, {"Connection": "close"})(scope, receive, send)
             return
         connection.begin(length)
         body = _Body(connection, receive, self._silence_s, length is None)
         try:
-            await self._app(scope, receive if length == 0 else body.receive, _answer(connection, send))
+            await self._app(scope, receive if length == 0 else body.receive, _guard_send(connection, send))
         finally:
             body.close()
             connection.end()
@@ -216,7 +216,7 @@ class _Body:
             return await self._own()
         self._waits_since = self._loop.time()
         if self._silent_due is None:
-            self._silent_due = self._loop.call_later(self._silence_s, self._look)
+            self._silent_due = self._loop.call_later(self._silence_s, self._check_silence)
         try:
             message = await self._own()  # a disconnect, once uvicorn has heard that the connection was aborted
         finally:
@@ -227,20 +227,20 @@ class _Body:
         return message
 
     def close(self) -> None:
-        _cancel(self._silent_due)
+        _cancel_timer(self._silent_due)
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         self._silent_due = None
         if self._waits_since is None:
             return
         due = self._waits_since + self._silence_s
         if due > self._loop.time():
-            self._silent_due = self._loop.call_at(due, self._look)
+            self._silent_due = self._loop.call_at(due, self._check_silence)
         else:
             self._connection.abort()
 
 
-def _answer(connection: Connection, own: Send) -> Send:
+def _guard_send(connection: Connection, own: Send) -> Send:
     async def send(message: Message) -> None:
         if not connection.aborted:  # uvloop raises where something is written to a transport that was aborted
             await own(message)
@@ -248,7 +248,7 @@ def _answer(connection: Connection, own: Send) -> Send:
     return send
 
 
-def _headers(scope: Scope) -> tuple[bool, int | None]:
+def _check_header_limits(scope: Scope) -> tuple[bool, int | None]:
     """Returns whether the headers are within the limits, and the length of the body, None for a chunked one."""
     size, length = len(scope["raw_path"]), 0
     chunked = False
@@ -261,12 +261,12 @@ def _headers(scope: Scope) -> tuple[bool, int | None]:
     return size <= MAX_HEADER_BYTES and len(scope["headers"]) <= HEADER_LINES, None if chunked else length
 
 
-def _peer(transport: asyncio.Transport) -> tuple[str, int] | None:
+def _find_peer(transport: asyncio.Transport) -> tuple[str, int] | None:
     """Returns the client's address and port, as uvicorn writes them into a request's scope."""
     peer = transport.get_extra_info("peername")
     return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
 
 
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
+def _cancel_timer(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from requester.api import problems
 from requester.api.auth_routes import SEND_TOKEN, Callers
-from requester.api.callers import bearer
+from requester.api.callers import parse_bearer_token
 from requester.context import Context
 from requester.edge.body import SHORT, STREAMED
 
@@ -30,7 +30,7 @@ class TokenFirst:
             scope["type"] != "http"
             or scope["method"] not in WRITING
             or scope["path"] in OPEN
-            or await self._known(scope)
+            or await self._has_known_token(scope)
         ):
             await self._app(scope, receive, send)
             return
@@ -40,10 +40,10 @@ class TokenFirst:
                     continue
         except ClientDisconnect:
             return
-        await problems.response(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        await problems.build_problem_response(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
-    async def _known(self, scope: Scope) -> bool:
-        token = bearer(scope)
+    async def _has_known_token(self, scope: Scope) -> bool:
+        token = parse_bearer_token(scope)
         try:
             return token is not None and await self._callers.identify(self._context, token) is not None
         except (OperationalError, InterfaceError):

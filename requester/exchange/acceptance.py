@@ -13,9 +13,9 @@ from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.exchange.payload_upload import Delivery, Unlike
 from requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
-from requester.moves.ending import delivered, strike, work_off
+from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
 from requester.store import earned_rows, jobs, merges
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.in_hand import ReplicaInHand, TaskInHand
 from requester.store.tables import Account, Replica, Task
 from requester.store.work import Work
@@ -32,7 +32,7 @@ Accounts = Mapping[tuple[str, str], Account]
 """Locked, by job and worker."""
 
 
-def payees(deliveries: Sequence[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Replica]:
+def list_payees(deliveries: Sequence[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Replica]:
     """Returns the replicas that these payloads may pay: those that agree, and those that answer with the payload."""
     paid = {r.id: r for d in deliveries if d.want.replica in own for r in _paid_by(d, own[d.want.replica])}
     return list(paid.values())
@@ -43,18 +43,18 @@ def _paid_by(delivery: Delivery, own: ReplicaInHand) -> list[Replica]:
     return [*own.hand.in_state(ReplicaState.AGREE), *alone]
 
 
-def newcomers(replicas: Iterable[Replica], own: Mapping[str, ReplicaInHand]) -> set[Address]:
+def list_newcomers(replicas: Iterable[Replica], own: Mapping[str, ReplicaInHand]) -> set[Address]:
     """Returns the replicas' workers that delivered nothing before; their rows change when they are paid."""
     workers = {address: worker for one in own.values() for address, worker in one.hand.workers.items()}
     return {replica.worker for replica in replicas if workers[replica.worker].accepted_at is None}
 
 
-def locked(work: Work, replicas: Sequence[Replica]) -> Accounts:
+def lock_payee_accounts(work: Work, replicas: Sequence[Replica]) -> Accounts:
     """Locks the accounts that change when these replicas are paid. The caller has locked tasks and workers before."""
-    return earned_rows.lock(work, [(replica.job_id, replica.worker) for replica in replicas])
+    return earned_rows.lock_accounts(work, [(replica.job_id, replica.worker) for replica in replicas])
 
 
-def book(
+def record_deliveries(
     context: Context,
     work: Work,
     own: Mapping[str, ReplicaInHand],
@@ -67,19 +67,21 @@ def book(
     """
     kept = {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries if d.stored}
     if kept:
-        blob_cleanup.keep_still(context, work, kept)
+        blob_cleanup.lock_and_restore_blobs(context, work, kept)
     hands = {own[d.want.replica].hand.task.id: own[d.want.replica].hand for d in deliveries if d.want.replica in own}
     outvoted = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.REJECTED)]
-    refused = {d.want.replica: error for d in deliveries if (error := _book_one(context, work, own, accounts, d))}
+    refused = {
+        d.want.replica: error for d in deliveries if (error := _record_delivery(context, work, own, accounts, d))
+    }
     for replica in outvoted:  # its rejection waited for the payload (outbox)
-        verdicts.wake(work, replica)
+        verdicts.notify_worker(work, replica)
     for hand in hands.values():
         if hand.task.state in DELIVERED:
-            work.gather(_ring_for_merges, hand)
+            work.gather(_notify_nearly_complete_merges, hand)
     return refused
 
 
-def unused(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:
+def list_unused_payloads(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:
     """Returns the stored payloads that nothing refers to: they came too late, or were not asked for."""
     tasks = {replica: known.hand.task for replica, known in own.items()}
     stored = [d for d in deliveries if d.stored]
@@ -90,7 +92,7 @@ def _is_used(task: Task | None, digest: Digest) -> bool:
     return task is not None and task.payload == digest and task.state != TaskState.FINAL
 
 
-def _book_one(
+def _record_delivery(
     context: Context, work: Work, own: Mapping[str, ReplicaInHand], accounts: Accounts, delivery: Delivery
 ) -> MarketError | None:
     known, finding, now = own.get(delivery.want.replica), delivery.found, context.clock()
@@ -104,24 +106,24 @@ def _book_one(
     if replica.root != delivery.want.root:  # granted for an answer that came with it, and another one stands
         return Conflict(f"another root than the payload's was revealed: {replica.root}")
     if isinstance(finding, PayloadRefused):
-        _reject(context, work, hand, str(finding), now)
+        _reject_quorum(context, work, hand, str(finding), now)
     elif isinstance(finding, Unlike):
         _reject_one(context, work, hand, replica, finding.reason, now)
     else:
         reason = str(finding) if isinstance(finding, Diverged) else ""
-        _accept(context, work, hand, accounts, delivery, reason, now)
+        _accept_task(context, work, hand, accounts, delivery, reason, now)
     return None
 
 
-def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
+def _notify_nearly_complete_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
     rounds = {(hand.job.id, hand.task.merge_round): hand.job for hand in hands}
     nearly = NEARLY if work.shared else 1
     for (_, number), job in sorted(rounds.items(), key=itemgetter(0)):
-        if merges.lacks(work, job, number, nearly) < nearly:
+        if merges.count_missing_answers(work, job, number, nearly) < nearly:
             work.notify("aggregate")
 
 
-def _accept(
+def _accept_task(
     context: Context,
     work: Work,
     hand: TaskInHand,
@@ -136,45 +138,45 @@ def _accept(
     kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
     work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
-        _pay(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
+        _pay_replica(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
     if not diverged:
         work_off(context, work, task, agreeing)
         theirs = ((hand.workers[replica.worker], accounts[job.id, replica.worker]) for replica in agreeing)
-        delivered(theirs, now)
+        record_accepted_answers(theirs, now)
     paid = [replica.worker for replica in agreeing]
-    tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
+    record_event(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if diverged and audit_draws.may_be_a_lie(job):
-        audit_draws.suspect(work, task, now)
-    elif not diverged and jobs.spec(job).audited:
-        audit_draws.draw(work, hand, delivery.leaves(), now)
+        audit_draws.order_suspect_audit(work, task, now)
+    elif not diverged and jobs.load_spec(job).audited:
+        audit_draws.draw_audit(work, hand, delivery.leaves(), now)
     elif not diverged and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
-        work.move_now(job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
-        tell(work, job.id, "paused", now, reason=job.reason)
+        work.set_state_now(job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
+        record_event(work, job.id, "paused", now, reason=job.reason)
 
 
-def _pay(
+def _pay_replica(
     context: Context, work: Work, hand: TaskInHand, account: Account, replica: Replica, diverged: str, now: float
 ) -> None:
     task = hand.task
     if diverged:
         own = replica.root
-        verdicts.sign(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
+        verdicts.sign_verdict(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
     else:
         work.move(replica, ReplicaState.PAYABLE)
-    earned_rows.earn(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
+    earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
     account.voucher_signature = context.voucher(hand.job, account)
     if account.reserved - account.earned <= 2 * task.offer.price:
         work.notify("settle")
-    verdicts.wake(work, replica)
+    verdicts.notify_worker(work, replica)
 
 
-def _reject(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
+def _reject_quorum(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
     task = hand.task
     for replica in hand.in_state(ReplicaState.AGREE):
-        verdicts.sign(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
-    judging.fail(context, work, hand, reason, now)
+        verdicts.sign_verdict(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
+    judging.fail_task(context, work, hand, reason, now)
 
 
 def _reject_one(context: Context, work: Work, hand: TaskInHand, liar: Replica, reason: str, now: float) -> None:
@@ -184,8 +186,8 @@ def _reject_one(context: Context, work: Work, hand: TaskInHand, liar: Replica, r
     wrongly holds a signed promise and its breach.
     """
     task = hand.task
-    verdicts.sign(context, work, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
-    strike(context, work, task, [liar], withheld=True)
-    tell(work, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
+    verdicts.sign_verdict(context, work, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
+    strike_replicas(context, work, task, [liar], withheld=True)
+    record_event(work, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
     left = hand.in_state(ReplicaState.AGREE)
-    judging.ask_next(context, work, hand, left, "no agreeing worker brought the payload of its ballot", now)
+    judging.request_next_payload(context, work, hand, left, "no agreeing worker brought the payload of its ballot", now)

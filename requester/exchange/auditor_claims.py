@@ -16,7 +16,7 @@ from gradmarket.market.wire.poll import digest_of
 from requester.context import Context
 from requester.moves import calibrating, scoring, window_draws
 from requester.store import audits, ballots, window_states
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
 from requester.store.work import RowReader, Work
 
@@ -41,23 +41,23 @@ class Claimed:
     """Two windows to repeat, in place of the whole task."""
 
 
-def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
+def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
     """Claims the oldest audit that machines of this class may run, or else a task to calibrate with, if any."""
     now = context.clock()
     with context.begin() as work:
         audit = audits.next_due(work, determinism_class, now)
         if audit is None:
-            run = calibrating.claim(work, auditor, determinism_class, now)
-            return None if run is None else _claimed(work, work.get_one(Task, run.task_id), run.runs, True)
+            run = calibrating.claim_trusted_run(work, auditor, determinism_class, now)
+            return None if run is None else _build_claimed(work, work.get_one(Task, run.task_id), run.runs, True)
         task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claimed_until = auditor, now + task.offer.lease_seconds
-        if audit.window is not None and window_states.missing(work, task.id):
-            window_draws.whole(context, work, task, audit)
-        score = scoring.wanted(work, task) if audit.scored else None
-        return replace(_claimed(work, task, audit.runs), score=score, window=_window(audit))
+        if audit.window is not None and window_states.list_silent_replicas(work, task.id):
+            window_draws.audit_whole_task(context, work, task, audit)
+        score = scoring.build_scoring_task(work, task) if audit.scored else None
+        return replace(_build_claimed(work, task, audit.runs), score=score, window=_build_window_task(audit))
 
 
-def _window(audit: Audit) -> WindowTask | None:
+def _build_window_task(audit: Audit) -> WindowTask | None:
     """Returns what the auditor repeats of the task, without the leaf that it is to find; None for the whole."""
     if audit.window is None or audit.leaves is None:
         return None
@@ -67,7 +67,7 @@ def _window(audit: Audit) -> WindowTask | None:
     return WindowTask(window=audit.window, leaves=tuple(told))
 
 
-def _claimed(reader: RowReader, task: Task, runs: int, calibrates: bool = False) -> Claimed:
+def _build_claimed(reader: RowReader, task: Task, runs: int, calibrates: bool = False) -> Claimed:
     seconds, seed = float(task.offer.lease_seconds), _wave_seed(reader, task)
     return Claimed(task.id, task.job_id, task.offer, runs, seconds, seed, calibrates)
 
@@ -79,7 +79,7 @@ def _wave_seed(reader: RowReader, task: Task) -> Hash | None:
     return Hash(reader.get_one(Wave, (task.id, task.wave)).seed)
 
 
-def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
+def record_audit_answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
     """Takes the payload root that a run computed; returns whether the auditor is to run the task once more.
 
     Repeating the answer of a run changes nothing. Raises Conflict for another answer of the same run, and for a run of
@@ -88,42 +88,44 @@ def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
     with context.begin() as work:
         if work.get(Audit, task_id) is None:
             raise NotFound(f"no audit of task {task_id[:80]}")
-        task, audit = locked(work, Task, task_id), locked(work, Audit, task_id)
+        task, audit = lock_row(work, Task, task_id), lock_row(work, Audit, task_id)
         if audit.state != AuditState.DUE or said.run < audit.runs:
             if audit.root != said.root:
                 raise Conflict(f"the audit is {audit.state}, and its run {audit.runs - 1} gave another result")
             return audit.state == AuditState.DUE
         if (said.auditor, said.run) != (audit.auditor, audit.runs):
             raise Conflict(f"run {audit.runs} of the audit was claimed by another auditor: claim one")
-        return _take(context, work, task, audit, said)
+        return _store_audit_run(context, work, task, audit, said)
 
 
-def _take(context: Context, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> bool:
-    passes = audit.scored or auditing.passes(task.root or "", said.root, audit.root)
-    scoring.take(work, task, audit, said.score)
-    audit.sketch = _sketch(work, task, said)
+def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> bool:
+    passes = audit.scored or auditing.judge_audit(task.root or "", said.root, audit.root)
+    scoring.store_score(work, task, audit, said.score)
+    audit.sketch = _pack_sketch(work, task, said)
     audit.runs += 1
     audit.root, audit.seconds = said.root, said.seconds
     work.flush()
     if passes is None:
         if audit.window is not None:  # the second run repeats the whole task, and a conviction needs it
-            window_draws.whole(context, work, task, audit)
+            window_draws.audit_whole_task(context, work, task, audit)
         audit.claimed_until = context.clock() + task.offer.lease_seconds
         return True  # logged only when the audit ends: an event now would reveal that the task is audited
-    work.move_now(audit, AuditState.ANSWERED, claimed_until=None)
+    work.set_state_now(audit, AuditState.ANSWERED, claimed_until=None)
     work.notify("audit")
     return False
 
 
-def _sketch(reader: RowReader, task: Task, said: AuditAnswer) -> bytes | None:
+def _pack_sketch(reader: RowReader, task: Task, said: AuditAnswer) -> bytes | None:
     """Returns the answer's sketch as it is stored; None if the task's replicas were not compared by sketches.
 
     Raises Refused if the sketch is missing, was not asked for, or has other tensors.
     """
-    names = None if task.allowed is None else ballots.names(reader.get_one(Job, task.job_id))
+    names = None if task.allowed is None else ballots.list_tensor_names(reader.get_one(Job, task.job_id))
     sketched = None if said.sketch is None else said.sketch.keys()
     if sketched != (None if names is None else set(names)):
         raise Refused("the answer has no sketch of just the tensors that an answer in this job has")
     return (
-        None if said.sketch is None or names is None else sketch_packing.pack(sketch_packing.read(said.sketch), names)
+        None
+        if said.sketch is None or names is None
+        else sketch_packing.pack_sketch(sketch_packing.decode_sketch(said.sketch), names)
     )

@@ -9,8 +9,8 @@ from gradmarket.market.terms import Address, ReplicaState, TaskState
 from gradmarket.market.wire.poll import Answer, CommitmentRequest, LeaseReturn, Reveal, hash_of
 from requester.context import Context
 from requester.moves import waves
-from requester.moves.ending import strike
-from requester.moves.faults import claimed, reopen
+from requester.moves.ending import strike_replicas
+from requester.moves.faults import record_fault, reopen_task
 from requester.store import ballots, jobs
 from requester.store.in_hand import OwnReplica, ReplicaInHand
 from requester.store.tables import Task
@@ -28,7 +28,7 @@ class TooEarly(Refused):
 Own = TypeVar("Own", ReplicaInHand, OwnReplica)
 
 
-def held(own: Own | None, worker: Address, replica_id: str, fence: int) -> Own:
+def check_own_replica(own: Own | None, worker: Address, replica_id: str, fence: int) -> Own:
     """Returns what belongs to the worker's replica; raises NotFound for another's, TooLate for another fence."""
     if own is None or own.replica.worker != worker:
         raise NotFound(f"this worker holds no replica {replica_id[:80]}")
@@ -37,24 +37,26 @@ def held(own: Own | None, worker: Address, replica_id: str, fence: int) -> Own:
     return own
 
 
-def answer(context: Context, work: Work, own: ReplicaInHand, said: Answer, signature_checked: bool = False) -> bool:
+def record_answer(
+    context: Context, work: Work, own: ReplicaInHand, said: Answer, signature_checked: bool = False
+) -> bool:
     """Commits, closes the wave over this commitment alone, and reveals; the task may be judged now.
 
     Returns False if the same was said before. Raises Refused where other workers vote on the task.
     """
-    if not jobs.spec(own.hand.job).decided_alone:
+    if not jobs.load_spec(own.hand.job).decided_alone:
         raise Refused("several workers vote on this task: commit, and reveal once its wave is closed")
-    if commit(context, work, own, said.commitment, signature_checked):
-        waves.committed(context, work, [own.hand])
-    return reveal(context, work, own, said.reveal())
+    if record_commitment(context, work, own, said.commitment, signature_checked):
+        waves.handle_commitments(context, work, [own.hand])
+    return record_reveal(context, work, own, said.reveal())
 
 
 def check_signature(context: Context, task: Task, worker: Address, said: CommitmentRequest) -> None:
     """Raises SignatureRefused unless the worker signed the commitment."""
-    signing.check(context.domain, said.struct(task.offer_digest, worker), said.signature, worker)
+    signing.check_struct_signature(context.domain, said.struct(task.offer_digest, worker), said.signature, worker)
 
 
-def commit(
+def record_commitment(
     context: Context, work: Work, own: ReplicaInHand, said: CommitmentRequest, signature_checked: bool = False
 ) -> bool:
     """Moves the replica from LEASED to COMMITTED; the task's wave may close now.
@@ -90,7 +92,7 @@ def _is_full(own: ReplicaInHand) -> bool:
     return own.hand.task.backups > 0 and len(committed) >= own.hand.task.wave_size
 
 
-def reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bool:
+def record_reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bool:
     """Moves the replica from COMMITTED to REVEALED if salt and root open its seal, else to REJECTED, keeping both.
 
     The task may be judged now. Returns False if the same was revealed before.
@@ -104,8 +106,8 @@ def reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bo
         raise TooEarly("the wave is not closed")
     if replica.state != ReplicaState.COMMITTED:
         raise TooLate(f"the replica is {replica.state}")
-    sketch = _sketched(context, own, said)
-    opened = secrets.seal(task.offer_digest, worker, said.salt, hash_of(said.root)) == replica.sealed
+    sketch = _check_sketch(context, own, said)
+    opened = secrets.seal_commitment(task.offer_digest, worker, said.salt, hash_of(said.root)) == replica.sealed
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
     work.move(replica, state, salt=said.salt, root=said.root, reason=reason, **sketch)
@@ -116,32 +118,32 @@ def _same_sketch(own: ReplicaInHand, said: Reveal) -> bool:
     replica = own.replica
     if said.sketch is None or replica.sketch_signature is None:
         return (said.sketch is None) == (replica.sketch_signature is None)
-    names = ballots.names(own.hand.job)
+    names = ballots.list_tensor_names(own.hand.job)
     numbers = said.sketch.numbers
     return numbers.keys() == set(names) and b"".join(numbers[name] for name in names) == replica.sketch
 
 
-def _sketched(context: Context, own: ReplicaInHand, said: Reveal) -> dict[str, bytes]:
+def _check_sketch(context: Context, own: ReplicaInHand, said: Reveal) -> dict[str, bytes]:
     """Checks the sketch and its signature, and returns its columns to store.
 
     Raises Refused if the sketch is missing, not wanted, of other tensors or of another class.
     """
     replica, hand = own.replica, own.hand
-    required = jobs.spec(hand.job).verifier.sketched
+    required = jobs.load_spec(hand.job).verifier.sketched
     if said.sketch is None or not required:
         if required != (said.sketch is not None):
             raise Refused(f"this job compares {'sketches: reveal one too' if required else 'roots: reveal no sketch'}")
         return {}
-    names = ballots.names(hand.job)
+    names = ballots.list_tensor_names(hand.job)
     if differing := said.sketch.numbers.keys() ^ set(names):
         raise Refused(f"the sketch has other tensors than an answer: {', '.join(sorted(differing)[:5])[:200]}")
     if said.sketch.determinism_class != replica.determinism_class:
         raise Refused(f"the lease was given to class {replica.determinism_class}, and the sketch is of another")
     worker = replica.worker
     struct = said.sketch.struct(hand.task.offer_digest, worker, hand.wave_seed)
-    signing.check(context.domain, struct, said.sketch.signature, worker)
+    signing.check_struct_signature(context.domain, struct, said.sketch.signature, worker)
     return {
-        "sketch": sketch_packing.pack(sketch_packing.read(said.sketch.numbers), names),
+        "sketch": sketch_packing.pack_sketch(sketch_packing.decode_sketch(said.sketch.numbers), names),
         "sketch_signature": said.sketch.signature,
     }
 
@@ -154,12 +156,12 @@ def give_up(context: Context, work: Work, own: ReplicaInHand, said: LeaseReturn)
     replica, task = own.replica, own.hand.task
     if replica.state != ReplicaState.LEASED:
         return False
-    alone = jobs.spec(own.hand.job).private is not None  # one holder's word must not stop the job
+    alone = jobs.load_spec(own.hand.job).private is not None  # one holder's word must not stop the job
     if said.failed and said.fault is not None and not alone:
-        work.move(replica, ReplicaState.ERROR, reason=faults.described(said.fault))
-        claimed(context, work, own.hand, replica, said.fault)
+        work.move(replica, ReplicaState.ERROR, reason=faults.describe_fault(said.fault))
+        record_fault(context, work, own.hand, replica, said.fault)
         return True
     work.move(replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
-    strike(context, work, task, [replica])
-    reopen(context, work, own.hand)
+    strike_replicas(context, work, task, [replica])
+    reopen_task(context, work, own.hand)
     return True

@@ -7,7 +7,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.wire.uploads import PartAddress
 from requester.context import Context
 from requester.exchange import upload_grant
-from requester.exchange.payload_upload import Delivery, arriving, look
+from requester.exchange.payload_upload import Delivery, build_incoming_upload, inspect_and_store_payload
 from requester.exchange.upload_grant import UploadClaim, UploadGrant
 from requester.exchange.upload_pace import put_off
 from requester.store import jobs
@@ -19,13 +19,13 @@ ADDRESSES: Final = 4
 """Addresses of parts that are given out at a time: whoever sends slowly asks again before its deadline is over."""
 
 
-def door(context: Context, reader: RowReader, replica: Replica, task: Task, seconds: float) -> str | None:
+def find_upload_url(context: Context, reader: RowReader, replica: Replica, task: Task, seconds: float) -> str | None:
     """Returns a URL that takes the replica's payload for `seconds`; None if it is uploaded to the service itself."""
     if not context.blobs.reached_past_us:
         return None
     job = reader.get_one(Job, task.job_id)
-    length = upload_grant.length_of(jobs.spec(job), layout_of(job))
-    return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
+    length = upload_grant.length_of(jobs.load_spec(job), layout_of(job))
+    return context.blobs.door(_build_upload_name(replica.id, replica.fence), length, seconds)
 
 
 def in_parts(context: Context) -> bool:
@@ -38,24 +38,26 @@ def missing_parts(context: Context, claim: UploadClaim) -> list[PartAddress]:
 
     Raises NotFound, TooLate or Conflict where the payload is not wanted, or where uploads come through the service.
     """
-    (want,) = upload_grant.find(context, [claim])
+    (want,) = upload_grant.find_grants(context, [claim])
     if isinstance(want, MarketError):
         raise want
-    missing = context.blobs.missing_parts(_name(claim.replica, claim.fence), want.length)
+    missing = context.blobs.missing_parts(_build_upload_name(claim.replica, claim.fence), want.length)
     put_off(context, want, sum(part.length for part in missing))
     return missing[:ADDRESSES]
 
 
-def fetch(context: Context, want: UploadGrant, fence: int, files: ExitStack) -> Delivery | None:
+def fetch_direct_upload(context: Context, want: UploadGrant, fence: int, files: ExitStack) -> Delivery | None:
     """Takes what was uploaded to the replica's URL; None if it was paid before.
 
     Raises NotFound or Conflict if that is not the payload.
     """
     if want.paid:
         return None
-    arrival = arriving(want, files.enter_context(context.blobs.left(_name(want.replica, fence), want.length)))
-    return look(context, want, arrival)
+    arrival = build_incoming_upload(
+        want, files.enter_context(context.blobs.left(_build_upload_name(want.replica, fence), want.length))
+    )
+    return inspect_and_store_payload(context, want, arrival)
 
 
-def _name(replica: str, fence: int) -> str:
+def _build_upload_name(replica: str, fence: int) -> str:
     return f"{replica} {fence}"

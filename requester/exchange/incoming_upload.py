@@ -29,7 +29,7 @@ class IncomingUpload:
         """Writes the next block, which hashes it, and inspects what it completes; `digest` as for Incoming.write."""
         self.incoming.write(block, digest)
         if not self.incoming.continued and self.incoming.length < self._length:
-            self._look()
+            self._inspect_written_shards()
 
     def take_piece(self, digest: bytes, piece: Bytes) -> None:
         """Takes the next piece, which a crash of this process does not lose.
@@ -47,32 +47,32 @@ class IncomingUpload:
         """
         if self.incoming.length != self._length:
             return PayloadRefused(f"it has {self.incoming.length} bytes, not {self._length}")
-        self._look()
+        self._inspect_written_shards()
         if self._layout.weighed:
             with self.incoming.mapped() as data:
                 self._inspection.see_weight(weight_of(self._layout, data))
         return self._inspection.verdict() if self._refused is None else PayloadRefused(self._refused)
 
-    def _look(self) -> None:
+    def _inspect_written_shards(self) -> None:
         """Inspects the shards that are completely written."""
         while self._refused is None and self._seen < len(self._layout.shards):
             place = shard_place(self._layout, self._seen, self._codec)
             if place.stop > self.incoming.length:
                 return
             with self.incoming.mapped() as data:
-                self._refused = self._inspect(memoryview(data)[place])
+                self._refused = self._inspect_shard(memoryview(data)[place])
             self._seen += 1
 
-    def _inspect(self, packed: memoryview) -> str | None:
+    def _inspect_shard(self, packed: memoryview) -> str | None:
         """Returns why the shard is malformed, or None; as text, since an error's frames would keep the mapping open."""
         with packed:
             try:
-                self._inspection.see(self._seen, self._unpacked(packed))
+                self._inspection.inspect_shard(self._seen, self._unpack_shard(packed))
             except PayloadRefused as error:
                 return error.detail
         return None
 
-    def _unpacked(self, packed: memoryview) -> Vector:
+    def _unpack_shard(self, packed: memoryview) -> Vector:
         return unpack_shard(self._layout, packed, self._seen, self._codec, self._seed)
 
 
@@ -90,5 +90,5 @@ class IncomingReceipt(IncomingUpload):
             mine = bytes(data) == self._receipt
         return Usable(0.0, 0.0) if mine else PayloadRefused("it is not the receipt of the holder's vector")
 
-    def _look(self) -> None:
+    def _inspect_written_shards(self) -> None:
         """Nothing of a receipt is an answer."""

@@ -47,25 +47,27 @@ class Poll:
         return (*said.commitments, *said.reveals, *said.given_up, *said.answers, *said.payloads)
 
 
-def answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
+def load_poll_answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     """Returns what is new to each worker, in the order of the polls."""
     with context.reading() as reader:
-        return told(context, reader, polls, unheard.held(reader, {poll.worker for poll in polls}), context.clock())
+        return build_poll_answers(
+            context, reader, polls, unheard.load_held_replicas(reader, {poll.worker for poll in polls}), context.clock()
+        )
 
 
 def last_answer(context: Context, poll: Poll) -> PollAnswer:
     """Returns the answer to a poll whose waiting time is over, with the reason why the worker has no lease."""
     now = context.clock()
     with context.reading() as reader:
-        (news,) = told(context, reader, [poll], unheard.held(reader, [poll.worker]), now)
+        (news,) = build_poll_answers(context, reader, [poll], unheard.load_held_replicas(reader, [poll.worker]), now)
         waiting = progress.why_no_lease(reader, poll.worker, now)
     return news.model_copy(update={"waiting": waiting})
 
 
-def addressed(context: Context) -> Sequence[str]:
+def list_addressed_workers(context: Context) -> Sequence[str]:
     """Returns the workers with a replica whose end they do not know yet."""
     with context.reading() as reader:
-        return unheard.addressed(reader)
+        return unheard.list_workers_with_news(reader)
 
 
 def any_in(answer: PollAnswer) -> bool:
@@ -82,21 +84,21 @@ def only_verdicts(answer: PollAnswer) -> bool:
 
 def all_over(answer: PollAnswer) -> bool:
     """Returns whether each verdict in the answer is a final one."""
-    return all(lifecycle.over(verdict.state) for verdict in answer.verdicts)
+    return all(lifecycle.is_final_state(verdict.state) for verdict in answer.verdicts)
 
 
-def told(
+def build_poll_answers(
     context: Context, reader: RowReader, polls: Sequence[Poll], held: defaultdict[Address, Held], now: float
 ) -> list[PollAnswer]:
-    waves = _waves(
-        reader, [(replica, task) for each in held.values() for replica, task in each if _opened(replica, task)]
+    waves = _load_opened_waves(
+        reader, [(replica, task) for each in held.values() for replica, task in each if _is_wave_opened(replica, task)]
     )
     paid = [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])]
-    vouchers = _vouchers(reader, paid)
-    return [_told(context, reader, poll, held[poll.worker], waves, vouchers, now) for poll in polls]
+    vouchers = _load_vouchers(reader, paid)
+    return [_build_poll_answer(context, reader, poll, held[poll.worker], waves, vouchers, now) for poll in polls]
 
 
-def _told(
+def _build_poll_answer(
     context: Context,
     reader: RowReader,
     poll: Poll,
@@ -109,10 +111,12 @@ def _told(
     uploads = [(replica, task) for replica, task in held if _is_asked(replica, task)]
     paid = [vouchers.get((job, poll.worker)) for job in _paid_in(poll, held)]
     return PollAnswer(
-        leases=tuple(_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
+        leases=tuple(_build_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
         waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
-        uploads=tuple(_upload(context, reader, replica, task, now) for replica, task in uploads),
-        verdicts=tuple(receipts.verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
+        uploads=tuple(_build_upload_request(context, reader, replica, task, now) for replica, task in uploads),
+        verdicts=tuple(
+            receipts.build_signed_verdict(replica, task) for replica, task in new if _is_judged(replica, task)
+        ),
         vouchers=tuple(voucher for voucher in paid if voucher is not None),
     )
 
@@ -132,7 +136,7 @@ def _is_judged(replica: Replica, task: Task) -> bool:
     """
     if replica.state == ReplicaState.REJECTED and task.state == TaskState.UPLOADING:
         return False
-    return replica.state == ReplicaState.AGREE or lifecycle.over(replica.state)
+    return replica.state == ReplicaState.AGREE or lifecycle.is_final_state(replica.state)
 
 
 def _paid_in(poll: Poll, held: Held) -> list[JobId]:
@@ -141,13 +145,13 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
     return list(dict.fromkeys([*poll.said.vouchers_for, *(JobId(task.job_id) for task in paid)]))
 
 
-def _vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
+def _load_vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
     """Returns the newest vouchers of these jobs and workers, as far as they earned there, by one query."""
-    rows = unheard.accounts(reader, keys)
-    return {(JobId(row.job_id), row.worker): receipts.voucher(row, number) for row, number in rows}
+    rows = unheard.list_voucher_accounts(reader, keys)
+    return {(JobId(row.job_id), row.worker): receipts.build_signed_voucher(row, number) for row, number in rows}
 
 
-def _lease(replica: Replica, task: Task, now: float) -> Lease:
+def _build_lease(replica: Replica, task: Task, now: float) -> Lease:
     return Lease(
         replica=ReplicaId(replica.id),
         task=TaskId(task.id),
@@ -159,27 +163,29 @@ def _lease(replica: Replica, task: Task, now: float) -> Lease:
     )
 
 
-def _upload(context: Context, reader: RowReader, replica: Replica, task: Task, now: float) -> UploadRequest:
+def _build_upload_request(
+    context: Context, reader: RowReader, replica: Replica, task: Task, now: float
+) -> UploadRequest:
     seconds = (task.due_at or now) - now
-    door = direct_upload.door(context, reader, replica, task, seconds)
+    door = direct_upload.find_upload_url(context, reader, replica, task, seconds)
     in_parts = door is None and direct_upload.in_parts(context)
     return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door, in_parts=in_parts)
 
 
-def _opened(replica: Replica, task: Task) -> bool:
+def _is_wave_opened(replica: Replica, task: Task) -> bool:
     return replica.state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING
 
 
-def _waves(reader: RowReader, opened: Held) -> dict[str, WaveOpened]:
+def _load_opened_waves(reader: RowReader, opened: Held) -> dict[str, WaveOpened]:
     """Returns the opened wave of each replica, with all its commitments."""
     if not opened:
         return {}
     closed = unheard.closed_waves(reader, [task.id for _, task in opened])
     waves = {(wave.task_id, wave.number): (wave, members) for wave, members in closed}
-    return {replica.id: _wave(replica, *waves[task.id, task.wave]) for replica, task in opened}
+    return {replica.id: _build_opened_wave(replica, *waves[task.id, task.wave]) for replica, task in opened}
 
 
-def _wave(replica: Replica, wave: Wave, members: Iterable[tuple[Address, Hash]]) -> WaveOpened:
+def _build_opened_wave(replica: Replica, wave: Wave, members: Iterable[tuple[Address, Hash]]) -> WaveOpened:
     return WaveOpened(
         replica=ReplicaId(replica.id),
         wave=wave.number,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.errors import Conflict, PayloadRefused
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import Diverged, Usable
 from gradmarket.market.gradient.payload import leaves_of
 from gradmarket.market.rules import sketch_packing
@@ -16,7 +16,7 @@ from requester.exchange.incoming_upload import IncomingReceipt, IncomingUpload
 from requester.exchange.upload_grant import RevealedSketch, UploadGrant
 from requester.moves import blob_cleanup
 from requester.store import unneeded
-from requester.tracing import span
+from requester.tracing import record_span
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 
@@ -50,16 +50,16 @@ class Delivery:
         if not self.want.layout.leaves:
             return []
         with self.incoming.mapped() as data:
-            return leaves_of(self.want.layout, data, codec(self.want.spec.uplink.codec))
+            return leaves_of(self.want.layout, data, load_codec(self.want.spec.uplink.codec))
 
 
-def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
+def build_incoming_upload(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
     if want.spec.secure is not None:
-        return IncomingReceipt(incoming, want.layout, codec(want.spec.uplink.codec), want.seed, want.receipt)
-    return IncomingUpload(incoming, want.layout, codec(want.spec.uplink.codec), want.seed, want.spec.norm_bound)
+        return IncomingReceipt(incoming, want.layout, load_codec(want.spec.uplink.codec), want.seed, want.receipt)
+    return IncomingUpload(incoming, want.layout, load_codec(want.spec.uplink.codec), want.seed, want.spec.norm_bound)
 
 
-def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delivery:
+def inspect_and_store_payload(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delivery:
     """Inspects the payload and stores it durably, unless it is refused or was paid before.
 
     Raises Conflict if the bytes are not the committed ones.
@@ -68,22 +68,22 @@ def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delive
         raise Conflict(f"the bytes' root is {arrival.incoming.digest}; committed was {want.root}")
     if want.paid:
         return Delivery(want, arrival.incoming, arrival.incoming.digest, None)
-    delivery = Delivery(want, arrival.incoming, want.root, _look(want, arrival))
+    delivery = Delivery(want, arrival.incoming, want.root, _inspect_payload(want, arrival))
     if delivery.stored:
-        with span("keep payload"):
-            _keep(context, want, arrival.incoming)
+        with record_span("keep payload"):
+            _store_payload(context, want, arrival.incoming)
     return delivery
 
 
-def _keep(context: Context, want: UploadGrant, incoming: Incoming) -> None:
+def _store_payload(context: Context, want: UploadGrant, incoming: Incoming) -> None:
     """Stores it. A holder's answer is let go before that: if nobody books it, it is served to nobody and dropped."""
     if want.spec.private:
         with context.begin() as work:
-            unneeded.add(work, want.job, blob_cleanup.PAYLOAD, [incoming.digest], context.clock())
+            unneeded.release_blobs(work, want.job, blob_cleanup.PAYLOAD, [incoming.digest], context.clock())
     context.blobs.keep(incoming)
 
 
-def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:
+def _inspect_payload(want: UploadGrant, arrival: IncomingUpload) -> Found:
     finding = arrival.found()
     if want.spec.private and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
         return PayloadRefused(f"it is not within the job's bounds: {finding.unmeasured}")
@@ -96,5 +96,5 @@ def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:
 
 
 def _is_of(want: UploadGrant, revealed: RevealedSketch, data: Bytes) -> bool:
-    sketch = sketch_packing.of_payload(want.layout, data, codec(want.spec.uplink.codec), want.seed, revealed.seed)
-    return sketch_packing.pack(sketch, sketch) == revealed.numbers
+    sketch = sketch_packing.of_payload(want.layout, data, load_codec(want.spec.uplink.codec), want.seed, revealed.seed)
+    return sketch_packing.pack_sketch(sketch, sketch) == revealed.numbers

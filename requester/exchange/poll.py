@@ -25,7 +25,7 @@ from requester.notifier import worker_topic
 from requester.store import accounts, in_hand, unheard
 from requester.store.in_hand import ReplicaInHand, TaskInHand
 from requester.store.locks import locked_workers
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 from requester.store.tables import Worker
 from requester.store.unheard import Held
 from requester.store.work import Work
@@ -35,19 +35,19 @@ SEEN_S: Final = 5.0
 """Seconds after which a poll that changes nothing else is recorded again; far less than a worker may be silent."""
 
 
-def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
+def handle_polls(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     """Handles the polls in one transaction; returns what is new to each worker, in the order of the polls.
 
     A refused item does not affect the others: each item is checked completely before any of it is written.
     """
-    answers, unused = _hear(context, polls)
+    answers, unused = _handle_polls_in_tx(context, polls)
     for digest in unused:
-        blob_cleanup.payload(context, digest)
+        blob_cleanup.drop_payload_if_unneeded(context, digest)
     return answers
 
 
-@patiently
-def _hear(context: Context, polls: Sequence[Poll]) -> tuple[list[PollAnswer], list[Digest]]:
+@retry_on_conflict
+def _handle_polls_in_tx(context: Context, polls: Sequence[Poll]) -> tuple[list[PollAnswer], list[Digest]]:
     """Returns the answers, and stored payloads that nothing refers to."""
     now = context.clock()
     deliveries = [delivery for poll in polls for delivery in poll.deliveries]
@@ -55,26 +55,26 @@ def _hear(context: Context, polls: Sequence[Poll]) -> tuple[list[PollAnswer], li
         addresses = {poll.worker for poll in polls}
         named = [item.replica for poll in polls for item in poll.items]
         own = in_hand.of_replicas(work, addresses, named, to_pay=bool(deliveries))
-        payees = acceptance.payees(deliveries, own)
-        locked = locked_workers(work, addresses | acceptance.newcomers(payees, own))
+        payees = acceptance.list_payees(deliveries, own)
+        locked = locked_workers(work, addresses | acceptance.list_newcomers(payees, own))
         intake = _Intake(context, work, own, {worker.address: worker for worker in locked})
-        locked_accounts = acceptance.locked(work, payees)
-        held = unheard.held(work, addresses)
+        locked_accounts = acceptance.lock_payee_accounts(work, payees)
+        held = unheard.load_held_replicas(work, addresses)
         refusals = [_take_in(intake, held, poll, now) for poll in polls]
-        waves.committed(context, work, intake.committed.values())
-        judging.advance(context, work, intake.revealed.values())
-        late = acceptance.book(context, work, own, locked_accounts, deliveries) if deliveries else {}
+        waves.handle_commitments(context, work, intake.committed.values())
+        judging.judge_tasks(context, work, intake.revealed.values())
+        late = acceptance.record_deliveries(context, work, own, locked_accounts, deliveries) if deliveries else {}
         for poll in polls:
-            _ask(intake, held[poll.worker], poll, now)
+            _record_capacity(intake, held[poll.worker], poll, now)
         work.write_alike(intake.workers.values(), "seen_at", "capacity", "asking_until")
-        _stay(work, intake)
+        _request_draw(work, intake)
         work.flush()
-        answers = outbox.told(context, work, polls, held, now)
+        answers = outbox.build_poll_answers(context, work, polls, held, now)
         work.topics.difference_update(map(worker_topic, addresses))  # their news is in the answers
-        unused = acceptance.unused(deliveries, own)
+        unused = acceptance.list_unused_payloads(deliveries, own)
     for poll, refused in zip(polls, refusals, strict=True):
         brought = {delivery.want.replica for delivery in poll.deliveries} & late.keys()
-        refused += [refusal(ReplicaId(replica), late[replica]) for replica in sorted(brought)]
+        refused += [build_refused_item(ReplicaId(replica), late[replica]) for replica in sorted(brought)]
     pairs = zip(answers, refusals, strict=True)
     return [answer.model_copy(update={"refusals": tuple(no)}) if no else answer for answer, no in pairs], unused
 
@@ -106,11 +106,11 @@ class _Intake:
         refusals = []
         for item in items:
             try:
-                own = commitments.held(self.own.get(item.replica), worker, item.replica, item.fence)
+                own = commitments.check_own_replica(self.own.get(item.replica), worker, item.replica, item.fence)
                 if take(self.context, self.work, own, item):
                     changed[own.hand.task.id] = own.hand
             except MarketError as error:
-                refusals.append(refusal(item.replica, error))
+                refusals.append(build_refused_item(item.replica, error))
         return refusals
 
 
@@ -118,36 +118,36 @@ def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll, now:
     """Takes one poll; returns its refused items."""
     address, said, work = poll.worker, poll.said, intake.work
     held[address], lost = _with_forgotten(work, poll, held[address])
-    _write_down(intake.workers[address], said, now)
+    _record_worker(intake.workers[address], said, now)
     checked = {delivery.want.replica: delivery.want.answer for delivery in poll.deliveries}
-    answered = partial(_answered, checked)
+    answered = partial(_record_answer, checked)
     refusals = [
         *poll.refused,
         *lost,
-        *intake.each(address, said.commitments, commitments.commit, intake.committed),
-        *intake.each(address, said.reveals, commitments.reveal, intake.revealed),
+        *intake.each(address, said.commitments, commitments.record_commitment, intake.committed),
+        *intake.each(address, said.reveals, commitments.record_reveal, intake.revealed),
         *intake.each(address, said.answers, answered, intake.revealed),
         *intake.each(address, said.given_up, commitments.give_up, {}),
     ]
-    held[address] = _unheard(held[address], said)
+    held[address] = _mark_known_ends(held[address], said)
     if said.leaving:
-        accounts.leave(work, address)
+        accounts.mark_leaving(work, address)
     return refusals
 
 
-def _answered(
+def _record_answer(
     checked: Mapping[str, Answer | None], context: Context, work: Work, own: ReplicaInHand, said: Answer
 ) -> bool:
-    return commitments.answer(context, work, own, said, signature_checked=checked.get(said.replica) == said)
+    return commitments.record_answer(context, work, own, said, signature_checked=checked.get(said.replica) == said)
 
 
-def _ask(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
+def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
     """Writes down how many leases the worker asks for. What it says of a replica that is not over keeps its place."""
     worker, said = intake.workers[poll.worker], poll.said
     brought = (intake.own.get(part.replica) for part in said.payloads)
     unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
     revealed = (intake.own.get(reveal.replica) for reveal in said.reveals)
-    unjudged = sum(own is None or not lifecycle.over(own.replica.state) for own in revealed)
+    unjudged = sum(own is None or not lifecycle.is_final_state(own.replica.state) for own in revealed)
     worker.capacity = 0 if said.leaving else max(0, said.capacity - unpaid - unjudged - _unheard_leases(held, said))
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
@@ -157,7 +157,7 @@ def _ask(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
         worker.asking_until = max(worker.asking_until, until)
 
 
-def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
+def _record_worker(worker: Worker, said: PollRequest, now: float) -> None:
     if said.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
         worker.seen_at = now
     worker.determinism_class = said.determinism_class
@@ -165,7 +165,7 @@ def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
     worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
 
 
-def refusal(replica: ReplicaId, error: MarketError) -> RefusedItem:
+def build_refused_item(replica: ReplicaId, error: MarketError) -> RefusedItem:
     codes = {
         commitments.TooLate: "too_late",
         commitments.TooEarly: "too_early",
@@ -175,11 +175,11 @@ def refusal(replica: ReplicaId, error: MarketError) -> RefusedItem:
     return RefusedItem(replica=replica, code=codes.get(type(error), "refused"), detail=str(error))
 
 
-def _unheard(held: Held, said: PollRequest) -> Held:
+def _mark_known_ends(held: Held, said: PollRequest) -> Held:
     """Marks replicas whose end the worker knows as heard; returns the others."""
     for replica, _task in held:
         state = replica.state
-        if lifecycle.over(state) and said.known.get(ReplicaId(replica.id)) == state:
+        if lifecycle.is_final_state(state) and said.known.get(ReplicaId(replica.id)) == state:
             replica.heard = True
     return [(replica, task) for replica, task in held if not replica.heard]
 
@@ -191,12 +191,12 @@ def _unheard_leases(held: Held, said: PollRequest) -> int:
     )
 
 
-def _stay(work: Work, intake: _Intake) -> None:
+def _request_draw(work: Work, intake: _Intake) -> None:
     """Marks workers that ask for work as not leaving, and has tasks assigned if one of them could be drawn.
 
     That costs more than a poll, so who has no money reserved and polls again and again waits for the next sweep.
     """
-    if intake.asking and (accounts.stay(work, intake.asking) or intake.begun):
+    if intake.asking and (accounts.mark_staying(work, intake.asking) or intake.begun):
         work.notify("assign")
 
 
@@ -205,11 +205,11 @@ def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[Refu
 
     Also returns refusals for replicas that it takes for open and that do not exist or are not its own.
     """
-    open_ = {replica for replica, state in poll.said.known.items() if not lifecycle.over(state)}
+    open_ = {replica for replica, state in poll.said.known.items() if not lifecycle.is_final_state(state)}
     astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
     if not astray:
         return held, []
-    again = unheard.own(work, poll.worker, astray)
+    again = unheard.list_own_replicas(work, poll.worker, astray)
     for replica, _task in again:
         replica.heard = False
     lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in again} - {item.replica for item in poll.items})

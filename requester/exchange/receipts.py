@@ -9,7 +9,7 @@ PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 """Outcomes whose verdict names the price, whatever the replica's state is afterwards."""
 
 
-def verdict(replica: Replica, task: Task) -> SignedVerdict:
+def build_signed_verdict(replica: Replica, task: Task) -> SignedVerdict:
     promised = replica.outcome in PROMISES
     return SignedVerdict(
         replica=ReplicaId(replica.id),
@@ -22,7 +22,7 @@ def verdict(replica: Replica, task: Task) -> SignedVerdict:
     )
 
 
-def voucher(account: Account | None, chain_job: int | None) -> SignedVoucher | None:
+def build_signed_voucher(account: Account | None, chain_job: int | None) -> SignedVoucher | None:
     """Returns the worker's newest voucher in the job, by the contract's number of it; None if it has earned nothing."""
     if account is None or account.voucher_signature is None:
         return None

@@ -24,7 +24,7 @@ from gradmarket.market.wire.sum_messages import (
     SurvivorsSigned,
     UnmaskAnswer,
     UnmaskRequest,
-    parsed,
+    parse_step_message,
 )
 from gradmarket.market.wire.sum_steps import StepTold
 from requester.blobs.disk import Incoming
@@ -34,7 +34,7 @@ from requester.moves import blob_cleanup
 from requester.moves.secure_steps import TAG
 from requester.store import in_hand, jobs, secure_sums
 from requester.store.in_hand import OwnReplica, ReplicaInHand
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.secure_sums import MASKED, SUMMED
 from requester.store.tables import Job, Replica, SecureMessage, SecureSum, Task
 from requester.store.work import RowReader, Work
@@ -69,28 +69,28 @@ class StepDoor:
     known: bool = False
 
 
-def door(context: Context, asked: StepAsked) -> StepDoor:
+def find_step_grant(context: Context, asked: StepAsked) -> StepDoor:
     """Finds out what may come before a byte of it is read.
 
     Raises NotFound where the worker holds no such lease, or the job's rounds are not summed so; TooLate where the lease
     is over.
     """
     with context.reading() as reader:
-        own = _own(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
-        data, row = jobs.spec(own.job).private, secure_sums.of_round(reader, own.job.id, own.task.round)
+        own = _check_own_replica(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
+        data, row = jobs.load_spec(own.job).private, secure_sums.of_round(reader, own.job.id, own.task.round)
         found = StepDoor(asked, own.job.id, most_json(len(data.holders) if data else 0))
         if row is None or asked.step != MASKED:
             return found
-        members = secure_sums.terms(own.job, row)
-        mine = secure_sums.message(reader, row, MASKED, number_of(members.holders, asked.worker))
+        members = secure_sums.build_current_attempt(own.job, row)
+        mine = secure_sums.find_message(reader, row, MASKED, number_of(members.holders, asked.worker))
         known = mine is not None or (row.attempt, row.step) != (asked.attempt, asked.step)
         return replace(found, vector=members.size * members.ring.dtype.itemsize, known=known)
 
 
-def _own(own: OwnReplica | None, asked: StepAsked) -> OwnReplica:
+def _check_own_replica(own: OwnReplica | None, asked: StepAsked) -> OwnReplica:
     if own is None or own.replica.worker != asked.worker:
         raise NotFound(f"this worker holds no replica {asked.replica[:80]}")
-    if jobs.spec(own.job).secure is None:
+    if jobs.load_spec(own.job).secure is None:
         raise NotFound("the rounds of this job are not summed by secure aggregation")
     _check_leased(own.replica)
     return own
@@ -101,38 +101,40 @@ def _check_leased(replica: Replica) -> None:
         raise TooLate(f"the lease is over ({replica.state})")
 
 
-def hear(context: Context, asked: StepAsked, body: bytes, incoming: Incoming | None = None) -> StepTold:
+def take_message(context: Context, asked: StepAsked, body: bytes, incoming: Incoming | None = None) -> StepTold:
     """Takes what a holder says, unless it said the same before; returns what it is told, if that is known yet.
 
     Raises Refused for what breaks a rule, Conflict for a second, other message, TooEarly and TooLate where the step is
     not open.
     """
-    said = parsed(asked.step, body)
+    said = parse_step_message(asked.step, body)
     with context.reading() as reader:
-        own = _own(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
+        own = _check_own_replica(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
         row = secure_sums.of_round(reader, own.job.id, own.task.round)
         if row is None:
-            return _renewed(context, own.replica, own.task, StepTold(attempt=0, step=0))
-        members = secure_sums.terms(own.job, row)
+            return _renew_lease(context, own.replica, own.task, StepTold(attempt=0, step=0))
+        members = secure_sums.build_current_attempt(own.job, row)
         if said.holder != number_of(members.holders, asked.worker):
             raise Refused(f"this worker is holder {number_of(members.holders, asked.worker)}, not {said.holder}")
-        told = _told(reader, row, members, asked, said)
+        told = _find_answer_for(reader, row, members, asked, said)
         if told is None and asked.step == MASKED:
             _check_vector(context, members, row, said, incoming)
-        waits = row.step < SUMMED and secure_sums.message(reader, row, row.step, said.holder) is not None
+        waits = row.step < SUMMED and secure_sums.find_message(reader, row, row.step, said.holder) is not None
     if told is not None:
-        return _renewed(context, own.replica, own.task, told) if waits else told
-    return _taken(context, asked, said, _kept(context, own.job, asked, incoming))
+        return _renew_lease(context, own.replica, own.task, told) if waits else told
+    return _take_message_in_tx(context, asked, said, _store_vector(context, own.job, asked, incoming))
 
 
-def _told(reader: RowReader, row: SecureSum, members: Aggregation, asked: StepAsked, said: Said) -> StepTold | None:
+def _find_answer_for(
+    reader: RowReader, row: SecureSum, members: Aggregation, asked: StepAsked, said: Said
+) -> StepTold | None:
     """Returns what the holder is told; None where its message is still to be taken."""
     here = StepTold(attempt=row.attempt, step=row.step)
     if asked.attempt != row.attempt:
         return here
     if asked.step > row.step:
         raise TooEarly(f"step {row.step} is open, and not {asked.step} yet")
-    known = secure_sums.message(reader, row, asked.step, said.holder)
+    known = secure_sums.find_message(reader, row, asked.step, said.holder)
     _check_same(known, said)
     if row.survivors is not None and members.members(row.survivors)[said.holder]:
         if row.step == SUMMED:
@@ -175,7 +177,7 @@ def _check_vector(
         raise why
 
 
-def _kept(context: Context, job: Job, asked: StepAsked, incoming: Incoming | None) -> Digest | None:
+def _store_vector(context: Context, job: Job, asked: StepAsked, incoming: Incoming | None) -> Digest | None:
     """Stores the vector with a tag that its holder does not know, so that no other blob is the same."""
     if incoming is None or asked.step != MASKED:
         return None
@@ -183,29 +185,33 @@ def _kept(context: Context, job: Job, asked: StepAsked, incoming: Incoming | Non
     return context.blobs.keep(incoming)
 
 
-def _taken(context: Context, asked: StepAsked, said: Said, vector: Digest | None) -> StepTold:
+def _take_message_in_tx(context: Context, asked: StepAsked, said: Said, vector: Digest | None) -> StepTold:
     try:
         with context.begin() as work:
             own = in_hand.of_replicas(work, [asked.worker], [asked.replica])[asked.replica]
             _check_leased(own.replica)
-            row = locked(work, SecureSum, secure_sums.name_of(own.hand.job.id, own.hand.task.round))
+            row = lock_row(work, SecureSum, secure_sums.name_of(own.hand.job.id, own.hand.task.round))
             taken = (row.attempt, row.step) == (asked.attempt, asked.step)
             if taken:
-                _write(context, work, own, row, said, vector)
+                _record_message(context, work, own, row, said, vector)
             told = StepTold(attempt=row.attempt, step=row.step)
     finally:
         if vector is not None:
-            blob_cleanup.drop(context, vector, lambda reader: secure_sums.needs(reader, vector))
+            blob_cleanup.drop_blob_if_unneeded(
+                context, vector, lambda reader: secure_sums.is_vector_needed(reader, vector)
+            )
     return told
 
 
-def _write(context: Context, work: Work, own: ReplicaInHand, row: SecureSum, said: Said, vector: Digest | None) -> None:
+def _record_message(
+    context: Context, work: Work, own: ReplicaInHand, row: SecureSum, said: Said, vector: Digest | None
+) -> None:
     """Checks the message against what others said, and writes it."""
-    known = secure_sums.message(work, row, row.step, said.holder)
+    known = secure_sums.find_message(work, row, row.step, said.holder)
     _check_same(known, said)
     if known is not None:
         return
-    _check(context, work, secure_sums.terms(own.hand.job, row), row, said)
+    _check_message(context, work, secure_sums.build_current_attempt(own.hand.job, row), row, said)
     body, now = said.model_dump_json().encode(), context.clock()
     work.add(
         SecureMessage(
@@ -214,39 +220,39 @@ def _write(context: Context, work: Work, own: ReplicaInHand, row: SecureSum, sai
     )
     work.flush()
     if row.due_at is None:
-        row.due_at = now + jobs.spec(own.hand.job).deadlines.wave_s
+        row.due_at = now + jobs.load_spec(own.hand.job).deadlines.wave_s
     own.replica.lease_until = now + own.hand.task.offer.lease_seconds
-    if secure_sums.count(work, row) >= row.expected:
+    if secure_sums.count_messages(work, row) >= row.expected:
         work.notify("unmask")
 
 
-def _check(context: Context, reader: RowReader, members: Aggregation, row: SecureSum, said: Said) -> None:
+def _check_message(context: Context, reader: RowReader, members: Aggregation, row: SecureSum, said: Said) -> None:
     """Raises Refused where the message breaks a rule of the protocol; a vector was checked before."""
     survivors = row.survivors or b""
     if isinstance(said, HolderKeysMessage):
-        known = secure_sums.said(reader, row, row.step, HolderKeysMessage)
+        known = secure_sums.parse_messages(reader, row, row.step, HolderKeysMessage)
         collector.admit_keys(members, context.domain, known, said)
     elif isinstance(said, SharesMessage):
-        mine = HolderKeysMessage.model_validate_json(_before(reader, row, 1, said.holder).said)
-        told = NeighbourKeys.model_validate_json(_before(reader, row, 1, said.holder).told or b"{}")
+        mine = HolderKeysMessage.model_validate_json(_load_earlier_message(reader, row, 1, said.holder).said)
+        told = NeighbourKeys.model_validate_json(_load_earlier_message(reader, row, 1, said.holder).told or b"{}")
         collector.admit_shares(members, {mine.holder: mine} | {one.holder: one for one in told.keys}, said)
     elif isinstance(said, SurvivorsSigned):
         collector.admit_signature(members, context.domain, row.sharers or b"", survivors, said)
     elif isinstance(said, UnmaskAnswer):
-        _before(reader, row, 4, said.holder)
-        dealt = SharesForHolder.model_validate_json(_before(reader, row, 2, said.holder).told or b"{}")
+        _load_earlier_message(reader, row, 4, said.holder)
+        dealt = SharesForHolder.model_validate_json(_load_earlier_message(reader, row, 2, said.holder).told or b"{}")
         shares = {one.sender: SharesMessage(holder=one.sender, shares=[one]) for one in dealt.shares}
         collector.admit_answer(members, survivors, shares, said)
 
 
-def _before(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage:
-    found = secure_sums.message(reader, row, step, holder)
+def _load_earlier_message(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage:
+    found = secure_sums.find_message(reader, row, step, holder)
     if found is None:
         raise TooLate(f"step {step} went on without this holder")
     return found
 
 
-def _renewed(context: Context, replica: Replica, task: Task, told: StepTold) -> StepTold:
+def _renew_lease(context: Context, replica: Replica, task: Task, told: StepTold) -> StepTold:
     """Lengthens the lease of a holder that waits for others, once half of it is over."""
     seconds, now = task.offer.lease_seconds, context.clock()
     if replica.lease_until - now < seconds / 2:

@@ -34,33 +34,33 @@ class WantedState:
         return window_state.most_bytes(self.layout, self.step, self.done)
 
 
-def asked(context: Context, worker: Address) -> StatesAsked:
+def list_asked_states(context: Context, worker: Address) -> StatesAsked:
     """Returns the states that audits ask this worker for."""
     now = context.clock()
     with context.reading() as reader:
         rows = [(row, reader.get_one(Task, row.task_id).job_id) for row in window_states.asked_of(reader, worker, now)]
-    return StatesAsked(states=tuple(_request(row, job, row.until - now) for row, job in rows))
+    return StatesAsked(states=tuple(_build_state_request(row, job, row.until - now) for row, job in rows))
 
 
-def _request(row: WindowState, job: str, seconds: float) -> StateRequest:
+def _build_state_request(row: WindowState, job: str, seconds: float) -> StateRequest:
     replica = ReplicaId(row.replica)
     return StateRequest(replica=replica, job=JobId(job), number=row.number, digest=row.digest, seconds=seconds)
 
 
-def wanted(context: Context, worker: Address, digest: Digest) -> WantedState:
+def load_wanted_state(context: Context, worker: Address, digest: Digest) -> WantedState:
     """Returns what the worker may bring under this digest. Raises NotFound where no audit asks it for that."""
     with context.reading() as reader:
-        row = window_states.wanted(reader, worker, digest, context.clock())
+        row = window_states.find_requested_state(reader, worker, digest, context.clock())
         job = None if row is None else reader.get_one(Job, reader.get_one(Task, row.task_id).job_id)
         if row is None or job is None:
             raise NotFound(NOT_ASKED)
-        step = jobs.spec(job).step
+        step = jobs.load_spec(job).step
         if not isinstance(step, LocalStep) or step.window is None:
             raise NotFound(NOT_ASKED)
         return WantedState(worker, digest, layout_of(job), step, row.number * step.window)
 
 
-def take(context: Context, want: WantedState, incoming: Incoming) -> None:
+def store_state(context: Context, want: WantedState, incoming: Incoming) -> None:
     """Keeps what was uploaded. Raises Refused for other bytes, NotFound where they come too late.
 
     The form is checked beside the digest: whoever committed to the digest of another blob of this service would have
@@ -69,11 +69,11 @@ def take(context: Context, want: WantedState, incoming: Incoming) -> None:
     if incoming.digest != want.digest:
         raise Refused(f"the bytes are {incoming.digest}, not {want.digest}")
     with incoming.mapped() as data:
-        window_state.check(data, want.layout, want.step, want.done)
+        window_state.check_packed_state(data, want.layout, want.step, want.done)
     context.blobs.keep(incoming)
     with context.begin() as work:
-        blob_cleanup.keep_still(context, work, {want.digest: partial(context.blobs.keep, incoming)})
-        in_time = window_states.bring(work, want.worker, want.digest, context.clock())
+        blob_cleanup.lock_and_restore_blobs(context, work, {want.digest: partial(context.blobs.keep, incoming)})
+        in_time = window_states.mark_brought(work, want.worker, want.digest, context.clock())
     if not in_time:
-        blob_cleanup.state(context, want.digest)
+        blob_cleanup.drop_state_if_unneeded(context, want.digest)
         raise NotFound(NOT_ASKED)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradmarket.market.errors import Conflict, MarketError
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import lifecycle
@@ -12,7 +12,7 @@ from gradmarket.market.rules.job_sum import RECEIPT
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.market.wire.poll import Answer
 from requester.context import Context
-from requester.exchange.commitments import TooLate, check_signature, held
+from requester.exchange.commitments import TooLate, check_own_replica, check_signature
 from requester.store import in_hand, jobs, secure_sums
 from requester.store.facts import layout_of
 from requester.store.in_hand import OwnReplica
@@ -61,7 +61,7 @@ class UploadClaim:
     """The commitment and reveal that come with the payload, where one replica decides."""
 
 
-def find(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
+def find_grants(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
     """Returns a grant for each claim, in order; or NotFound, TooLate or Conflict if its payload is not wanted."""
     with context.reading() as reader:
         own = in_hand.own_replicas(reader, [claim.replica for claim in claims])
@@ -72,13 +72,13 @@ def _wanted_or_why_not(
     context: Context, reader: RowReader, own: OwnReplica | None, claim: UploadClaim
 ) -> UploadGrant | MarketError:
     try:
-        return _wanted(context, reader, own, claim)
+        return _build_grant(context, reader, own, claim)
     except MarketError as error:
         return error
 
 
-def _wanted(context: Context, reader: RowReader, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
-    known = held(own, claim.worker, claim.replica, claim.fence)
+def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
+    known = check_own_replica(own, claim.worker, claim.replica, claim.fence)
     replica, task, job = known.replica, known.task, known.job
     paid = replica.state in lifecycle.PAID
     early = claim.answer if _may_answer_now(context, known, claim) else None
@@ -88,7 +88,7 @@ def _wanted(context: Context, reader: RowReader, own: OwnReplica | None, claim: 
         raise TooLate(f"the replica is {replica.state}")
     if task.state == TaskState.UPLOADING and task.uploader != replica.id:
         raise Conflict("another replica was asked for this payload")
-    spec, layout = jobs.spec(job), layout_of(job)
+    spec, layout = jobs.load_spec(job), layout_of(job)
     return UploadGrant(
         replica=replica.id,
         task=task.id,
@@ -100,23 +100,23 @@ def _wanted(context: Context, reader: RowReader, own: OwnReplica | None, claim: 
         seed=task.offer.seed,
         spec=spec,
         layout=layout,
-        sketch=_revealed(known) if spec.verifier.sketched else None,
+        sketch=_build_revealed_sketch(known) if spec.verifier.sketched else None,
         paid=paid,
         answer=early,
-        receipt=None if spec.secure is None else secure_sums.receipt(reader, job, task.round, claim.worker),
+        receipt=None if spec.secure is None else secure_sums.find_receipt(reader, job, task.round, claim.worker),
     )
 
 
 def length_of(spec: JobSpec, layout: Layout) -> int:
     """Returns the bytes of every payload of a job."""
-    return payload_bytes(layout, codec(spec.uplink.codec)) if spec.secure is None else RECEIPT
+    return payload_bytes(layout, load_codec(spec.uplink.codec)) if spec.secure is None else RECEIPT
 
 
 def _may_answer_now(context: Context, own: OwnReplica, claim: UploadClaim) -> bool:
     """Returns whether the claim's answer is the whole vote on a task whose lease still runs."""
     leased = own.replica.state == ReplicaState.LEASED and context.clock() <= own.replica.lease_until
-    return leased and claim.answer is not None and jobs.spec(own.job).decided_alone
+    return leased and claim.answer is not None and jobs.load_spec(own.job).decided_alone
 
 
-def _revealed(own: OwnReplica) -> RevealedSketch | None:
+def _build_revealed_sketch(own: OwnReplica) -> RevealedSketch | None:
     return None if own.wave is None else RevealedSketch(own.wave.seed, own.replica.sketch or b"")

@@ -8,7 +8,7 @@ from requester.context import Context
 from requester.exchange.commitments import TooLate
 from requester.exchange.upload_grant import UploadGrant
 from requester.store import in_hand
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 
 LOOKS: Final = 4
 """Looks at the deadline in the offer's upload seconds: each is a transaction, and a fast upload needs none."""
@@ -23,7 +23,7 @@ class UploadPace:
         self._began = context.clock()
         self._look_at = self._began + want.upload_s / LOOKS
 
-    def came(self, length: int) -> None:
+    def count_arrived_bytes(self, length: int) -> None:
         """So many further bytes are here. Called by the thread that writes them."""
         self._came, self._left = self._came + length, self._left - length
         now = self._context.clock()
@@ -32,7 +32,7 @@ class UploadPace:
             self._look_at = now + self._want.upload_s / LOOKS
 
 
-@patiently
+@retry_on_conflict
 def put_off(context: Context, want: UploadGrant, left: int, rate: float | None = None) -> None:
     """`left` bytes are still to come, at `rate` bytes a second; without it, at that since the payload was asked for.
 

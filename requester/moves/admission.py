@@ -26,11 +26,13 @@ class Admitted:
     budget: Units
 
 
-def admit(context: Context, spec: JobSpec, token: str) -> Admitted:
+def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
-    admissible.check(spec)
+    admissible.check_job_spec(spec)
     named_blobs.check_spec(context, spec, token)
-    if not isinstance(spec.data, ReadyData) or digits.installed():  # the image of the HTTP process has no scikit-learn
+    if (
+        not isinstance(spec.data, ReadyData) or digits.is_installed()
+    ):  # the image of the HTTP process has no scikit-learn
         manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
         named_blobs.check_partitions(context, spec, manifest, token)
         dataset.check_rows_of_a_task(manifest, spec)
@@ -42,7 +44,7 @@ def admit(context: Context, spec: JobSpec, token: str) -> Admitted:
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
 
 
-def completed(spec: JobSpec, seed: int) -> JobSpec:
+def complete_spec(spec: JobSpec, seed: int) -> JobSpec:
     """Returns the job with what its requester left open: its seed, and the re-warm of its local steps."""
     step = spec.step
     drawn: dict[str, Any] = {} if "seed" in spec.model_fields_set else {"seed": seed}

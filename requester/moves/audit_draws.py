@@ -12,7 +12,7 @@ from requester.store import jobs, reputations
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Job, Task
 from requester.store.work import Work
-from requester.store.workers import party
+from requester.store.workers import build_party
 
 DRAWN: Final = "drawn"
 
@@ -29,7 +29,7 @@ SUSPECT: Final = "its answer diverged"
 REOPENED: Final = "another audit of the same operator failed"
 
 
-def draw(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
+def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
     """Draws whether the task is audited, by the offer's last link and the accepted root; orders the audit.
 
     `leaves`: of the accepted answer. An audit that chance alone orders repeats two windows of the task; all others, and
@@ -40,49 +40,49 @@ def draw(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> No
     has cleared the operator.
     """
     task, job = hand.task, hand.job
-    if copies.pointed(work, task):
-        order(work, task, 1.0, copies.ALIKE, now)
+    if copies.has_equal_answer(work, task):
+        create_audit(work, task, 1.0, copies.ALIKE, now)
         return
-    paid = [party(replica) for replica in hand.in_state(ReplicaState.PAYABLE)]
-    if reputations.barred_among(work, operators.answerable(paid), now - BARRED_S):
-        order(work, task, 1.0, REOPENED, now)
+    paid = [build_party(replica) for replica in hand.in_state(ReplicaState.PAYABLE)]
+    if reputations.barred_among(work, operators.list_answerable_keys(paid), now - BARRED_S):
+        create_audit(work, task, 1.0, REOPENED, now)
         return
-    link = secrets.of_task(task.secret, jobs.spec(job).replication.max_replicas)[-1]
+    link = secrets.of_task(task.secret, jobs.load_spec(job).replication.max_replicas)[-1]
     plan = task.plan
-    if jobs.spec(job).verifier.scored:
-        rate, certain = scoring.rate(work, task, plan.audit), UNCLEARED
+    if jobs.load_spec(job).verifier.scored:
+        rate, certain = scoring.compute_scored_audit_rate(work, task, plan.audit), UNCLEARED
     else:
-        rate, certain = classes.rate(plan, task.determinism_class == job.proven_class), UNPROVEN
-    if auditing.drawn(link, task.offer_digest, hash_of(Digest(task.root or "")), rate):
-        audit = order(work, task, rate, DRAWN if rate == plan.audit else certain, now)
+        rate, certain = classes.choose_audit_rate(plan, task.determinism_class == job.proven_class), UNPROVEN
+    if auditing.is_audit_drawn(link, task.offer_digest, hash_of(Digest(task.root or "")), rate):
+        audit = create_audit(work, task, rate, DRAWN if rate == plan.audit else certain, now)
         if leaves and (plan.first_wave > 1 or task.determinism_class == job.proven_class):
-            window_draws.draw(work, hand, audit, link, leaves, now)
+            window_draws.draw_audit_window(work, hand, audit, link, leaves, now)
 
 
 def may_be_a_lie(job: Job) -> bool:
     """Returns whether the job audits diverged tasks. Scored jobs do not, since a single score proves nothing."""
-    spec = jobs.spec(job)
+    spec = jobs.load_spec(job)
     return spec.audited and not spec.verifier.scored
 
 
-def suspect(work: Work, task: Task, now: float) -> None:
+def order_suspect_audit(work: Work, task: Task, now: float) -> None:
     """Orders an audit of a diverged task, in the transaction that finds the divergence.
 
     Without it a worker could pause a job and be paid for it, since a diverged gradient is paid and never merged.
     """
-    order(work, task, 1.0, SUSPECT, now)
+    create_audit(work, task, 1.0, SUSPECT, now)
 
 
-def reopen(work: Work, task: Task, now: float) -> None:
+def reopen_audit(work: Work, task: Task, now: float) -> None:
     """Orders an audit of the whole task, since another audit of its operator failed."""
     audit = work.get(Audit, task.id)
     if audit is None:
-        order(work, task, 1.0, REOPENED, now)
+        create_audit(work, task, 1.0, REOPENED, now)
     else:
-        window_draws.again(work, task, audit, REOPENED, now)
+        window_draws.repeat_whole_task(work, task, audit, REOPENED, now)
 
 
-def order(work: Work, task: Task, rate: float, reason: str, now: float) -> Audit:
+def create_audit(work: Work, task: Task, rate: float, reason: str, now: float) -> Audit:
     audit = Audit(
         task_id=task.id,
         job_id=task.job_id,

@@ -12,15 +12,15 @@ from requester.store.tables import Replica
 from requester.store.work import Work
 
 
-def ask(work: Work, hand: TaskInHand, now: float) -> None:
+def request_backup(work: Work, hand: TaskInHand, now: float) -> None:
     """Opens a place for a backup, if the task is still to get one."""
     task = hand.task
-    overdue = overtaken(hand.in_state(ReplicaState.LEASED), now)
+    overdue = list_overtaken(hand.in_state(ReplicaState.LEASED), now)
     if task.state == TaskState.COMMITTING and not task.backups and overdue and late_tasks.is_last(work, hand.job, task):
         work.move(task, TaskState.OPEN, backups=1)
         work.notify("assign")
 
 
-def overtaken(replicas: Iterable[Replica], now: float) -> list[Replica]:
+def list_overtaken(replicas: Iterable[Replica], now: float) -> list[Replica]:
     """Returns those that are late, and so have a strike once others answered: nobody stalls for nothing."""
     return [replica for replica in replicas if replica.expected_at is not None and replica.expected_at < now]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.published_update import worth
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.published_update import count_worthwhile_updates
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.group_worth import known_updates
 from gradmarket.market.terms import Digest
@@ -29,7 +29,7 @@ KEPT_NEWEST = 3
 Spend = Callable[[Work], object]
 
 
-def free(_work: Work) -> None:
+def spend_nothing(_work: Work) -> None:
     """Costs whoever uploads nothing."""
 
 
@@ -41,71 +41,71 @@ def kept_newest(spec: JobSpec) -> int:
     return KEPT_NEWEST + spec.staleness + 2 * spec.overlap
 
 
-def keep_still(context: Context, work: Work, blobs: Mapping[Digest, Callable[[], object]]) -> None:
+def lock_and_restore_blobs(context: Context, work: Work, blobs: Mapping[Digest, Callable[[], object]]) -> None:
     """Locks blobs for the transaction that refers to them, and stores again those that are missing.
 
     Another job may have deleted equal content since it was stored. `blobs` maps each digest to a function that stores
     the blob again.
     """
-    work.one_at_a_time(*map(_name, blobs))
+    work.one_at_a_time(*map(_build_lock_name, blobs))
     for digest, keep in blobs.items():
         if not context.blobs.has(digest):
             keep()
 
 
-def _name(digest: Digest) -> str:
+def _build_lock_name(digest: Digest) -> str:
     return f"blob {digest}"
 
 
-def uploaded(context: Context, digests: Iterable[Digest], spend: Spend = free) -> None:
+def record_uploaded_blobs(context: Context, digests: Iterable[Digest], spend: Spend = spend_nothing) -> None:
     """Has blobs stay that jobs may name; the caller stores them after this, or once more.
 
     `spend` is called where one of them was not uploaded before; what it raises, keeps them out.
     """
     wanted = sorted(set(digests))
     with context.begin() as work:
-        work.one_at_a_time(*map(_name, wanted))
-        if blob_needs.uploaded(work, wanted, context.clock()):
+        work.one_at_a_time(*map(_build_lock_name, wanted))
+        if blob_needs.mark_uploaded(work, wanted, context.clock()):
             spend(work)
 
 
-def unserved(context: Context, digest: Digest, token: str, spend: Spend = free) -> None:
+def record_unserved_blob(context: Context, digest: Digest, token: str, spend: Spend = spend_nothing) -> None:
     """Has a blob stay for this token's jobs to measure on; the caller stores it after this. Nobody reads it by a route.
 
     What is stored already was served to its readers, and is still: so nobody hides what others use. `spend`: as above.
     """
     with context.begin() as work:
-        work.one_at_a_time(_name(digest))
+        work.one_at_a_time(_build_lock_name(digest))
         if not blob_needs.unserved_of(work, digest, token):
             spend(work)
         if context.blobs.has(digest) and not blob_needs.is_unserved(work, digest):
-            blob_needs.uploaded(work, [digest], context.clock())
-        blob_needs.unserved(work, digest, token, context.clock())
+            blob_needs.mark_uploaded(work, [digest], context.clock())
+        blob_needs.mark_unserved(work, digest, token, context.clock())
 
 
-def payload(context: Context, digest: Digest) -> None:
+def drop_payload_if_unneeded(context: Context, digest: Digest) -> None:
     """Deletes an accepted payload if no merge waits for it; what a round made too is let go as that."""
-    drop(context, digest, partial(_needs_payload, digest))
+    drop_blob_if_unneeded(context, digest, partial(_needs_payload, digest))
 
 
 def _needs_payload(digest: str, reader: RowReader) -> bool:
-    return blob_needs.needs_payload(reader, digest) or blob_needs.made(reader, digest)
+    return blob_needs.needs_payload(reader, digest) or blob_needs.is_made_by_round(reader, digest)
 
 
-def state(context: Context, digest: Digest) -> None:
+def drop_state_if_unneeded(context: Context, digest: Digest) -> None:
     """Deletes a state that came too late for its audit."""
-    drop(context, digest, partial(_needs_state, digest))
+    drop_blob_if_unneeded(context, digest, partial(_needs_state, digest))
 
 
 def _needs_state(digest: str, reader: RowReader) -> bool:
-    return window_states.needed(reader, digest) or _needs_payload(digest, reader)
+    return window_states.is_state_needed(reader, digest) or _needs_payload(digest, reader)
 
 
-def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
+def drop_blob_if_unneeded(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
     """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
     with context.begin() as work:
-        work.one_at_a_time(_name(digest))
-        if not (blob_needs.stays(work, digest) or needed(work)):
+        work.one_at_a_time(_build_lock_name(digest))
+        if not (blob_needs.is_uploaded_or_published(work, digest) or needed(work)):
             context.blobs.drop(digest)
 
 
@@ -123,17 +123,17 @@ def _drop_some(context: Context, job_id: str) -> int:
     """Returns how many blobs it looked at."""
     with context.begin() as work:
         rows = unneeded.of_job(work, job_id, AT_ONCE)
-        work.one_at_a_time(*(_name(row.digest) for row in rows))
+        work.one_at_a_time(*(_build_lock_name(row.digest) for row in rows))
         payloads = [row.digest for row in rows if row.kind == PAYLOAD]
-        kept = blob_needs.kept(work, [row.digest for row in rows], payloads) if rows else ()
+        kept = blob_needs.list_needed_blobs(work, [row.digest for row in rows], payloads) if rows else ()
         for row in rows:
-            if row.digest not in kept and (row.kind == PAYLOAD or not _needed(context, row, work)):
+            if row.digest not in kept and (row.kind == PAYLOAD or not _is_needed(context, row, work)):
                 context.blobs.drop(row.digest)
-        unneeded.forget(work, rows)
+        unneeded.delete_released_rows(work, rows)
     return len(rows)
 
 
-def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
+def _is_needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
     if row.kind == SNAPSHOT:
         return blob_needs.names_blob(reader, row.digest)
     if row.kind == STATE:
@@ -152,32 +152,32 @@ def oldest_kept(spec: JobSpec, number: int) -> int:
     return number - kept_newest(spec) + 2
 
 
-def merged(work: Work, job: Job, number: int, now: float) -> None:
+def release_blobs_of_round(work: Work, job: Job, number: int, now: float) -> None:
     """Lets go of parameters that are neither new nor a checkpoint once a round is merged, and of an old update."""
-    spec = jobs.spec(job)
+    spec = jobs.load_spec(job)
     old = number - kept_newest(spec)
     last = old
     if spec.by_worth is not None:  # what everybody knows of the model is taken out of answers that are paid by worth
         last = min(old, number - 1 - known_updates(layout_of(job)))
     row = work.get(Round, (job.id, last))
-    unneeded.add(work, job.id, PARAMETERS, [row.updated if row is not None else None], now, last)
+    unneeded.release_blobs(work, job.id, PARAMETERS, [row.updated if row is not None else None], now, last)
     if spec.downlink.small:
         _let_updates_go(work, job, old - updates_worth(job), now)
 
 
 def updates_worth(job: Job) -> int:
     """Returns how many updates in a row take fewer bytes than the parameters that they lead to."""
-    spec = jobs.spec(job)
-    return worth(layout_of(job), codec(spec.downlink.codec)) if spec.downlink.small else 0
+    spec = jobs.load_spec(job)
+    return count_worthwhile_updates(layout_of(job), load_codec(spec.downlink.codec)) if spec.downlink.small else 0
 
 
 def updates_over(work: Work, job: Job, now: float) -> None:
     """Lets go of all updates of a job that is over: nobody computes from what they lead to."""
     latest = jobs.latest_closed(work, job.id)
-    if latest is not None and jobs.spec(job).downlink.small:
-        _let_updates_go(work, job, latest.number, now, kept_newest(jobs.spec(job)) + updates_worth(job) + 1)
+    if latest is not None and jobs.load_spec(job).downlink.small:
+        _let_updates_go(work, job, latest.number, now, kept_newest(jobs.load_spec(job)) + updates_worth(job) + 1)
 
 
 def _let_updates_go(work: Work, job: Job, through: int, now: float, count: int = 1) -> None:
-    old = published_updates.between(work, job.id, through - count, through)
-    unneeded.add(work, job.id, UPDATE, old, now, through)
+    old = published_updates.list_updates_between(work, job.id, through - count, through)
+    unneeded.release_blobs(work, job.id, UPDATE, old, now, through)

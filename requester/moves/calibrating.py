@@ -10,30 +10,30 @@ from collections.abc import Iterator
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.calibration import Evidence
-from gradmarket.market.rules.verifiers.tolerance import deviations, pair
+from gradmarket.market.rules.verifiers.tolerance import compute_deviations, sort_classes
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.wire.audits import SketchAnswer
 from requester.context import Context
 from requester.store import ballots, calibrations, trusted_runs
-from requester.store.event_log import tell
-from requester.store.locks import locked
+from requester.store.event_log import record_event
+from requester.store.locks import lock_row
 from requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
 from requester.store.work import Work
 
 
-def confirm(work: Work, job: Job, audit: Audit, now: float) -> None:
+def record_trusted_run(work: Work, job: Job, audit: Audit, now: float) -> None:
     """Records the auditor's sketch as a trusted run of its class, in the transaction in which the audit passes."""
     if audit.sketch is not None:
         trusted_runs.of_audit(work, audit, calibrations.family_of(job), now)
 
 
-def claim(work: Work, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
+def claim_trusted_run(work: Work, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
     """Claims a task that this class is to compute too, for the length of a lease; None if there is none."""
-    known = trusted_runs.wanted(work, determinism_class, now)
+    known = trusted_runs.find_wanted_run(work, determinism_class, now)
     if known is None:
         return None
-    task = locked(work, Task, known.task_id)
-    run = trusted_runs.held(work, task.id, determinism_class) or TrustedRun(
+    task = lock_row(work, Task, known.task_id)
+    run = trusted_runs.find_current_run(work, task.id, determinism_class) or TrustedRun(
         task_id=task.id,
         determinism_class=determinism_class,
         job_id=task.job_id,
@@ -50,7 +50,7 @@ def claim(work: Work, auditor: str, determinism_class: str, now: float) -> Trust
     return run
 
 
-def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
+def record_trusted_answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
     """Takes the answer of a run; returns whether the task is to be run once more.
 
     Repeating the answer of a run changes nothing. Raises Conflict for another answer of the same run, and for a run of
@@ -62,31 +62,31 @@ def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
         run = work.get(TrustedRun, (task_id, said.determinism_class))
         if run is None:
             raise NotFound(f"no run of task {task_id[:80]} was claimed in this class")
-        task = locked(work, Task, task_id)
+        task = lock_row(work, Task, task_id)
         work.refresh(run)
         job = work.get_one(Job, task.job_id)
-        _check(job, said)
+        _check_sketch_tensors(job, said)
         if run.ended_at is not None or said.run < run.runs:
-            if run.root != said.root or run.sketch not in (None, _packed(job, said)):
+            if run.root != said.root or run.sketch not in (None, _pack_answer_sketch(job, said)):
                 raise Conflict(f"run {run.runs - 1} of the task in this class gave another result")
             return run.ended_at is None
         if (said.auditor, said.run) != (run.auditor, run.runs):
             raise Conflict(f"run {run.runs} of the task in this class was claimed by another auditor: claim one")
-        return _take(work, job, task, run, said, now)
+        return _store_trusted_run(work, job, task, run, said, now)
 
 
-def _check(job: Job, said: SketchAnswer) -> None:
-    names = set(ballots.names(job))
+def _check_sketch_tensors(job: Job, said: SketchAnswer) -> None:
+    names = set(ballots.list_tensor_names(job))
     if said.sketch.keys() != names:
         differing = sorted(said.sketch.keys() ^ names)[:5]
         raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
 
 
-def _packed(job: Job, said: SketchAnswer) -> bytes:
-    return sketch_packing.pack(sketch_packing.read(said.sketch), ballots.names(job))
+def _pack_answer_sketch(job: Job, said: SketchAnswer) -> bytes:
+    return sketch_packing.pack_sketch(sketch_packing.decode_sketch(said.sketch), ballots.list_tensor_names(job))
 
 
-def _take(work: Work, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
+def _store_trusted_run(work: Work, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
     """Stores the run and updates its pairs of classes; returns whether the task is to be run once more.
 
     A pair is refused only if two runs give the same answer, so that one error of an auditor spoils no pair.
@@ -94,41 +94,43 @@ def _take(work: Work, job: Job, task: Task, run: TrustedRun, said: SketchAnswer,
     before = run.root
     run.runs += 1
     run.root, run.seconds = said.root, said.seconds
-    compared = list(_compared(work, job, run, said, now))
+    compared = list(_compare_with_others(work, job, run, said, now))
     if before != said.root and any(after.excess for _, after in compared):
         run.claimed_until = now + task.offer.lease_seconds
-        tell(work, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
+        record_event(work, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
         return True
     run.claimed_until, run.ended_at = None, now
     if compared:
-        run.sketch = _packed(job, said)
+        run.sketch = _pack_answer_sketch(job, said)
     for row, after in compared:
-        _learn(work, job, row, after, now)
+        _update_calibration(work, job, row, after, now)
     return False
 
 
-def _compared(
+def _compare_with_others(
     work: Work, job: Job, run: TrustedRun, said: SketchAnswer, now: float
 ) -> Iterator[tuple[Calibration, Evidence]]:
     """Yields each pair of classes that this run is evidence for, with the evidence including it.
 
     The pairs come in one fixed order, since their rows are locked.
     """
-    names, own = ballots.names(job), sketch_packing.read(said.sketch)
-    for other in trusted_runs.beside(work, run):
-        row = calibrations.held(work, run.family, pair(run.determinism_class, other.determinism_class), now)
+    names, own = ballots.list_tensor_names(job), sketch_packing.decode_sketch(said.sketch)
+    for other in trusted_runs.list_comparable_runs(work, run):
+        row = calibrations.lock_calibration(
+            work, run.family, sort_classes(run.determinism_class, other.determinism_class), now
+        )
         if row.state != CalibrationState.REFUSED:
-            apart = deviations(own, sketch_packing.unpack(other.sketch or b"", names))
-            yield row, calibrations.evidence(row).and_run(apart)
+            apart = compute_deviations(own, sketch_packing.unpack_sketch(other.sketch or b"", names))
+            yield row, calibrations.build_evidence(row).and_run(apart)
 
 
-def _learn(work: Work, job: Job, row: Calibration, after: Evidence, now: float) -> None:
-    state, threshold = row.state, max(calibrations.evidence(row).tau.values(), default=0.0)
-    calibrations.keep(work, row, after, now)
+def _update_calibration(work: Work, job: Job, row: Calibration, after: Evidence, now: float) -> None:
+    state, threshold = row.state, max(calibrations.build_evidence(row).tau.values(), default=0.0)
+    calibrations.store_evidence(work, row, after, now)
     classes, largest = [row.one, row.other], max(after.tau.values(), default=0.0)
     if after.state == CalibrationState.REFUSED:
-        tell(work, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess)
+        record_event(work, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess)
     elif after.state == CalibrationState.CALIBRATED and (state != after.state or largest > threshold):
         kind = "calibrated" if state != after.state else "threshold_raised"
-        tell(work, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
+        record_event(work, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
         work.notify("assign")

@@ -27,39 +27,41 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     ones. Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well.
     Those that ask are looked at first: they are at hand.
     """
-    spec = jobs.spec(job)
-    beside = assignment.comparable(job.determinism_class or "", mixable)
+    spec = jobs.load_spec(job)
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     if job.determinism_class is not None and spec.private is None:
-        at_hand = [worker for worker in asking if _decides(worker, job, beside)]
-        if _separate(at_hand, spec.separation, mixable)[1] >= spec.plan().quorum:
+        at_hand = [worker for worker in asking if _may_decide_class(worker, job, beside)]
+        if _find_leading_class(at_hand, spec.separation, mixable)[1] >= spec.plan().quorum:
             return True
     for known in (True, False):
-        own = partial(workers.deciding, work, job, now, beside, known)
-        if job.determinism_class is not None and _quorum(own, spec, mixable):
+        own = partial(workers.list_deciding_workers, work, job, now, beside, known)
+        if job.determinism_class is not None and _has_quorum(own, spec, mixable):
             return True
-        leading, most = _separate(workers.deciding(work, job, now, known=known), spec.separation, mixable)
+        leading, most = _find_leading_class(
+            workers.list_deciding_workers(work, job, now, known=known), spec.separation, mixable
+        )
         if most >= spec.plan().first_wave:
             job.determinism_class = leading
             return True
     return job.determinism_class is not None
 
 
-def _decides(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:
+def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:
     """Whether a worker that may get a lease of the job delivered before, is of these classes, and content with it."""
-    content = workers.serves(worker, job.id) and workers.asks_of(worker, job) <= job.price
+    content = workers.is_serving_job(worker, job.id) and workers.asks_of(worker, job) <= job.price
     return content and worker.accepted_at is not None and (beside is None or worker.determinism_class in beside)
 
 
-def _quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, mixable: Mixable) -> bool:
+def _has_quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, mixable: Mixable) -> bool:
     """Returns whether separate ones of them are a quorum; looks at a few of them first."""
     quorum = spec.plan().quorum
     some = (SAMPLE * quorum, workers.EVERYBODY)
-    return any(_separate(own(most=most), spec.separation, mixable)[1] >= quorum for most in some)
+    return any(_find_leading_class(own(most=most), spec.separation, mixable)[1] >= quorum for most in some)
 
 
-def _separate(present: Iterable[Any], separation: Sequence[str], mixable: Mixable) -> tuple[str, int]:
+def _find_leading_class(present: Iterable[Any], separation: Sequence[str], mixable: Mixable) -> tuple[str, int]:
     """Returns the class with the most separate workers, and their number; `present` as `workers.present`."""
-    parties = ((row.determinism_class, workers.party(row)) for row in present)
+    parties = ((row.determinism_class, workers.build_party(row)) for row in present)
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 
@@ -72,24 +74,24 @@ class CandidatePool:
         self._known: list[Party] = []
         self._trials = len(asking)
         if not all(candidate.known for candidate in asking):
-            self._known = newcomers.present(reader, job, mixable, now)
-            self._trials = rules.at_once(newcomers.tried(reader, job, now)) - newcomers.in_flight(reader, job)
-        self._gain, self._once = jobs.spec(job).gain, jobs.spec(job).private is not None
+            self._known = newcomers.list_known_parties(reader, job, mixable, now)
+            self._trials = rules.at_once(newcomers.count_tried(reader, job, now)) - newcomers.in_flight(reader, job)
+        self._gain, self._once = jobs.load_spec(job).gain, jobs.load_spec(job).private is not None
         self._given: set[Address] = set()
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:
-            self._leads = lead_candidates.leads(reader, job, asking, self._gain, now)
+            self._leads = lead_candidates.compute_leads(reader, job, asking, self._gain, now)
 
-    def lead(self, candidate: Candidate) -> Lead:
+    def get_lead(self, candidate: Candidate) -> Lead:
         return self._leads.get(candidate.party.worker, STRANGER)
 
-    def able(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
+    def list_able_candidates(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
         """Returns the candidates that may take one of the places.
 
         Newcomers are limited to a few if the known workers would suffice once they are free.
         """
         able = {c.party.worker: c for c in self.candidates.values() if assignment.why_not(c, opening) is None}
-        if not rules.suffice(self._known, opening, places):
+        if not rules.may_fill_places(self._known, opening, places):
             return list(able.values())
         order = [able[worker] for worker in assignment.draw_order(seed, able)]
         new = [candidate for candidate in order if not candidate.known][: max(0, self._trials)]
@@ -108,8 +110,8 @@ class CandidatePool:
         room = 0 if self._once else candidate.capacity - 1  # a holder answers once in a round
         self.candidates[worker] = replace(candidate, capacity=room, uncommitted=left)
         if self._gain is not None:
-            self._leads[worker] = lead_candidates.after(self.lead(candidate), self._gain)
+            self._leads[worker] = lead_candidates.subtract_cover(self.get_lead(candidate), self._gain)
 
 
-def asks(worker: Worker, now: float) -> bool:
+def is_asking(worker: Worker, now: float) -> bool:
     return worker.asking_until > now and worker.capacity > 0

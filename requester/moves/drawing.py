@@ -11,7 +11,7 @@ from gradmarket.market.rules.assignment import Candidate, Opening
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from requester.context import Context
-from requester.moves.candidates import CandidatePool, asks, settle_class
+from requester.moves.candidates import CandidatePool, is_asking, settle_class
 from requester.notifier import worker_topic
 from requester.store import ballots, holders, jobs, newcomers, paces, progress, tasks, workers
 from requester.store.locks import locked_workers
@@ -24,25 +24,25 @@ DRAW = "draw"
 """The lock that all draws take, since all jobs draw from the same workers."""
 
 
-def draw(context: Context, work: Work, job: Job, now: float) -> float | None:
+def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | None:
     """Leases open tasks of a running job; returns the seconds until the next try, None if somebody got a lease.
 
     Requests another draw where some tasks stay open then. The caller has locked the draw and the job.
     """
-    mixable = ballots.mixable(work, job)
+    mixable = ballots.list_mixable_classes(work, job)
     before = job.determinism_class
-    asking, others = workers.asking(work, job, mixable, now)
+    asking, others = workers.list_asking_workers(work, job, mixable, now)
     if not settle_class(work, job, mixable, now, asking):
         return context.settings.sweep_s
     if not asking:
         return _short_of_money(context, work, job, now)
     if job.determinism_class != before:
         others = workers.idle_elsewhere(work, job, mixable, now)
-    pool = CandidatePool(work, job, workers.candidates(work, job, asking, now), mixable, now)
+    pool = CandidatePool(work, job, workers.build_candidates(work, job, asking, now), mixable, now)
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
         waiting = tasks.open_ones(work, job.id, most)
-        deals, wait = _deal(context, work, job, waiting, pool, others, now)
+        deals, wait = _deal_tasks(context, work, job, waiting, pool, others, now)
         if deals:
             if _hand_out(work, job, deals, now) < len(waiting) or len(waiting) == most:
                 work.notify("assign")
@@ -72,7 +72,7 @@ class Deal:
     plan: Plan | None = None
 
 
-def _deal(
+def _deal_tasks(
     context: Context,
     reader: RowReader,
     job: Job,
@@ -83,13 +83,16 @@ def _deal(
 ) -> tuple[list[Deal], float]:
     """Draws workers for one task after the other; returns the deals and the seconds that the other tasks wait."""
     deals, wait = [], context.settings.sweep_s
-    tried, busy = replicas_of(reader, tasks), holders.busy(reader, job, {task.round for task in tasks})
+    tried, busy = (
+        replicas_of(reader, tasks),
+        holders.list_unavailable_by_round(reader, job, {task.round for task in tasks}),
+    )
     for task in tasks:
         free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())
         if not free:
             break
         opening = progress.opening_for(job, task, tried[task.id], pool.mixable, busy[task.round])
-        result = _draw(context, jobs.spec(job), opening, task, tried[task.id], pool, free + others, now)
+        result = _draw_for_task(context, jobs.load_spec(job), opening, task, tried[task.id], pool, free + others, now)
         if isinstance(result, Deal):
             deals.append(result)
             for candidate in result.drawn:
@@ -99,7 +102,7 @@ def _deal(
     return deals, wait
 
 
-def _draw(
+def _draw_for_task(
     context: Context,
     spec: JobSpec,
     opening: Opening,
@@ -110,25 +113,25 @@ def _draw(
     now: float,
 ) -> Deal | float:
     """Draws workers for the task's open places, or returns in how many seconds to try again."""
-    places = progress.missing(task, replicas)
+    places = progress.count_open_places(task, replicas)
     seed = domain_hash("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
-    able = pool.able(seed, opening, places)
+    able = pool.list_able_candidates(seed, opening, places)
     if places > 0 and not able:
         return context.settings.sweep_s
-    if places > 0 and (wait := _window(task, len(able), idle, now)) > 0:
+    if places > 0 and (wait := _compute_draw_wait(task, len(able), idle, now)) > 0:
         return wait
     if spec.gain is not None and task.wave == 0 and not any(r.state in progress.HOLDS_A_PLACE for r in replicas):
-        return _begin(spec, task, seed, able, opening, pool) or context.settings.sweep_s
-    drawn = assignment.draw(seed, pool.spread(able), opening, places)
+        return _draw_first_wave(spec, task, seed, able, opening, pool) or context.settings.sweep_s
+    drawn = assignment.draw_candidates(seed, pool.spread(able), opening, places)
     if len(drawn) < places:
-        drawn = assignment.draw(seed, able, opening, places)
+        drawn = assignment.draw_candidates(seed, able, opening, places)
     if not replicas and len(drawn) < places:
         # A task starts with a full wave: a worker waiting in a partial one is missing for another task's further wave.
         return context.settings.sweep_s
     return Deal(task, places, drawn)
 
 
-def _begin(
+def _draw_first_wave(
     spec: JobSpec, task: Task, seed: Hash, able: Sequence[Candidate], opening: Opening, pool: CandidatePool
 ) -> Deal | None:
     """Draws a task's first wave: the first worker in the draw's order is the lead, whose record decides the plan.
@@ -139,12 +142,12 @@ def _begin(
     too_many = len(able) + 1
     for worker in assignment.draw_order(seed, [candidate.party.worker for candidate in able]):
         lead = pool.candidates[worker]
-        plan = spec.plan(pool.lead(lead))
+        plan = spec.plan(pool.get_lead(lead))
         if plan.first_wave >= too_many:
             continue
         at_work = (*opening.at_work, lead.determinism_class)
         beside = replace(opening, parties=(*opening.parties, lead.party), at_work=at_work)
-        others = assignment.draw(seed, able, beside, plan.first_wave - 1)
+        others = assignment.draw_candidates(seed, able, beside, plan.first_wave - 1)
         if len(others) == plan.first_wave - 1:
             return Deal(task, plan.first_wave, [lead, *others], plan)
         too_many = plan.first_wave
@@ -158,11 +161,11 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
     addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}
     workers_by_address = {worker.address: worker for worker in locked_workers(work, addresses)}
     for deal in deals:
-        task, lease_s = deal.task, jobs.spec(job).deadlines.lease_s
+        task, lease_s = deal.task, jobs.load_spec(job).deadlines.lease_s
         drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
-        takers = [worker for worker, name in drawn if asks(worker, now) and worker.determinism_class == name]
+        takers = [worker for worker, name in drawn if is_asking(worker, now) and worker.determinism_class == name]
         for worker in takers:
-            _lease(work, task, worker, lease_s, expected.within_s(worker), now)
+            _record_lease(work, task, worker, lease_s, expected.within_s(worker), now)
         changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
         if takers and task.determinism_class is None:
             changes["determinism_class"] = takers[0].determinism_class
@@ -177,7 +180,7 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
     return full
 
 
-def _window(task: Task, able: int, idle: int, now: float) -> float:
+def _compute_draw_wait(task: Task, able: int, idle: int, now: float) -> float:
     """Returns the seconds that the draw still waits: none once every live idle worker asks or the window is over."""
     if able >= idle:
         return 0.0
@@ -190,8 +193,8 @@ class _Expected:
     """Within how many seconds workers are expected to commit, in a job whose rounds do not wait for all of them."""
 
     def __init__(self, reader: RowReader, job: Job) -> None:
-        self._most = jobs.spec(job).deadlines.lease_s
-        row = jobs.latest_round(reader, job.id) if jobs.spec(job).leaves_tasks else None
+        self._most = jobs.load_spec(job).deadlines.lease_s
+        row = jobs.latest_round(reader, job.id) if jobs.load_spec(job).leaves_tasks else None
         self._paces = None if row is None else paces.of_job(reader, job.id, row.number)
 
     def within_s(self, worker: Worker) -> float | None:
@@ -201,7 +204,7 @@ class _Expected:
         return stragglers.expected_s(own, others, self._most)
 
 
-def _lease(work: Work, task: Task, worker: Worker, seconds: int, expected: float | None, now: float) -> None:
+def _record_lease(work: Work, task: Task, worker: Worker, seconds: int, expected: float | None, now: float) -> None:
     worker.capacity -= 1
     worker.fence += 1
     work.add(

@@ -12,7 +12,7 @@ from requester.context import Context
 from requester.moves import verdicts
 from requester.notifier import ended_topic, worker_topic
 from requester.store import accounts, earned_rows, in_hand, jobs, strikes, tasks
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import BUSY
 from requester.store.strikes import StrikeChange
@@ -20,27 +20,27 @@ from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import Work
 
 
-def end(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:
+def end_job(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:
     """Moves the job, which the caller has locked, to a final state and cancels its open work.
 
     Returns False if the job has ended already.
     """
     now = context.clock()
-    if not work.move_now(job, state, reason=reason, ended_at=now):
+    if not work.set_state_now(job, state, reason=reason, ended_at=now):
         return False
     context.states.take(job.id)  # nothing of it is merged again
-    call_off(context, work, job.id)
-    tell(work, job.id, state.value, now, reason=reason)
+    cancel_open_tasks(context, work, job.id)
+    record_event(work, job.id, state.value, now, reason=reason)
     topics = (topic(address) for address in accounts.workers_of(work, job.id) for topic in (worker_topic, ended_topic))
     work.notify("settle", "rollback", "collect", *topics)
     return True
 
 
-def call_off(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
+def cancel_open_tasks(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
     """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have."""
-    for hand in in_hand.of_tasks(work, tasks.gathering(work, job_id, round_number)).values():
-        if not jobs.spec(hand.job).answered_at_once:
-            dismiss(work, hand.replicas)
+    for hand in in_hand.of_tasks(work, tasks.lock_gathering_tasks(work, job_id, round_number)).values():
+        if not jobs.load_spec(hand.job).answered_at_once:
+            end_leases(work, hand.replicas)
         hand.task.wave_size = len(hand.in_state(ReplicaState.COMMITTED))
         cancel_if_idle(context, work, hand)
     work.notify("close")
@@ -52,12 +52,12 @@ def cancel_if_idle(context: Context, work: Work, hand: TaskInHand) -> bool:
     Returns whether it is called off: its wave needs no further commitment.
     """
     if hand.task.wave_size == 0 and not hand.in_state(*BUSY):
-        verdicts.inconclusive(context, work, hand, "no longer needed")
+        verdicts.sign_inconclusive_verdicts(context, work, hand, "no longer needed")
         work.move(hand.task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
     return hand.task.wave_size == 0
 
 
-def dismiss(
+def end_leases(
     work: Work,
     replicas: Iterable[Replica],
     state: ReplicaState = ReplicaState.NOT_NEEDED,
@@ -79,38 +79,40 @@ class _Blame:
     silent: tuple[str, str] | None = None
 
 
-def strike(context: Context, work: Work, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
+def strike_replicas(
+    context: Context, work: Work, task: Task, replicas: Iterable[Replica], withheld: bool = False
+) -> None:
     """Adds a strike for each replica whose answer was owed to the task and not given, at the transaction's end."""
     for replica in replicas:
-        changes = tuple(StrikeChange(task.job_id, key, True, withheld) for key in _keys(replica))
+        changes = tuple(StrikeChange(task.job_id, key, True, withheld) for key in _list_strike_keys(replica))
         silent = (task.job_id, replica.worker) if replica.state in lifecycle.SILENT else None
-        work.gather(_settle, _Blame(context, changes, silent))
+        work.gather(_apply_blames, _Blame(context, changes, silent))
 
 
 def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replica]) -> None:
     """Removes one strike for each replica, so that a worker that rarely lapses is not suspended."""
     for replica in replicas:
-        changes = tuple(StrikeChange(task.job_id, key, False) for key in _keys(replica))
-        work.gather(_settle, _Blame(context, changes))
+        changes = tuple(StrikeChange(task.job_id, key, False) for key in _list_strike_keys(replica))
+        work.gather(_apply_blames, _Blame(context, changes))
 
 
-def _keys(replica: Replica) -> list[str]:
+def _list_strike_keys(replica: Replica) -> list[str]:
     """Returns the wallet and the operator of a replica; a worker that joins another operator keeps its strikes."""
     return sorted({replica.worker, replica.operator})
 
 
-def _settle(work: Work, blames: Sequence[_Blame]) -> None:
+def _apply_blames(work: Work, blames: Sequence[_Blame]) -> None:
     """Writes what all tasks of a transaction gathered: accounts are locked in one call, and after them strikes."""
     context = blames[0].context
     now, silent = context.clock(), [blame.silent for blame in blames if blame.silent is not None]
-    accounts = earned_rows.lock(work, silent)
+    accounts = earned_rows.lock_accounts(work, silent)
     for account in (accounts[key] for key in silent if key in accounts):
-        _rest(work, account, now)
+        _set_rest(work, account, now)
     changes = [change for blame in blames for change in blame.changes]
-    strikes.change(work, changes, now, context.settings.max_strikes)
+    strikes.change_strikes(work, changes, now, context.settings.max_strikes)
 
 
-def _rest(work: Work, account: Account, now: float) -> None:
+def _set_rest(work: Work, account: Account, now: float) -> None:
     """Makes a worker that left a place of the job unanswered rest before its next one there, longer each time."""
     account.stalls += 1
     account.stalled_at = now
@@ -118,7 +120,7 @@ def _rest(work: Work, account: Account, now: float) -> None:
     account.rests_until = now + newcomers.rest_s(account.stalls, known)
 
 
-def delivered(known: Iterable[tuple[Worker, Account]], now: float) -> None:
+def record_accepted_answers(known: Iterable[tuple[Worker, Account]], now: float) -> None:
     """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved.
 
     The caller has locked the accounts, and before them the newcomers.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gradmarket.market.data.manifest import parsed
+from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
@@ -11,7 +11,7 @@ from requester.context import Context
 from requester.live_states import Image
 
 
-def evaluated(
+def evaluate_if_due(
     context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]
 ) -> tuple[dict[str, float], str]:
     """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it."""
@@ -19,7 +19,7 @@ def evaluated(
     due = wanted is not None and ((number + 1) % wanted.every == 0 or number + 1 == spec.rounds)
     if wanted is None or not due:
         return {}, ""
-    manifest = parsed(context.blobs.read(publication.manifest))
+    manifest = parse_manifest(context.blobs.read(publication.manifest))
     partition, arrays = manifest.named(wanted.partition), parameters()
     try:
         return context.modelling.evaluate(context.blobs, publication, arrays, manifest, partition), ""
@@ -27,7 +27,7 @@ def evaluated(
         return {}, f"round {number} cannot be evaluated: {error}"[:1000]
 
 
-def loaded(context: Context, parameters: Digest) -> Arrays:
+def load_parameter_arrays(context: Context, parameters: Digest) -> Arrays:
     """Returns a blob's arrays, copied into memory, or into a file that is mapped where they are large."""
     with context.blobs.mapped(parameters) as data:
         return Image.of(data, context.settings.data if len(data) > context.settings.merge_memory else None).arrays

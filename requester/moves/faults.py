@@ -12,9 +12,9 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
 from requester.moves import judging
-from requester.moves.ending import cancel_if_idle, strike, work_off
+from requester.moves.ending import cancel_if_idle, strike_replicas, work_off
 from requester.store import ballots, fault_claims, jobs, progress, workers
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Replica
 from requester.store.work import RowReader, Work
@@ -23,48 +23,50 @@ SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
 """A worker with only these reasons against it may still be asked."""
 
 
-def claimed(context: Context, work: Work, hand: TaskInHand, replica: Replica, fault: StepFault) -> None:
+def record_fault(context: Context, work: Work, hand: TaskInHand, replica: Replica, fault: StepFault) -> None:
     """Records the fault with which a worker gave its lease back; it costs a strike unless the job is known at fault."""
     replica.fault = fault.model_dump(mode="json")
     known = hand.job.fault
     if known is None or StepFault(**known["fault"]).place != fault.place:
-        strike(context, work, hand.task, [replica])
-    if not settled(context, work, hand):
-        reopen(context, work, hand)
+        strike_replicas(context, work, hand.task, [replica])
+    if not pause_faulty_job(context, work, hand):
+        reopen_task(context, work, hand)
 
 
 def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> bool:
     """Returns whether a worker that is at work in the job now could take the task once it is free."""
     busy = workers.at_work(reader, hand.job.id, context.clock())
-    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.mixable(reader, hand.job))
+    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(reader, hand.job))
     candidates = progress.candidates_of(reader, hand.job, busy, context.clock())
     return any(assignment.why_not(candidate, opening) in SOON for candidate in candidates)
 
 
-def settled(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
+def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
     """Returns whether the job is at fault, so that nobody else is asked for the attempt.
 
     The job pauses once no worker holds a lease of the task any more. `in_vain`: nobody came who could still be asked.
     """
-    claims = _claims(work, hand)
+    claims = _list_claims(work, hand)
     if not claims or any(replica.sealed is not None for replica in hand.replicas):
         return False
-    quorum, separation = hand.task.plan.quorum, jobs.spec(hand.job).separation
+    quorum, separation = hand.task.plan.quorum, jobs.load_spec(hand.job).separation
     reported = [claim for _replica, claim in claims]
-    if not faults.shared(reported, quorum, separation, NOBODY):
+    if not faults.find_shared_claims(reported, quorum, separation, NOBODY):
         return False
-    left = NOBODY if in_vain else _left(context, work, hand)
-    shared = faults.shared(reported, quorum, separation, left)
+    left = NOBODY if in_vain else _count_possible_reporters(context, work, hand)
+    shared = faults.find_shared_claims(reported, quorum, separation, left)
     if not shared:
         return False
     hand.task.wave_size = len(hand.in_state(ReplicaState.LEASED))
     if hand.task.wave_size == 0:
         accused = [replica for replica, claim in claims if claim in shared]
-        _find(context, work, hand, accused, faults.separate([claim.party for claim in shared], separation))
+        _declare_job_faulty(
+            context, work, hand, accused, faults.count_separate_parties([claim.party for claim in shared], separation)
+        )
     return True
 
 
-def reopen(context: Context, work: Work, hand: TaskInHand) -> None:
+def reopen_task(context: Context, work: Work, hand: TaskInHand) -> None:
     """Opens the task again, since a place in its wave is free; its backup, where it has one, takes that place.
 
     One that was called off ends instead.
@@ -78,39 +80,44 @@ def reopen(context: Context, work: Work, hand: TaskInHand) -> None:
     work.notify("assign", "close")
 
 
-def _claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, FaultClaim]]:
+def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, FaultClaim]]:
     """Returns the attempt's claims that count, with their replicas."""
     faulty = [replica for replica in hand.replicas if replica.fault is not None]
     if not faulty:
         return []
-    disproved = fault_claims.disproved(reader, hand.job.id, operators.answerable(map(workers.party, faulty)))
-    known = fault_claims.known(reader, {replica.worker for replica in faulty})
+    disproved = fault_claims.list_disproved_keys(
+        reader, hand.job.id, operators.list_answerable_keys(map(workers.build_party, faulty))
+    )
+    known = fault_claims.list_accepted_workers(reader, {replica.worker for replica in faulty})
     return [
-        (replica, FaultClaim(workers.party(replica), StepFault(**replica.fault).place, replica.worker in known))
+        (replica, FaultClaim(workers.build_party(replica), StepFault(**replica.fault).place, replica.worker in known))
         for replica in faulty
-        if replica.fault is not None and disproved.isdisjoint(operators.answerable([workers.party(replica)]))
+        if replica.fault is not None
+        and disproved.isdisjoint(operators.list_answerable_keys([workers.build_party(replica)]))
     ]
 
 
-def _left(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
+def _count_possible_reporters(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
     now = context.clock()
-    alive = workers.live(reader, now)
-    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.mixable(reader, hand.job))
+    alive = workers.list_live_workers(reader, now)
+    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(reader, hand.job))
     candidates = progress.candidates_of(reader, hand.job, alive, now)
     parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
-    known = fault_claims.known(reader, {party.worker for party in parties})
+    known = fault_claims.list_accepted_workers(reader, {party.worker for party in parties})
     return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
 
 
-def _find(context: Context, work: Work, hand: TaskInHand, accused: Sequence[Replica], parties: int) -> None:
+def _declare_job_faulty(
+    context: Context, work: Work, hand: TaskInHand, accused: Sequence[Replica], parties: int
+) -> None:
     """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
     now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
-    reason = faults.sentence(fault, parties, task.index, task.round)
+    reason = faults.describe_pause(fault, parties, task.index, task.round)
     work_off(context, work, task, accused)
     if job.state == JobState.RUNNING:
         details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
-        work.move_now(job, JobState.PAUSED, reason=reason, fault=details)
-        tell(work, job.id, "paused", now, reason=reason, **details)
+        work.set_state_now(job, JobState.PAUSED, reason=reason, fault=details)
+        record_event(work, job.id, "paused", now, reason=reason, **details)
     if task.state == TaskState.COMMITTING:
         work.move(task, TaskState.OPEN)
-    judging.fail(context, work, hand, faults.described(fault), now)
+    judging.fail_task(context, work, hand, faults.describe_fault(fault), now)

@@ -9,14 +9,14 @@ from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
 from requester.moves import task_attempts, verdicts
-from requester.moves.ending import strike
+from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
 from requester.store import ballots, jobs, reputations
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
-from requester.store.workers import party
+from requester.store.workers import build_party
 
 _REASONS: Final = (
     "{agree} of {committed} committed to another root than it did",
@@ -25,20 +25,22 @@ _REASONS: Final = (
 """The reason of a rejection where roots were compared, and where sketches were."""
 
 
-def advance(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
+def judge_tasks(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
     """Judges the tasks whose replicas have all revealed or whose deadline is over.
 
     The last reveal calls this in its own transaction.
     """
     for hand in hands:
         if hand.task.state == TaskState.REVEALING:
-            now, committed = context.clock(), _committed(hand)
+            now, committed = context.clock(), _list_committed(hand)
             if _all_said(context, work, hand.task, committed, now):
-                judgement = voting.judge(ballots.groups(work, hand, committed), len(committed), hand.task.plan)
+                judgement = voting.judge_ballots(
+                    ballots.group_ballots(work, hand, committed), len(committed), hand.task.plan
+                )
                 _carry_out(context, work, hand, committed, judgement, now)
 
 
-def _committed(hand: TaskInHand) -> dict[ReplicaId, Replica]:
+def _list_committed(hand: TaskInHand) -> dict[ReplicaId, Replica]:
     """Returns the replicas that committed to the task, in this wave or before."""
     return {ReplicaId(replica.id): replica for replica in hand.replicas if replica.committed_at is not None}
 
@@ -52,7 +54,7 @@ def _all_said(context: Context, work: Work, task: Task, replicas: dict[ReplicaId
     for replica in silent:
         work.move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
         work.notify(worker_topic(replica.worker))
-    strike(context, work, task, silent, withheld=True)
+    strike_replicas(context, work, task, silent, withheld=True)
     return True
 
 
@@ -66,16 +68,16 @@ def _carry_out(
 ) -> None:
     task = hand.task
     if isinstance(judgement, voting.Quorum):
-        _crown(context, work, hand, replicas, judgement, now)
+        _accept_quorum(context, work, hand, replicas, judgement, now)
     elif isinstance(judgement, voting.Another) and _may_go_on(work, hand):
         patience = now + task.offer.lease_seconds + task.offer.wave_seconds
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
         work.move(task, TaskState.OPEN, **wave)
         hand.wave = None
-        tell(work, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
+        record_event(work, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
         work.notify("assign")
     else:
-        fail(context, work, hand, "no quorum among those that the job may ask", now)
+        fail_task(context, work, hand, "no quorum among those that the job may ask", now)
 
 
 def _may_go_on(reader: RowReader, hand: TaskInHand) -> bool:
@@ -83,10 +85,10 @@ def _may_go_on(reader: RowReader, hand: TaskInHand) -> bool:
 
     It does not where sketches are compared: a worker that commits once the seed is known can hide errors from them.
     """
-    return not jobs.spec(hand.job).verifier.sketched and jobs.wants(reader, hand.job, hand.task)
+    return not jobs.load_spec(hand.job).verifier.sketched and jobs.is_task_wanted(reader, hand.job, hand.task)
 
 
-def _crown(
+def _accept_quorum(
     context: Context,
     work: Work,
     hand: TaskInHand,
@@ -95,39 +97,41 @@ def _crown(
     now: float,
 ) -> None:
     task, agreeing = hand.task, [replicas[id_] for id_ in sorted(quorum.agreeing)]
-    uploader = _first(hand, agreeing)
+    uploader = _choose_uploader(hand, agreeing)
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
-    _outvoted(work, rejected, now)
+    _record_outvoted(work, rejected, now)
     reason = _REASONS[task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
     for replica in agreeing:
-        verdicts.sign(context, work, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
+        verdicts.sign_verdict(context, work, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
     for replica in rejected:
-        verdicts.sign(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, uploader.root, reason)
+        verdicts.sign_verdict(
+            context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, uploader.root, reason
+        )
         details = {"task": task.id, "replica": replica.id, "worker": replica.worker}
-        tell(work, task.job_id, "rejected", now, **details, reason=reason)
-    _ask(work, task, uploader, now)
+        record_event(work, task.job_id, "rejected", now, **details, reason=reason)
+    _request_payload(work, task, uploader, now)
 
 
-def _outvoted(work: Work, rejected: Sequence[Replica], now: float) -> None:
+def _record_outvoted(work: Work, rejected: Sequence[Replica], now: float) -> None:
     for name in sorted({replica.determinism_class for replica in rejected}):
-        parties = [party(replica) for replica in rejected if replica.determinism_class == name]
-        reputations.outvoted(work, operators.answerable(parties), name, now)
+        parties = [build_party(replica) for replica in rejected if replica.determinism_class == name]
+        reputations.record_outvoted_ballots(work, operators.list_answerable_keys(parties), name, now)
 
 
-def _first(hand: TaskInHand, agreeing: Sequence[Replica]) -> Replica:
+def _choose_uploader(hand: TaskInHand, agreeing: Sequence[Replica]) -> Replica:
     """Returns the agreeing replica that the wave's seed chooses to upload first."""
     by_id = {ReplicaId(replica.id): replica for replica in agreeing}
     order = voting.upload_order(hand.wave_seed, {id_: replica.worker for id_, replica in by_id.items()})
     return by_id[order[0]]
 
 
-def _ask(work: Work, task: Task, uploader: Replica, now: float) -> None:
+def _request_payload(work: Work, task: Task, uploader: Replica, now: float) -> None:
     """Asks the uploader for its payload, which is the one that is merged and that an audit compares with."""
     request: dict[str, Any] = {
         "uploader": uploader.id,
         "root": uploader.root,
         "due_at": now + task.offer.upload_seconds,
-        "due_most": upload_time.latest(now, task.offer.upload_seconds),
+        "due_most": upload_time.compute_latest_end(now, task.offer.upload_seconds),
         "determinism_class": uploader.determinism_class,
     }
     if task.state != TaskState.UPLOADING:
@@ -137,27 +141,27 @@ def _ask(work: Work, task: Task, uploader: Replica, now: float) -> None:
     work.notify(worker_topic(uploader.worker))
 
 
-def ask_next(
+def request_next_payload(
     context: Context, work: Work, hand: TaskInHand, agreeing: Sequence[Replica], none_left: str, now: float
 ) -> None:
     """Asks another agreeing replica for the payload; fails the attempt if none is left."""
     if agreeing:
-        _ask(work, hand.task, _first(hand, agreeing), now)
+        _request_payload(work, hand.task, _choose_uploader(hand, agreeing), now)
     else:
-        fail(context, work, hand, none_left, now)
+        fail_task(context, work, hand, none_left, now)
 
 
-def fail(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
+def fail_task(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
     """Fails the attempt without blame or payment, and reissues the task."""
     task, reason = hand.task, _with_claim(hand, reason)
-    verdicts.inconclusive(context, work, hand, reason)
+    verdicts.sign_inconclusive_verdicts(context, work, hand, reason)
     work.move(task, TaskState.FAILED, reason=reason, ended_at=now)
-    tell(work, task.job_id, "task_failed", now, task=task.id, reason=reason)
-    task_attempts.reissue(context, work, hand, now)
+    record_event(work, task.job_id, "task_failed", now, task=task.id, reason=reason)
+    task_attempts.reissue_task(context, work, hand, now)
 
 
 def _with_claim(hand: TaskInHand, reason: str) -> str:
     """Returns the reason, followed by a fault that one of the task's workers reported."""
     reported = [replica.fault for replica in hand.replicas if replica.fault is not None]
-    claim = faults.described(StepFault(**reported[0])) if reported else ""
+    claim = faults.describe_fault(StepFault(**reported[0])) if reported else ""
     return reason if not claim or claim in reason else f"{reason}; a worker says: {claim}"

@@ -6,27 +6,27 @@ committed is judged and paid, and not merged. Rows of tasks that no merge takes 
 
 from gradmarket.market.terms import TaskState
 from requester.context import Context
-from requester.moves.ending import call_off
+from requester.moves.ending import cancel_open_tasks
 from requester.store import jobs, tasks
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand, of_tasks
 from requester.store.ready_rows import BUSY
 from requester.store.tables import Job
 from requester.store.work import RowReader, Work
 
 
-def leave(context: Context, work: Work, job: Job, number: int) -> None:
+def leave_unfinished_tasks(context: Context, work: Work, job: Job, number: int) -> None:
     """Called in the transaction that begins a round's merge: what is not accepted by then is left.
 
     Where the merge needs all tasks, there is nothing else.
     """
-    spec = jobs.spec(job)
+    spec = jobs.load_spec(job)
     if spec.secure is None and spec.tasks_needed == spec.tasks_per_round:
         return
     if not spec.staleness:
-        call_off(context, work, job.id, number)
+        cancel_open_tasks(context, work, job.id, number)
         return
-    hands = of_tasks(work, tasks.unaccepted(work, job.id, number)).values()
+    hands = of_tasks(work, tasks.lock_unaccepted_tasks(work, job.id, number)).values()
     idle = [hand for hand in hands if _is_idle(hand)]
     left = [hand.task for hand in hands if hand not in idle]
     for hand in idle:
@@ -35,7 +35,7 @@ def leave(context: Context, work: Work, job: Job, number: int) -> None:
         task.merge_round = number + 1
     if hands:
         facts = {"late": [task.id for task in left], "again": [hand.task.id for hand in idle]}
-        tell(work, job.id, "tasks_left", context.clock(), round=number, **facts)
+        record_event(work, job.id, "tasks_left", context.clock(), round=number, **facts)
 
 
 def _is_idle(hand: TaskInHand) -> bool:
@@ -48,7 +48,7 @@ def next_tasks(reader: RowReader, job: Job, number: int) -> list[int]:
 
     Tasks of earlier rounds that go on count too, so that no merge has more answers than the job has tasks in a round.
     """
-    spec = jobs.spec(job)
+    spec = jobs.load_spec(job)
     if not spec.leaves_tasks:
         return list(spec.tasks_of(number))
     left = tasks.left_before(reader, job.id, number)

@@ -7,35 +7,35 @@ from typing import Final
 
 from gradmarket.market.terms import JobState
 from requester.context import Context
-from requester.store.event_log import tell
-from requester.store.locks import locked
+from requester.store.event_log import record_event
+from requester.store.locks import lock_row
 from requester.store.tables import Job
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def said(context: Context, job_id: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+def report_merge_failure(context: Context, job_id: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
     """Says why the block fails, once for each reason, and lets its error through; of a `but` it says nothing."""
     try:
         yield
     except but:
         raise
     except Exception as error:
-        _say(context, job_id, f"the newest round cannot be merged: {_told(error)}")
+        _store_merge_failure(context, job_id, f"the newest round cannot be merged: {_describe_error(error)}")
         raise
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in FULL:
         return "the disk of the service's data folder (GRADMARKET_DATA) is full: make room on it"
     return f"{type(error).__name__}: {error}"
 
 
-def _say(context: Context, job_id: str, reason: str) -> None:
+def _store_merge_failure(context: Context, job_id: str, reason: str) -> None:
     shortened = reason.replace("\0", "")[:1000]
     with context.begin() as work:
-        job = locked(work, Job, job_id)
+        job = lock_row(work, Job, job_id)
         if job.state == JobState.RUNNING and job.reason != shortened:
             job.reason = shortened
-            tell(work, job_id, "merge_failed", context.clock(), reason=shortened)
+            record_event(work, job_id, "merge_failed", context.clock(), reason=shortened)

@@ -5,7 +5,7 @@ What a job names is read for it: its document becomes public, its metrics tell o
 
 from collections.abc import Iterator
 
-from gradmarket.market.data.manifest import Manifest, training
+from gradmarket.market.data.manifest import Manifest, list_training_partitions
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import ReadyData, ReadyModel
@@ -32,9 +32,13 @@ def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token:
     """
     if isinstance(spec.data, ReadyData):
         return
-    here = {part.digest: part.name for part in training(manifest, spec) if part.link.startswith(dataset.OURS)}
+    here = {
+        part.digest: part.name
+        for part in list_training_partitions(manifest, spec)
+        if part.link.startswith(dataset.OURS)
+    }
     with context.reading() as reader:
-        for digest in sorted(visibility.narrowed(reader, here)):
+        for digest in sorted(visibility.list_restricted_blobs(reader, here)):
             _check_read(reader, f"data.manifest.partitions.{here[digest]}", digest, token)
         if spec.evaluation is not None:
             measured = manifest.named(spec.evaluation.partition).digest
@@ -55,27 +59,27 @@ def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
 def _check_here(context: Context, field: str, digest: Digest) -> None:
     """Before it is asked who may read it: what comes later may be unserved, and another's."""
     if not context.blobs.has(digest):
-        raise _absent(field, digest)
+        raise _build_absent_refusal(field, digest)
 
 
 def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> None:
-    if visibility.access(reader, digest).to_requester:
+    if visibility.load_access(reader, digest).to_requester:
         return
     if blob_needs.unserved_of(reader, digest, token):
         openly = f"upload it openly: `gradmarket data upload --open`, or PUT {dataset.OURS}{digest}"
         raise JobRefused(field, f"workers read it, and it is unserved: {openly}")
-    raise _absent(field, digest)
+    raise _build_absent_refusal(field, digest)
 
 
 def _check_measured(reader: RowReader, spec: JobSpec, digest: Digest, token: str) -> None:
     field, ours = "evaluation.partition", blob_needs.unserved_of(reader, digest, token)
-    if not (ours or visibility.access(reader, digest).to_requester):
-        raise _absent(field, digest)
+    if not (ours or visibility.load_access(reader, digest).to_requester):
+        raise _build_absent_refusal(field, digest)
     if spec.by_worth and not blob_needs.is_unserved(reader, digest):
         paid = "whoever reads its rows is paid for training on them"
         raise JobRefused(field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{digest}?unserved=true")
 
 
-def _absent(field: str, digest: Digest) -> JobRefused:
+def _build_absent_refusal(field: str, digest: Digest) -> JobRefused:
     """The same words as of a blob that is not here, so that nobody asks what others keep unserved."""
     return JobRefused(field, f"upload it first: PUT {dataset.OURS}{digest}")

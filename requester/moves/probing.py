@@ -8,14 +8,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from requester import part_troubles
 from requester.context import Context
 from requester.store import stored_times
-from requester.store.retries import patiently
+from requester.store.retries import retry_on_conflict
 from requester.store.tables import LeaderLease
 
 TRIED = "ready"
 log = structlog.get_logger("gradmarket.clock")
 
 
-def database(context: Context) -> str:
+def probe_database(context: Context) -> str:
     """Writes a row, since a read-only database is of no use; returns what is wrong, or an empty text."""
     try:
         _write(context)
@@ -24,7 +24,7 @@ def database(context: Context) -> str:
     return ""
 
 
-def blobs(context: Context) -> str:
+def probe_blobs(context: Context) -> str:
     """Writes a blob; returns what is wrong, or an empty text."""
     try:
         context.blobs.put(TRIED.encode())
@@ -37,11 +37,11 @@ def look_after(context: Context) -> None:
     """Says once of each part that failed in this process that it works again; mends times after a wrong clock."""
     with suppress(SQLAlchemyError):
         context.after_fall(lambda: _mend_times(context))
-    parts = {part_troubles.DATABASE: lambda: database(context), part_troubles.BLOBS: lambda: blobs(context)}
-    part_troubles.probe(parts)
+    parts = {part_troubles.DATABASE: lambda: probe_database(context), part_troubles.BLOBS: lambda: probe_blobs(context)}
+    part_troubles.probe_failed_parts(parts)
 
 
-@patiently
+@retry_on_conflict
 def _mend_times(context: Context) -> None:
     now = context.clock()
     with context.begin() as work:
@@ -50,7 +50,7 @@ def _mend_times(context: Context) -> None:
         log.warning("times that were stored ahead are brought back", rows=changed)
 
 
-@patiently
+@retry_on_conflict
 def _write(context: Context) -> None:
     with context.begin() as work:
         row = work.get(LeaderLease, TRIED)

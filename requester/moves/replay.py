@@ -17,22 +17,22 @@ from blake3 import blake3
 from gradmarket.market.admissible import move_of
 from gradmarket.market.digests import digest_text, domain_hash
 from gradmarket.market.errors import Conflict
-from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays, Vector
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
-from gradmarket.market.gradient.round_update import advance
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.round_update import advance_model
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
 from requester.blobs import Blobs
 from requester.context import Context
-from requester.live_states import Image, LiveState, Version, load
+from requester.live_states import Image, LiveState, Version, load_live_state
 from requester.store import holders, jobs, merges
 from requester.store.facts import facts_of, layout_of
 from requester.store.tables import Job, Round, Task
@@ -76,30 +76,30 @@ class MergedRound:
     """Stores the optimizer's memory after the merge; None where the process that closes the round has that memory."""
 
 
-def recipe(spec: JobSpec, job: Job) -> Recipe:
+def build_recipe(spec: JobSpec, job: Job) -> Recipe:
     chosen = spec.aggregator
-    rule, settings = configured(chosen.name, chosen.settings, spec.tasks_needed, spec.sizes.most)
-    return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.sizes.most)
+    rule, settings = configure_aggregator(chosen.name, chosen.settings, spec.tasks_needed, spec.sizes.most)
+    return Recipe(layout_of(job), load_codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.sizes.most)
 
 
 def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | None = None) -> MergeInputs:
     """`used`: the tasks whose answers are merged in the round, where the caller has them."""
-    spec, tasks = jobs.spec(job), merges.used_tasks(reader, job.id, row.number) if used is None else used
+    spec, tasks = jobs.load_spec(job), merges.used_tasks(reader, job.id, row.number) if used is None else used
     if spec.secure is not None:
         tasks = tasks[:1]  # all have one payload, the mean (moves.secure_steps)
     answers = tuple((task.payload or Digest(""), task.offer.seed) for task in tasks)
-    noise = _noise(spec, job, row.number, sorted(blob for blob, _ in answers))
+    noise = _build_noise(spec, job, row.number, sorted(blob for blob, _ in answers))
     return MergeInputs(
-        before=_version(reader, row),
+        before=_build_version(reader, row),
         spec=spec,
-        recipe=replace(recipe(spec, job), noise=noise),
+        recipe=replace(build_recipe(spec, job), noise=noise),
         counters=facts_of(job).counters,
         answers=answers,
-        scales=holders.scales(reader, job, tasks),
+        scales=holders.compute_merge_weights(reader, job, tasks),
     )
 
 
-def _noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> Noise | None:
+def _build_noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> Noise | None:
     """Returns the noise of a round, by a seed that never leaves the service: who knew it would take the noise off.
 
     Other answers get other noise: after a restored backup the round is computed again, and of two models with the same
@@ -111,7 +111,7 @@ def _noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> N
     return Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)
 
 
-def _version(reader: RowReader, row: Round) -> Version:
+def _build_version(reader: RowReader, row: Round) -> Version:
     """A merge changes the newest parameters, which with an overlap are not those that the round's tasks start from."""
     earlier = reader.get(Round, (row.job_id, row.number - 1))
     if earlier is None:
@@ -129,34 +129,34 @@ def state_before(context: Context, job_id: str, before: Version) -> LiveState:
         stored = merges.newest_snapshot(reader, job_id, before.round)
         start, memory = (stored.number, Digest(stored.optimizer_state)) if stored else (-1, facts_of(job).memory)
         rows = merges.closed_between(reader, job_id, start, before.round)
-        versions = [*(_version(reader, row) for row in rows), before]
+        versions = [*(_build_version(reader, row) for row in rows), before]
         done = versions.index(live.version) if live is not None and live.version in versions else 0
         rounds = [inputs_of(reader, job, row) for row in rows[done:]]
     if not done or live is None:
         live = None  # both would be in memory else
-        live = _loaded(context, versions[0], memory, start)
-    _replay(context, live, rounds, versions[done + 1 :])
+        live = _load_state(context, versions[0], memory, start)
+    _replay_rounds(context, live, rounds, versions[done + 1 :])
     return live
 
 
-def _loaded(context: Context, version: Version, memory: Digest, snapshot: int) -> LiveState:
+def _load_state(context: Context, version: Version, memory: Digest, snapshot: int) -> LiveState:
     limit, folder = context.settings.merge_memory, context.settings.data
     with context.blobs.mapped(version.parameters) as model, context.blobs.mapped(memory) as held:
         context.states.make_room(2 * len(model) + len(held), limit)
-        return load(model, held, version, snapshot, limit, folder)
+        return load_live_state(model, held, version, snapshot, limit, folder)
 
 
-def _replay(context: Context, state: LiveState, rounds: Sequence[MergeInputs], after: Sequence[Version]) -> None:
+def _replay_rounds(context: Context, state: LiveState, rounds: Sequence[MergeInputs], after: Sequence[Version]) -> None:
     """Merges rounds again. Raises Conflict where one gives other parameters than were published."""
     for inputs, version in zip(rounds, after, strict=True):
-        merge(context.blobs, inputs, state)
+        merge_round(context.blobs, inputs, state)
         replayed = digest_of(state.parameters)
         if replayed != version.parameters:
             raise Conflict(f"round {inputs.number} merged again gives {replayed}, not {version.parameters}")
         state.version = version
 
 
-def merge(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
+def merge_round(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
     """Moves the state past a round; returns the mean loss that its tasks measured. If this raises, drop the state.
 
     `state.update` then has what the round publishes, where the job has a downlink.
@@ -164,29 +164,31 @@ def merge(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
     lr = rate_of(inputs)
     with ExitStack() as stack:
         answers = inputs.opened(blobs, stack)
-        shards = _releasing(state, answers, merged_shards(inputs.recipe, answers))
+        shards = _release_after_shards(state, answers, merged_shards(inputs.recipe, answers))
         before, after, memory = state.parameters.arrays, state.spare.arrays, state.memory.arrays
         layout, move = inputs.recipe.layout, move_of(inputs.spec, inputs.number)
         lanes = Lanes(LANES, stack.enter_context(ThreadPoolExecutor(LANES)).map)
-        draft = _draft(inputs, state, move)
-        loss = advance(layout, before, after, memory, shards, move, lr, inputs.counters, lanes, draft)
-    state.swap()
+        draft = _build_update_draft(inputs, state, move)
+        loss = advance_model(layout, before, after, memory, shards, move, lr, inputs.counters, lanes, draft)
+    state.swap_images()
     return loss
 
 
 def rate_of(inputs: MergeInputs) -> float:
     chosen = inputs.spec.optimizer
-    return rate(chosen.schedule.name, chosen.lr, inputs.number, inputs.spec.rounds, chosen.schedule.warmup)
+    return compute_learning_rate(
+        chosen.schedule.name, chosen.lr, inputs.number, inputs.spec.rounds, chosen.schedule.warmup
+    )
 
 
-def _draft(inputs: MergeInputs, state: LiveState, move: OptimizerStep) -> UpdateDraft | None:
+def _build_update_draft(inputs: MergeInputs, state: LiveState, move: OptimizerStep) -> UpdateDraft | None:
     if move.downlink is None:
         return None
-    room = state.draft(update_bytes(inputs.recipe.layout, move.downlink))
+    room = state.make_update_room(update_bytes(inputs.recipe.layout, move.downlink))
     return UpdateDraft(move.downlink, room, hash_of(inputs.before.parameters))
 
 
-def _releasing(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards) -> Shards:
+def _release_after_shards(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards) -> Shards:
     """Lets the kernel take what a state in files has been worked on, after each shard: memory is a few shards."""
     if not state.mapped:
         return shards
@@ -204,14 +206,14 @@ def _releasing(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards
 
 def digest_of(image: Image) -> Digest:
     hasher = blake3()
-    for block in image.blocks():
+    for block in image.iterate_blocks():
         hasher.update(block)
     return digest_text(hasher)
 
 
-def store(blobs: Blobs, image: Image) -> Digest:
+def store_image(blobs: Blobs, image: Image) -> Digest:
     """Stores an image's bytes as a blob."""
     with blobs.receive() as incoming:
-        for block in image.blocks():
+        for block in image.iterate_blocks():
             incoming.write(block)
         return blobs.keep(incoming)

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.rules import loss_change_test, secrets
-from gradmarket.market.rules.loss_change_test import ChangeVerdict, added, honest_share, verdict, weight
+from gradmarket.market.rules.loss_change_test import (
+    ChangeVerdict,
+    add_score,
+    compute_score_weight,
+    decide_change_verdict,
+    honest_share,
+)
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.audits import ScoreRequest
 from requester.store import jobs, scores
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Audit, Job, Replica, Score, Task
 from requester.store.work import RowReader, Work
 
@@ -24,13 +30,13 @@ class ScoringTask:
     seed: Hash
 
 
-def wanted(reader: RowReader, task: Task) -> ScoringTask:
-    spec = jobs.spec(reader.get_one(Job, task.job_id))
+def build_scoring_task(reader: RowReader, task: Task) -> ScoringTask:
+    spec = jobs.load_spec(reader.get_one(Job, task.job_id))
     link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
-    return ScoringTask(Digest(task.payload or ""), loss_change_test.seed(link, task.offer_digest))
+    return ScoringTask(Digest(task.payload or ""), loss_change_test.compute_rows_seed(link, task.offer_digest))
 
 
-def take(work: Work, task: Task, audit: Audit, said: ScoreRequest | None) -> None:
+def store_score(work: Work, task: Task, audit: Audit, said: ScoreRequest | None) -> None:
     """Stores the auditor's score. Raises Refused if it is missing, or was not asked for."""
     if audit.scored != (said is not None):
         raise Refused("a score is wanted with the root" if audit.scored else "no score was asked for")
@@ -40,7 +46,7 @@ def take(work: Work, task: Task, audit: Audit, said: ScoreRequest | None) -> Non
         Score(
             task_id=audit.task_id,
             job_id=audit.job_id,
-            operator=answered(work, task).operator,
+            operator=load_accepted_replica(work, task).operator,
             own=said.accepted.own,
             others=list(said.accepted.others),
             trusted_own=said.trusted.own,
@@ -50,30 +56,32 @@ def take(work: Work, task: Task, audit: Audit, said: ScoreRequest | None) -> Non
     work.flush()
 
 
-def convicts(work: Work, audit: Audit, now: float) -> bool:
+def judge_score(work: Work, audit: Audit, now: float) -> bool:
     """Adds the score to its operator's sum; returns whether that convicts it. One call at a time in a job."""
     row = work.get_one(Score, audit.task_id)
-    worker = answered(work, work.get_one(Task, row.task_id)).worker
-    before = scores.latest(work, row.job_id, row.operator, worker)
-    row.number = scores.judged(work, row.job_id)
+    worker = load_accepted_replica(work, work.get_one(Task, row.task_id)).worker
+    before = scores.find_latest_score(work, row.job_id, row.operator, worker)
+    row.number = scores.count_judged_scores(work, row.job_id)
     work.flush()
-    runs = scores.newest(work, row.job_id)
-    row.honest = honest_share(sum(scores.trusted(run).passes for run in runs), len(runs))
-    change = scores.accepted(row)
-    row.total = added(before.total or 0.0 if before else 0.0, weight(change.passes, row.honest))
+    runs = scores.list_newest_scores(work, row.job_id)
+    row.honest = honest_share(sum(scores.build_trusted_change(run).passes for run in runs), len(runs))
+    change = scores.build_accepted_change(row)
+    row.total = add_score(before.total or 0.0 if before else 0.0, compute_score_weight(change.passes, row.honest))
     work.flush()
-    conclusion = verdict(row.total)
+    conclusion = decide_change_verdict(row.total)
     if conclusion != ChangeVerdict.OPEN:
         details = {"task": row.task_id, "operator": row.operator, "total": row.total, "honest": row.honest}
-        tell(work, row.job_id, f"scores_{conclusion}", now, **details)
+        record_event(work, row.job_id, f"scores_{conclusion}", now, **details)
     return conclusion == ChangeVerdict.CONVICTED
 
 
-def rate(reader: RowReader, task: Task, drawn: float) -> float:
+def compute_scored_audit_rate(reader: RowReader, task: Task, drawn: float) -> float:
     """Returns the probability that a task is audited: 1 until a whole test has cleared its operator in the job."""
-    return drawn if scores.cleared(reader, task.job_id, answered(reader, task).operator) else 1.0
+    return (
+        drawn if scores.is_operator_cleared(reader, task.job_id, load_accepted_replica(reader, task).operator) else 1.0
+    )
 
 
-def answered(reader: RowReader, task: Task) -> Replica:
+def load_accepted_replica(reader: RowReader, task: Task) -> Replica:
     """Returns the replica whose answer was accepted."""
     return reader.get_one(Replica, task.uploader or "")

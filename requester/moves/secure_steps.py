@@ -14,7 +14,7 @@ import numpy as np
 from contracts.events import beacon, opened_job
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import fp32
-from gradmarket.market.gradient.payload import encode, unflatten
+from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
 from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.signed import key_list
@@ -31,9 +31,9 @@ from requester.context import Context
 from requester.moves import blob_cleanup
 from requester.notifier import sum_topic
 from requester.store import jobs, secure_sums, unneeded
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.facts import layout_of
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.secure_sums import MASKED, SUMMED
 from requester.store.tables import Job, SecureSum, Task
 from requester.store.work import RowReader, Work
@@ -47,7 +47,7 @@ STUCK: Final = (
 )
 
 
-def begin(context: Context, job_id: str) -> bool:
+def begin_aggregation(context: Context, job_id: str) -> bool:
     """Begins the aggregation of the open round; False where the chain has no block to draw its graph from yet."""
     with context.reading() as reader:
         chain_job = reader.get_one(Job, job_id).chain_job or 0
@@ -55,10 +55,10 @@ def begin(context: Context, job_id: str) -> bool:
     if drawn is None:
         return False
     with context.begin() as work:
-        job = locked(work, Job, job_id)
+        job = lock_row(work, Job, job_id)
         row = jobs.first_under_way(work, job_id)
         if row is not None and secure_sums.of_round(work, job_id, row.number) is None:
-            work.add(secure_sums.begun(work, job, row, drawn))
+            work.add(secure_sums.build_first_attempt(work, job, row, drawn))
             work.notify(sum_topic(job_id))
     return True
 
@@ -66,13 +66,13 @@ def begin(context: Context, job_id: str) -> bool:
 def end_step(context: Context, job_id: str, sum_id: str) -> None:
     """Ends the open step if its time has come; a sum that cannot be had begins anew."""
     with context.begin() as work:
-        job, row = locked(work, Job, job_id), locked(work, SecureSum, sum_id)
+        job, row = lock_row(work, Job, job_id), lock_row(work, SecureSum, sum_id)
         if job.state != JobState.RUNNING or row.step not in _ENDS:
             return
         try:
             left = _ENDS[row.step](context, work, job, row)
         except Refused as refused:
-            (_anew if row.step <= MASKED else _wait)(context, work, job, row, str(refused))
+            (_restart_attempt if row.step <= MASKED else _await_answers)(context, work, job, row, str(refused))
         else:
             if left is None:
                 work.notify(sum_topic(job_id))
@@ -81,166 +81,168 @@ def end_step(context: Context, job_id: str, sum_id: str) -> None:
     blob_cleanup.drop_unneeded(context, job_id)
 
 
-def _next(context: Context, job: Job, row: SecureSum, expected: int) -> None:
+def _open_next_step(context: Context, job: Job, row: SecureSum, expected: int) -> None:
     """Opens the next step, for so many holders."""
-    deadlines = jobs.spec(job).deadlines
+    deadlines = jobs.load_spec(job).deadlines
     row.step += 1
     row.expected = expected
     row.due_at = context.clock() + (deadlines.upload_s if row.step == MASKED else deadlines.wave_s)
 
 
-def _keys(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+def _end_keys_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
     """Ends step 1; returns when to look again where others may still come."""
-    members, now, spec = secure_sums.terms(job, row), context.clock(), jobs.spec(job)
-    keys = secure_sums.said(work, row, row.step, HolderKeysMessage)
+    members, now, spec = secure_sums.build_current_attempt(job, row), context.clock(), jobs.load_spec(job)
+    keys = secure_sums.parse_messages(work, row, row.step, HolderKeysMessage)
     if len(keys) < members.plan.least:
         return now + spec.deadlines.wave_s
     if len(keys) < row.expected and secure_sums.missing_leases(work, row, members.holders, now):
         return now + context.settings.sweep_s
     told = collector.neighbour_keys(members, keys)
     row.key_list = key_list(members, keys)
-    secure_sums.tell(work, row, {number: one.model_copy(update={"key_list": b""}) for number, one in told.items()})
-    _next(context, job, row, len(keys))
+    secure_sums.store_replies(
+        work, row, {number: one.model_copy(update={"key_list": b""}) for number, one in told.items()}
+    )
+    _open_next_step(context, job, row, len(keys))
     return None
 
 
-def _shares(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members = secure_sums.terms(job, row)
-    shares = secure_sums.said(work, row, row.step, SharesMessage)
+def _end_shares_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    members = secure_sums.build_current_attempt(job, row)
+    shares = secure_sums.parse_messages(work, row, row.step, SharesMessage)
     row.sharers, told = collector.shares_for_holders(members, shares)
-    secure_sums.tell(work, row, told)
-    _next(context, job, row, len(shares))
+    secure_sums.store_replies(work, row, told)
+    _open_next_step(context, job, row, len(shares))
     return None
 
 
-def _masks(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members, found = secure_sums.terms(job, row), secure_sums.rows(work, row, row.step)
-    row.survivors = collector.survivors(members, row.sharers or b"", [one.holder for one in found])
+def _end_masks_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    members, found = secure_sums.build_current_attempt(job, row), secure_sums.list_messages(work, row, row.step)
+    row.survivors = collector.pack_survivors(members, row.sharers or b"", [one.holder for one in found])
     told = SurvivorsProposed(survivors=row.survivors)
-    secure_sums.tell(work, row, {one.holder: told for one in found})
-    _next(context, job, row, len(found))
+    secure_sums.store_replies(work, row, {one.holder: told for one in found})
+    _open_next_step(context, job, row, len(found))
     return None
 
 
-def _signatures(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members = secure_sums.terms(job, row)
-    signatures = secure_sums.said(work, row, row.step, SurvivorsSigned)
-    masked = secure_sums.said(work, row, MASKED, MaskedMessage)
-    secure_sums.tell(work, row, collector.unmask_requests(members, row.survivors or b"", signatures, masked))
-    _next(context, job, row, len(signatures))
+def _end_signatures_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    members = secure_sums.build_current_attempt(job, row)
+    signatures = secure_sums.parse_messages(work, row, row.step, SurvivorsSigned)
+    masked = secure_sums.parse_messages(work, row, MASKED, MaskedMessage)
+    secure_sums.store_replies(work, row, collector.unmask_requests(members, row.survivors or b"", signatures, masked))
+    _open_next_step(context, job, row, len(signatures))
     return None
 
 
 _ENDS: Final[Mapping[int, Callable[[Context, Work, Job, SecureSum], float | None]]] = {
-    1: _keys, 2: _shares, 3: _masks, 4: _signatures
+    1: _end_keys_step, 2: _end_shares_step, 3: _end_masks_step, 4: _end_signatures_step
 }  # fmt: skip
 """By step, what ends it: raises Refused where the sum cannot be had from those that are left."""
 
 
-def _anew(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
+def _restart_attempt(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
     """Begins the next attempt, in which all may take part; now and then the requester is asked first."""
     now, reason = context.clock(), ANEW.format(row.round, why)
     _let_go(work, row, now)
     row.attempt += 1
     row.step, row.due_at, row.key_list, row.sharers, row.survivors = 1, None, None, None, None
-    row.expected = len(secure_sums.terms(job, row).holders)
-    tell(work, job.id, "sum_failed", now, round=row.round, attempt=row.attempt - 1, reason=why)
+    row.expected = len(secure_sums.build_current_attempt(job, row).holders)
+    record_event(work, job.id, "sum_failed", now, round=row.round, attempt=row.attempt - 1, reason=why)
     if row.attempt % context.settings.max_attempts == 0:
-        _pause(work, job, reason, now)
+        _pause_job(work, job, reason, now)
     work.notify(sum_topic(job.id), "assign")
 
 
-def _pause(work: Work, job: Job, reason: str, now: float) -> None:
-    if work.move_now(job, JobState.PAUSED, reason=reason):
-        tell(work, job.id, "paused", now, reason=reason)
+def _pause_job(work: Work, job: Job, reason: str, now: float) -> None:
+    if work.set_state_now(job, JobState.PAUSED, reason=reason):
+        record_event(work, job.id, "paused", now, reason=reason)
 
 
 def _let_go(work: Work, row: SecureSum, now: float) -> None:
-    unneeded.add(work, row.job_id, blob_cleanup.PAYLOAD, secure_sums.forget(work, row.id), now)
+    unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, secure_sums.delete_messages(work, row.id), now)
 
 
-def clean(context: Context, job_id: str) -> None:
+def forget_closed_sums(context: Context, job_id: str) -> None:
     """Forgets what was said in sums of closed rounds, and in those of a job that is over."""
     with context.begin() as work:
-        for sum_id in secure_sums.over(work, job_id):
-            row = locked(work, SecureSum, sum_id)
+        for sum_id in secure_sums.list_closed_sums(work, job_id):
+            row = lock_row(work, SecureSum, sum_id)
             _let_go(work, row, context.clock())
-            unneeded.add(work, job_id, blob_cleanup.PAYLOAD, [row.total], context.clock())
+            unneeded.release_blobs(work, job_id, blob_cleanup.PAYLOAD, [row.total], context.clock())
     blob_cleanup.drop_unneeded(context, job_id)
 
 
-def unmask(context: Context, job_id: str, sum_id: str) -> None:
+def unmask_sum(context: Context, job_id: str, sum_id: str) -> None:
     """Takes the masks off the sum, as soon as enough has come for it."""
     with context.reading() as reader:
         job, row = reader.get_one(Job, job_id), reader.get_one(SecureSum, sum_id)
         why = ""
         try:
-            mean = _mean(context, reader, job, row)
+            mean = _compute_mean(context, reader, job, row)
         except Refused as refused:
             mean, why = b"", str(refused)
     kept = context.blobs.put(mean) if mean else None
     with context.begin() as work:
-        job, row = locked(work, Job, job_id), locked(work, SecureSum, sum_id)
+        job, row = lock_row(work, Job, job_id), lock_row(work, SecureSum, sum_id)
         if row.step != SUMMED - 1 or job.state != JobState.RUNNING:
             return
         if kept is None:
-            _wait(context, work, job, row, why)
+            _await_answers(context, work, job, row, why)
             return
-        blob_cleanup.keep_still(context, work, {kept: partial(context.blobs.put, mean)})
+        blob_cleanup.lock_and_restore_blobs(context, work, {kept: partial(context.blobs.put, mean)})
         row.total, row.step, row.due_at = kept, SUMMED, None
         _drop_vectors(work, row, context.clock())
-        count = int(secure_sums.terms(job, row).members(row.survivors or b"").sum())
-        tell(work, job_id, "summed", context.clock(), round=row.round, holders=count)
+        count = int(secure_sums.build_current_attempt(job, row).members(row.survivors or b"").sum())
+        record_event(work, job_id, "summed", context.clock(), round=row.round, holders=count)
         work.notify(sum_topic(job_id), "aggregate", "assign")
     blob_cleanup.drop_unneeded(context, job_id)
 
 
-def take_sum(work: Work, job: Job, number: int, chosen: Sequence[Task], now: float) -> None:
+def replace_receipts_by_mean(work: Work, job: Job, number: int, chosen: Sequence[Task], now: float) -> None:
     """Puts the round's mean, where it is summed so, in place of what its holders are paid for, their receipts."""
-    total = secure_sums.total(work, job.id, number) if jobs.spec(job).secure else None
+    total = secure_sums.find_mean_blob(work, job.id, number) if jobs.load_spec(job).secure else None
     if total is not None:
-        unneeded.add(work, job.id, blob_cleanup.PAYLOAD, [task.payload for task in chosen], now)
+        unneeded.release_blobs(work, job.id, blob_cleanup.PAYLOAD, [task.payload for task in chosen], now)
         for task in chosen:
             task.payload = total
 
 
-def _mean(context: Context, reader: RowReader, job: Job, row: SecureSum) -> bytes:
+def _compute_mean(context: Context, reader: RowReader, job: Job, row: SecureSum) -> bytes:
     """Returns the mean of the survivors' answers as one payload; loss and buffers of it are zeros.
 
     Raises Refused where a mask cannot be taken off.
     """
-    members, layout = secure_sums.terms(job, row), layout_of(job)
-    keys = secure_sums.said(reader, row, 1, HolderKeysMessage)
-    answers = secure_sums.said(reader, row, SUMMED - 1, UnmaskAnswer).values()
+    members, layout = secure_sums.build_current_attempt(job, row), layout_of(job)
+    keys = secure_sums.parse_messages(reader, row, 1, HolderKeysMessage)
+    answers = secure_sums.parse_messages(reader, row, SUMMED - 1, UnmaskAnswer).values()
     survivors = row.survivors or b""
     left = collector.masks_left(members, keys, row.sharers or b"", survivors, answers)
     total = np.zeros(members.size, members.ring.dtype)
-    for one in secure_sums.rows(reader, row, MASKED):
-        _add(context, members, total, Digest(one.vector or ""))
+    for one in secure_sums.list_messages(reader, row, MASKED):
+        _add_vector(context, members, total, Digest(one.vector or ""))
     flat = np.zeros(layout.size, np.float32)
     count = int(members.members(survivors).sum())
-    flat[layout.gradient] = jobs.spec(job).sum_terms.units.mean(left.taken_off(members, total), count)
-    return bytes(encode(layout, unflatten(layout, flat), fp32, bytes(32)))
+    flat[layout.gradient] = jobs.load_spec(job).sum_terms.units.mean(left.taken_off(members, total), count)
+    return bytes(encode_payload(layout, unflatten_vector(layout, flat), fp32, bytes(32)))
 
 
-def _add(context: Context, members: Aggregation, total: np.ndarray, vector: Digest) -> None:
+def _add_vector(context: Context, members: Aggregation, total: np.ndarray, vector: Digest) -> None:
     with context.blobs.mapped(vector) as data, memoryview(data) as view, view[:-TAG] as masked:
         np.add(total, members.ring.read(masked, members.size), out=total)
 
 
-def _wait(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
+def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
     """Waits for those that may still answer. Where none may, the job is paused: another attempt would tell the
     difference of two sums. Once it is resumed, the next that comes back is waited for."""
     now = context.clock()
-    if secure_sums.answering(work, row, secure_sums.terms(job, row).holders, now):
-        row.due_at = now + jobs.spec(job).deadlines.wave_s
+    if secure_sums.is_answer_awaited(work, row, secure_sums.build_current_attempt(job, row).holders, now):
+        row.due_at = now + jobs.load_spec(job).deadlines.wave_s
     else:
         row.due_at = None
-        _pause(work, job, STUCK.format(row.round, why), now)
+        _pause_job(work, job, STUCK.format(row.round, why), now)
 
 
 def _drop_vectors(work: Work, row: SecureSum, now: float) -> None:
-    found = secure_sums.rows(work, row, MASKED)
-    unneeded.add(work, row.job_id, blob_cleanup.PAYLOAD, [one.vector for one in found], now)
+    found = secure_sums.list_messages(work, row, MASKED)
+    unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, [one.vector for one in found], now)
     for one in found:
         one.vector = None

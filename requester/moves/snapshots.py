@@ -12,7 +12,7 @@ from requester.feature import features_of
 from requester.live_states import LiveState
 from requester.moves import blob_cleanup, replay
 from requester.store import audits, jobs, merges, unneeded
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
@@ -20,13 +20,13 @@ SMALL: Final = 2**16
 """Bytes of a state up to which it is stored at every round: that of an optimizer without memory."""
 
 
-def due(context: Context, state: LiveState) -> bool:
+def is_snapshot_due(context: Context, state: LiveState) -> bool:
     """Returns whether the state, as it is after the newest merge, should be stored now."""
     rounds, seconds = state.version.round - 1 - state.snapshot, time.monotonic() - state.snapshot_at
-    return state.memory.length <= SMALL or _old(context, rounds, seconds)
+    return state.memory.length <= SMALL or _is_snapshot_old(context, rounds, seconds)
 
 
-def _old(context: Context, rounds: int, seconds: float) -> bool:
+def _is_snapshot_old(context: Context, rounds: int, seconds: float) -> bool:
     return rounds >= context.settings.snapshot_rounds or seconds >= context.settings.snapshot_s
 
 
@@ -35,50 +35,54 @@ def is_memory_due(context: Context, job_id: str, number: int) -> bool:
     with context.reading() as reader:
         newest, job = merges.newest_snapshot(reader, job_id, number), reader.get_one(Job, job_id)
         last, at = (newest.number, newest.closed_at) if newest else (-1, None)
-        return _old(context, number - last, context.clock() - (at or job.created_at))
+        return _is_snapshot_old(context, number - last, context.clock() - (at or job.created_at))
 
 
-def take(context: Context, job_id: str, state: LiveState) -> None:
+def store_snapshot(context: Context, job_id: str, state: LiveState) -> None:
     """Stores the optimizer's state after the round before the state's, as `keep` does."""
     number = state.version.round - 1
-    if keep(context, job_id, number, state.version.closed_at, partial(replay.store, context.blobs, state.memory)):
+    if store_snapshot_of(
+        context, job_id, number, state.version.closed_at, partial(replay.store_image, context.blobs, state.memory)
+    ):
         state.snapshot, state.snapshot_at = number, time.monotonic()
 
 
-def keep(context: Context, job_id: str, number: int, closed_at: float | None, store: Callable[[], Digest]) -> bool:
+def store_snapshot_of(
+    context: Context, job_id: str, number: int, closed_at: float | None, store: Callable[[], Digest]
+) -> bool:
     """Stores the optimizer's state after a round, and collects what no replay needs then.
 
     Does not where that round was taken back meanwhile, or the job has ended.
     """
     digest = store()
     with context.begin() as work:
-        job = locked(work, Job, job_id)
+        job = lock_row(work, Job, job_id)
         row = work.get_one(Round, (job_id, number))
         stands = row.state == RoundState.CLOSED and row.closed_at == closed_at
         stands = stands and job.ended_at is None
         if stands:
-            blob_cleanup.keep_still(context, work, {digest: store})
+            blob_cleanup.lock_and_restore_blobs(context, work, {digest: store})
             row.optimizer_state = digest
         else:
-            unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [digest], context.clock())
-    collect(context, job_id)
+            unneeded.release_blobs(work, job_id, blob_cleanup.SNAPSHOT, [digest], context.clock())
+    collect_replay_blobs(context, job_id)
     return stands
 
 
-def collect(context: Context, job_id: str) -> None:
+def collect_replay_blobs(context: Context, job_id: str) -> None:
     """Deletes payloads and snapshots that no replay needs any more; once the job has ended, all of them."""
     with context.begin() as work:
-        job = locked(work, Job, job_id)
-        payloads, old = _unneeded(work, job)
+        job = lock_row(work, Job, job_id)
+        payloads, old = _list_unneeded(work, job)
         newest, now = jobs.latest_closed(work, job_id), context.clock()
-        oldest = newest.number - blob_cleanup.kept_newest(jobs.spec(job)) if newest else -1
+        oldest = newest.number - blob_cleanup.kept_newest(jobs.load_spec(job)) if newest else -1
         if job.ended_at is not None:
             blob_cleanup.updates_over(work, job, now)
             for feature in features_of(work):
                 feature.job_collected(work, job, now)
-        unneeded.add(work, job_id, blob_cleanup.PAYLOAD, payloads, now)
-        unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [row.optimizer_state for row in old], now)
-        unneeded.add(work, job_id, blob_cleanup.PARAMETERS, [row.updated for row in old], now, oldest)
+        unneeded.release_blobs(work, job_id, blob_cleanup.PAYLOAD, payloads, now)
+        unneeded.release_blobs(work, job_id, blob_cleanup.SNAPSHOT, [row.optimizer_state for row in old], now)
+        unneeded.release_blobs(work, job_id, blob_cleanup.PARAMETERS, [row.updated for row in old], now, oldest)
         for row in old:
             row.optimizer_state = Digest("")
     blob_cleanup.drop_unneeded(context, job_id)
@@ -92,13 +96,13 @@ def is_settled(reader: RowReader, job: Job) -> bool:
     return latest is None or _replayed_from(reader, job, job.replay_from) > latest.number
 
 
-def _unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
+def _list_unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
     """Returns payloads that are merged for good, and rounds whose snapshots are older than the one to replay from."""
     if job.replay_from is None:
         return [], []
     bound, latest = _replayed_from(reader, job, job.replay_from), jobs.latest_round(reader, job.id)
     over = job.ended_at is not None and (latest is None or bound > latest.number)
-    rows = merges.snapshots(reader, job.id, bound)
+    rows = merges.list_snapshot_rounds(reader, job.id, bound)
     base = bound - 1 if over else rows[-1].number if rows else -1
     payloads = merges.merged_payloads(reader, job, base)
     job.replay_from = None if over else max(job.replay_from, base + 1)
@@ -107,22 +111,22 @@ def _unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
 
 def _replayed_from(reader: RowReader, job: Job, since: int) -> int:
     """Returns the first round that may have to be merged again: final tasks alone are beyond every audit."""
-    bound = revocable(reader, job)
-    first = audits.first_revocable(reader, job.id, since) if jobs.spec(job).audited else None
+    bound = find_first_revocable_round(reader, job)
+    first = audits.first_revocable(reader, job.id, since) if jobs.load_spec(job).audited else None
     return bound if first is None else min(bound, first)
 
 
-def revocable(reader: RowReader, job: Job) -> int:
+def find_first_revocable_round(reader: RowReader, job: Job) -> int:
     """Returns the first round that may still be taken back or changed by an audit."""
     latest = jobs.latest_round(reader, job.id)
     if latest is None:
         return 0
-    if not jobs.spec(job).audited:
+    if not jobs.load_spec(job).audited:
         return latest.number + 1
-    first = audits.earliest(reader, job.id)
+    first = audits.find_earliest_audited_round(reader, job.id)
     if (job.ended_at is not None and first is not None) or job.rewind_to is not None:
         return 0
     over = latest.number + 1  # a late answer may be for a round that never opened
-    behind = overlap.ROUNDS_BEHIND + jobs.spec(job).overlap
+    behind = overlap.ROUNDS_BEHIND + jobs.load_spec(job).overlap
     through = over if job.ended_at is not None else latest.number - behind
     return through + 1 if first is None else min(through + 1, first)

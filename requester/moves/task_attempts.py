@@ -3,20 +3,20 @@
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import lifecycle, secrets
-from gradmarket.market.signing import digest
+from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.store import jobs
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Job, Round, Task
 from requester.store.work import Work
 
 
-def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
+def build_task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
     """Returns a new task with its signed offer; its seed depends on the job's seed and the indices alone."""
-    spec = jobs.spec(job)
+    spec = jobs.load_spec(job)
     plan, position = spec.plan(), (row.number, index, attempt)
     secret = domain_hash("secret", job.secret, *(part.to_bytes(8, "big") for part in position))
     offer = Offer(
@@ -41,7 +41,7 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         attempt=attempt,
         state=TaskState.OPEN,
         offer=offer,
-        offer_digest=digest(context.domain, offer),
+        offer_digest=digest_struct(context.domain, offer),
         offer_signature=context.sign(offer),
         secret=secret,
         plan=plan,
@@ -50,7 +50,7 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
     )
 
 
-def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
+def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
     Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job; nor do those of a
@@ -58,7 +58,7 @@ def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     round begins anew from the parameters of the round that merges it, with which it opens if it is not open yet.
     """
     job, failed = hand.job, hand.task
-    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(work, job, failed):
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.is_task_wanted(work, job, failed):
         return
     row = work.get(Round, (job.id, failed.merge_round))
     if row is None or row.state != RoundState.OPEN:
@@ -66,13 +66,13 @@ def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     attempt = failed.attempt + 1
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
-    alone = jobs.spec(job).private is not None  # who is refused there is drawn no more, so others come to an end
+    alone = jobs.load_spec(job).private is not None  # who is refused there is drawn no more, so others come to an end
     failures = failed.failures + (not alone and not hand.in_state(*lifecycle.SILENT))
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
-        work.move_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
-        tell(work, job.id, "paused", now, reason=job.reason)
-    again = task(context, job, row, failed.index, attempt, now)
+        work.set_state_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
+        record_event(work, job.id, "paused", now, reason=job.reason)
+    again = build_task(context, job, row, failed.index, attempt, now)
     again.failures = failures
     work.add(again)
-    tell(work, job.id, "task_reissued", now, round=row.number, task=failed.index, attempt=attempt)
+    record_event(work, job.id, "task_reissued", now, round=row.number, task=failed.index, attempt=attempt)
     work.notify("assign")

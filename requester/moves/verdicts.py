@@ -10,7 +10,7 @@ from requester.store.tables import Replica, Task
 from requester.store.work import Work
 
 
-def sign(
+def sign_verdict(
     context: Context,
     work: Work,
     task: Task,
@@ -27,24 +27,24 @@ def sign(
     verdict = Verdict(task.offer_digest, replica.worker, int(outcome), agreed, price)
     signed = {"outcome": int(outcome), "verdict_root": root, "verdict_signature": context.sign(verdict)}
     work.move(replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
-    wake(work, replica)
+    notify_worker(work, replica)
 
 
-def wake(work: Work, replica: Replica) -> None:
+def notify_worker(work: Work, replica: Replica) -> None:
     work.notify(worker_topic(replica.worker))
 
 
-def inconclusive(context: Context, work: Work, hand: TaskInHand, reason: str) -> None:
+def sign_inconclusive_verdicts(context: Context, work: Work, hand: TaskInHand, reason: str) -> None:
     """Signs an inconclusive verdict for the replicas that revealed: nobody is to blame, and nobody is paid.
 
     Outvoted replicas get one too: a rejection would name the root that the next attempt is to find.
     """
     undecided = hand.in_state(ReplicaState.REVEALED, ReplicaState.AGREE)
-    for replica in [*undecided, *filter(outvoted, hand.replicas)]:
-        sign(context, work, hand.task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)
+    for replica in [*undecided, *filter(is_outvoted, hand.replicas)]:
+        sign_verdict(context, work, hand.task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)
 
 
-def outvoted(replica: Replica) -> bool:
+def is_outvoted(replica: Replica) -> bool:
     """Whether a verdict rejected the replica for another root than its own, though that opened its seal."""
     judged = replica.state == ReplicaState.REJECTED and replica.outcome == Outcome.REJECTED
     return judged and None not in (replica.verdict_root, replica.root) and replica.verdict_root != replica.root

@@ -7,7 +7,7 @@ from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from requester.context import Context
 from requester.moves import backups
-from requester.moves.ending import dismiss, strike
+from requester.moves.ending import end_leases, strike_replicas
 from requester.notifier import worker_topic
 from requester.store import jobs
 from requester.store.in_hand import TaskInHand
@@ -16,22 +16,22 @@ from requester.store.tables import Replica, Wave
 from requester.store.work import Work
 
 
-def advance(context: Context, work: Work, hand: TaskInHand) -> None:
+def close_wave_if_due(context: Context, work: Work, hand: TaskInHand) -> None:
     """Closes the task's wave if it is complete, or if it is overdue and somebody committed."""
     if hand.task.due_at is not None:
-        _close(context, work, hand, hand.task.due_at)
+        _close_wave(context, work, hand, hand.task.due_at)
 
 
-def committed(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
+def handle_commitments(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
     """Handles new commitments: a wave's first sets its deadline, and the last closes the wave in this transaction."""
     for hand in hands:
         task = hand.task
         if task.state in GATHERING:
             task.due_at = task.due_at or context.clock() + task.offer.wave_seconds
-            _close(context, work, hand, task.due_at)
+            _close_wave(context, work, hand, task.due_at)
 
 
-def _close(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
+def _close_wave(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
     now, task = context.clock(), hand.task
     members = [replica for replica in hand.in_state(ReplicaState.COMMITTED) if replica.wave == task.wave]
     complete = bool(members) and (len(members) >= task.wave_size or due <= now)
@@ -43,16 +43,16 @@ def _close(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
 def _dismiss_late(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Ends the leases of those that did not commit; where there was a backup, one of them is left in any case."""
     if hand.task.backups:
-        left = dismiss(work, hand.replicas, reason="the task has as many answers as it needs already")
-        strike(context, work, hand.task, backups.overtaken(left, now))
+        left = end_leases(work, hand.replicas, reason="the task has as many answers as it needs already")
+        strike_replicas(context, work, hand.task, backups.list_overtaken(left, now))
     else:
-        late = dismiss(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
-        strike(context, work, hand.task, late)
+        late = end_leases(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
+        strike_replicas(context, work, hand.task, late)
 
 
 def _open_secret(context: Context, work: Work, hand: TaskInHand, members: Sequence[Replica], now: float) -> None:
     task = hand.task
-    links = secrets.of_task(task.secret, jobs.spec(hand.job).replication.max_replicas)
+    links = secrets.of_task(task.secret, jobs.load_spec(hand.job).replication.max_replicas)
     sealed = [(replica.worker, Hash(replica.sealed or b"")) for replica in members]
     commitments = secrets.digest_of(sealed)
     secret = links[task.wave]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from gradmarket.market.data.manifest import parsed
+from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError
 from gradmarket.market.gradient.arrays import Arrays
@@ -25,8 +25,8 @@ from requester.context import Context
 from requester.moves import evaluation, replay
 from requester.moves.replay import MergeInputs
 from requester.store import earned_rows, jobs, merges
-from requester.store.event_log import tell
-from requester.store.locks import locked
+from requester.store.event_log import record_event
+from requester.store.locks import lock_row
 from requester.store.tables import Job, Replica, Round
 from requester.store.work import Work
 
@@ -41,7 +41,7 @@ class WorthFound:
     error: str = ""
 
 
-def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Publication) -> WorthFound:
+def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publication: Publication) -> WorthFound:
     """Returns what each answer of a merge is worth, in the order of its answers; nothing where it is not paid by it."""
     settings, wanted = inputs.spec.by_worth, inputs.spec.evaluation
     if settings is None or wanted is None:
@@ -50,7 +50,7 @@ def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Pu
         job = reader.get_one(Job, job_id)
         seed = domain_hash("worth", job.secret, inputs.number.to_bytes(8, "big"))
         earlier = merges.started_from(reader, job_id, inputs.number)
-    manifest = parsed(context.blobs.read(publication.manifest))
+    manifest = parse_manifest(context.blobs.read(publication.manifest))
     partition = manifest.named(wanted.partition)
 
     def loss(parameters: Arrays) -> float:
@@ -58,57 +58,59 @@ def measured(context: Context, job_id: str, inputs: MergeInputs, publication: Pu
 
     try:
         with ExitStack() as stack:
-            steps = _steps(context, inputs, stack, earlier)
-            return WorthFound(steps.worths(shapley.orders(len(steps.answers), settings.draws, seed), loss))
+            steps = _build_group_steps(context, inputs, stack, earlier)
+            return WorthFound(steps.worths(shapley.draw_orders(len(steps.answers), settings.draws, seed), loss))
     except MarketError as error:
         return WorthFound(error=f"round {inputs.number}: what its answers are worth cannot be measured: {error}"[:1000])
 
 
-def _steps(context: Context, inputs: MergeInputs, stack: ExitStack, earlier: Sequence[Digest]) -> GroupSteps:
-    recipe, before = inputs.recipe, evaluation.loaded(context, inputs.before.parameters)
+def _build_group_steps(
+    context: Context, inputs: MergeInputs, stack: ExitStack, earlier: Sequence[Digest]
+) -> GroupSteps:
+    recipe, before = inputs.recipe, evaluation.load_parameter_arrays(context, inputs.before.parameters)
     kept = (digest for digest in earlier if context.blobs.has(digest))
     most = known_updates(recipe.layout)
-    known = [evaluation.loaded(context, digest) for digest in islice(kept, most)]
+    known = [evaluation.load_parameter_arrays(context, digest) for digest in islice(kept, most)]
     answers = inputs.opened(context.blobs, stack)
     return GroupSteps(recipe.layout, recipe.codec, before, answers, replay.rate_of(inputs), known)
 
 
-def pay(context: Context, job_id: str, number: int, found: WorthFound, now: float) -> None:
+def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, now: float) -> None:
     """Writes what the answers of a round that is being merged are worth, and new vouchers, once for each.
 
     Nobody is paid beyond its reservation: who took that back before the round closed has the floor.
     """
     with context.begin() as work:
-        job, row = locked(work, Job, job_id), work.get_one(Round, (job_id, number))
+        job, row = lock_row(work, Job, job_id), work.get_one(Round, (job_id, number))
         if row.state != RoundState.MERGING:
             return
-        tasks, later = merges.used_tasks(work, job_id, number), jobs.covered(job) - job.price
+        tasks, later = merges.used_tasks(work, job_id, number), jobs.compute_reserve_per_gradient(job) - job.price
         paid = earned_rows.by_worth(work, [task.id for task in tasks])
         shares = found.worths.shares
         if found.error or paid or len(shares) != len(tasks):
             _tell_fault(work, job_id, number, found.error, now)
             return
         replicas = [work.get_one(Replica, task.uploader or "") for task in tasks]
-        accounts = earned_rows.lock(work, [(job_id, replica.worker) for replica in replicas])
+        accounts = earned_rows.lock_accounts(work, [(job_id, replica.worker) for replica in replicas])
         amounts = dict[str, str]()
         for task, replica, share in zip(tasks, replicas, shares, strict=True):
             account = accounts[job_id, replica.worker]
-            units = min(shapley.pay(share, len(tasks), Units(later)), account.reserved - account.earned)
+            units = min(shapley.compute_worth_pay(share, len(tasks), Units(later)), account.reserved - account.earned)
             if units > 0:
                 root = hash_of(Digest(replica.root or ""))
-                earned_rows.earn(work, account, task, replica, root, now, worth=units)
+                earned_rows.record_earning(work, account, task, replica, root, now, worth=units)
                 account.voucher_signature = context.voucher(job, account)
                 amounts[replica.worker] = str(units * int(job.unit))
         error = math.fsum(found.worths.errors) / len(tasks)
-        tell(work, job_id, "paid_by_worth", now, round=number, amounts=amounts, error=_told(error))
+        record_event(work, job_id, "paid_by_worth", now, round=number, amounts=amounts, error=_encode_error(error))
         work.notify("settle")
 
 
 def _tell_fault(work: Work, job_id: str, number: int, error: str, now: float) -> None:
     if error:
-        tell(work, job_id, "worth_unmeasured", now, round=number, reason=error)
+        record_event(work, job_id, "worth_unmeasured", now, round=number, reason=error)
 
 
-def _told(error: float) -> float | None:
+def _encode_error(error: float) -> float | None:
     """JSON has no infinity: of a single pair of orders the error is unknown."""
     return error if math.isfinite(error) else None

@@ -42,7 +42,7 @@ class Notifier:
             wake()
 
     @contextmanager
-    def _listening(self, topics: Iterable[str], wake: Callable[[], None]) -> Iterator[None]:
+    def _register_listener(self, topics: Iterable[str], wake: Callable[[], None]) -> Iterator[None]:
         chosen = tuple(topics)
         with self._lock:
             for topic in chosen:
@@ -60,7 +60,7 @@ class Notifier:
     def listen(self, topics: Iterable[str]) -> Iterator[threading.Event]:
         """For a thread: yields an event that every notification from here on sets; clear it before reading the rows."""
         notified = threading.Event()
-        with self._listening(topics, notified.set):
+        with self._register_listener(topics, notified.set):
             yield notified
 
     @contextmanager
@@ -78,7 +78,7 @@ class Notifier:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(hear)
 
-        with self._listening(topics, wake):
+        with self._register_listener(topics, wake):
             yield notified
 
 

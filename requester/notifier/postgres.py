@@ -43,7 +43,7 @@ class DatabaseNotifier(Notifier):
         self._starting = threading.Lock()
 
     def promise(self, connection: Callable[[], Connection], topics: Iterable[str]) -> None:
-        for payload in payloads(self._name, topics):
+        for payload in build_notify_payloads(self._name, topics):
             connection().exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
 
     def notify(self, topics: Iterable[str]) -> None:
@@ -59,18 +59,18 @@ class DatabaseNotifier(Notifier):
                 self._ears = None
 
     @contextmanager
-    def _listening(self, topics: Iterable[str], wake: Callable[[], None]) -> Iterator[None]:
-        with super()._listening(topics, wake):
-            self._start()
+    def _register_listener(self, topics: Iterable[str], wake: Callable[[], None]) -> Iterator[None]:
+        with super()._register_listener(topics, wake):
+            self._start_listening()
             yield
 
-    def _start(self) -> None:
+    def _start_listening(self) -> None:
         """Starts listening to other processes; a process that never listens takes no connection."""
         with self._starting:
             if self._ears is None:
-                self._ears = _Ears(self._address, self._heard, self._wake_all)
+                self._ears = _Ears(self._address, self._handle_payload, self._wake_all)
 
-    def _heard(self, payload: str) -> None:
+    def _handle_payload(self, payload: str) -> None:
         sender, *topics = payload.split("\n")
         if sender != self._name:  # our own listeners were woken at the commit
             super().notify(topics)
@@ -81,7 +81,7 @@ class DatabaseNotifier(Notifier):
         super().notify(topics)
 
 
-def payloads(sender: str, topics: Iterable[str]) -> Iterator[str]:
+def build_notify_payloads(sender: str, topics: Iterable[str]) -> Iterator[str]:
     """Yields sender and topics, one a line, in as few payloads as PostgreSQL accepts."""
     lines: list[str] = []
     room = MOST_BYTES - len(sender)
@@ -102,7 +102,7 @@ class _Ears:
     def __init__(self, address: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
         self._address, self._heard, self._connected = address, heard, connected
         self._ended, self._end = os.pipe()
-        self._thread = threading.Thread(target=self._run, name="bell", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="bell", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -110,23 +110,23 @@ class _Ears:
         self._thread.join()
         os.close(self._ended)
 
-    def _run(self) -> None:
-        while not self._closed(0):
+    def _run_loop(self) -> None:
+        while not self._wait_for_close(0):
             try:
                 with psycopg.connect(self._address, autocommit=True, client_encoding="utf8") as connection:
-                    self._listen(connection)
+                    self._listen_on_connection(connection)
             except psycopg.Error as error:
                 log.warning("the notifier lost its connection", part="database", error=str(error))
-                self._closed(RECONNECT_S)
+                self._wait_for_close(RECONNECT_S)
 
-    def _listen(self, connection: psycopg.Connection) -> None:
+    def _listen_on_connection(self, connection: psycopg.Connection) -> None:
         connection.execute(f"LISTEN {CHANNEL}")
         self._connected()
-        while not self._closed(None, connection.fileno()):
+        while not self._wait_for_close(None, connection.fileno()):
             for notice in connection.notifies(timeout=0):
                 self._heard(notice.payload)
 
-    def _closed(self, seconds: float | None, *others: int) -> bool:
+    def _wait_for_close(self, seconds: float | None, *others: int) -> bool:
         """Waits for `close`, or for one of the others to have something to read; returns whether it was `close`."""
         with selectors.DefaultSelector() as selector:
             for descriptor in (self._ended, *others):

@@ -23,39 +23,39 @@ TEST_EVERY: Final = 5
 """Every fifth image is held out."""
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Returns whether this process has scikit-learn, whose file the dataset is."""
     return find_spec("sklearn") is not None
 
 
-def manifest() -> Manifest:
+def build_manifest() -> Manifest:
     """Four training partitions and `test`: `x` float32 (rows, 1, 8, 8) in 0..1, `y` int64 (rows,)."""
     inputs = {"x": Column(dtype="float32", shape=SHAPE), "y": Column(dtype="int64", classes=CLASSES)}
-    return Manifest(inputs=inputs, partitions=tuple(partition for partition, _ in _packed()))
+    return Manifest(inputs=inputs, partitions=tuple(partition for partition, _ in _pack_partitions()))
 
 
-def store(blobs: Blobs) -> None:
+def store_partitions(blobs: Blobs) -> None:
     """Keeps the partitions as blobs."""
-    for _, data in _packed():
+    for _, data in _pack_partitions():
         blobs.put(data)
 
 
 @cache
-def _packed() -> tuple[tuple[Partition, bytes], ...]:
+def _pack_partitions() -> tuple[tuple[Partition, bytes], ...]:
     """The partitions and their bytes, 0.5 MB together, read once a process."""
-    images = table()
+    images = load_table()
     x = (images[:, :-1].reshape(-1, *SHAPE) / 16.0).astype(np.float32)
     y = images[:, -1].astype(np.int64)
     held_out = np.arange(len(y)) % TEST_EVERY == 0
-    parts = [_partition("test", x[held_out], y[held_out])]
+    parts = [_pack_partition("test", x[held_out], y[held_out])]
     x, y = x[~held_out], y[~held_out]
     for index in range(TRAINING_PARTITIONS):
         mine = np.arange(len(y)) % TRAINING_PARTITIONS == index
-        parts.append(_partition(f"train-{index}", x[mine], y[mine]))
+        parts.append(_pack_partition(f"train-{index}", x[mine], y[mine]))
     return tuple(parts)
 
 
-def table() -> NDArray[np.float64]:
+def load_table() -> NDArray[np.float64]:
     """One image a row: 64 pixels of 0..16, then its digit. Importing scikit-learn for its file would take a second."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
@@ -64,7 +64,7 @@ def table() -> NDArray[np.float64]:
         return np.loadtxt(file, delimiter=",")
 
 
-def _partition(name: str, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Partition, bytes]:
-    data = tensors.pack({"x": x, "y": y})
+def _pack_partition(name: str, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Partition, bytes]:
+    data = tensors.pack_tensors({"x": x, "y": y})
     digest = blob_digest(data)
     return Partition(name=name, link=f"/v1/blobs/{digest}", digest=digest, bytes=len(data), rows=len(y)), data

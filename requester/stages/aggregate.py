@@ -28,12 +28,12 @@ from requester.moves import (
 )
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import grace, jobs, merges, secure_sums, trusted_runs
-from requester.store.event_log import tell
-from requester.store.locks import alone, locked
+from requester.store.event_log import record_event
+from requester.store.locks import hold_named_lock, lock_row
 from requester.store.ready_rows import limited
 from requester.store.tables import Job, Round, Task, TrustedRun
 from requester.store.work import RowReader
-from requester.tracing import span
+from requester.tracing import record_span
 
 TOPIC = "aggregate"
 
@@ -60,11 +60,11 @@ _UNCLOSED: Final = (
 
 def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
     """Returns whether the round's tasks are accepted and it is the next to merge, of a job that is not over."""
-    if jobs.spec(job).secure is not None:
+    if jobs.load_spec(job).secure is not None:
         return secure_sums.may_merge(reader, job, row.number)
-    if job.rewind_to is not None or merges.lacks(reader, job, row.number) > 0:
+    if job.rewind_to is not None or merges.count_missing_answers(reader, job, row.number) > 0:
         return False
-    if not jobs.spec(job).overlap:
+    if not jobs.load_spec(job).overlap:
         return True
     closed = jobs.latest_closed(reader, job.id)
     newest = overlap.BEFORE if closed is None else closed.number
@@ -72,10 +72,10 @@ def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
 
 
 def run(context: Context, job_id: str) -> float | None:
-    with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
+    with hold_named_lock(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
-        with merge_trouble.said(context, job_id):
+        with merge_trouble.report_merge_failure(context, job_id):
             return _merge_next_round(context, job_id)
 
 
@@ -112,47 +112,47 @@ def _close_merged(context: Context, job_id: str, closing: ClosingRound, merged: 
         return
     blob_cleanup.drop_unneeded(context, job_id)
     if merged.memory is not None and snapshots.is_memory_due(context, job_id, number):
-        with span("snapshot"):
-            snapshots.keep(context, job_id, number, closed.at, merged.memory)
+        with record_span("snapshot"):
+            snapshots.store_snapshot_of(context, job_id, number, closed.at, merged.memory)
 
 
 def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bool) -> None:
     """Merges a round in this process, and closes it. `shared`: the rounds before and after are a merger's."""
     inputs = closing.inputs
-    with span("state before"):
+    with record_span("state before"):
         state = replay.state_before(context, job_id, inputs.before)
-    with span("merge"):
-        loss = replay.merge(context.blobs, inputs, state)
-    with span("store parameters"):
-        updated, published = replay.store(context.blobs, state.parameters), _published(context, state)
-    again = {updated: partial(replay.store, context.blobs, state.parameters)}
+    with record_span("merge"):
+        loss = replay.merge_round(context.blobs, inputs, state)
+    with record_span("store parameters"):
+        updated, published = replay.store_image(context.blobs, state.parameters), _store_update(context, state)
+    again = {updated: partial(replay.store_image, context.blobs, state.parameters)}
     if published is not None:
-        again[published] = partial(replay.store, context.blobs, state.update)
+        again[published] = partial(replay.store_image, context.blobs, state.update)
     merged = MergedRound(updated, published, loss, again, lambda: state.parameters.arrays)
     closed = _close_round(context, job_id, closing, merged)
     if closed is None:
         return
     state.version = Version(inputs.number + 1, updated, closed.at)
-    due = snapshots.due(context, state) or shared
+    due = snapshots.is_snapshot_due(context, state) or shared
     if due:
-        with span("snapshot"):
-            snapshots.take(context, job_id, state)
+        with record_span("snapshot"):
+            snapshots.store_snapshot(context, job_id, state)
     if not closed.over:
         context.states.keep(job_id, state, context.settings.merge_memory)
     if not due:  # else it has
-        with span("drop unneeded"):
+        with record_span("drop unneeded"):
             blob_cleanup.drop_unneeded(context, job_id)
 
 
 def _let_go_of_ended(context: Context, reader: RowReader, merged: str) -> None:
     """Drops this process's states of other jobs that ended, in another process or while this one merged them."""
     others = [job_id for job_id in context.states.jobs() if job_id != merged]
-    for job_id in jobs.ended(reader, others) if others else ():
+    for job_id in jobs.list_ended_jobs(reader, others) if others else ():
         context.states.take(job_id)
 
 
-def _published(context: Context, state: LiveState) -> Digest | None:
-    return replay.store(context.blobs, state.update) if state.update.length else None
+def _store_update(context: Context, state: LiveState) -> Digest | None:
+    return replay.store_image(context.blobs, state.update) if state.update.length else None
 
 
 @dataclass(frozen=True)
@@ -166,40 +166,42 @@ class _Closed:
 def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: MergedRound) -> _Closed | None:
     """Publishes the update and closes the round; returns None where it is not being merged any more."""
     inputs = closing.inputs
-    metrics, unfit = evaluation.evaluated(context, inputs.spec, inputs.number, closing.publication, merged.parameters)
+    metrics, unfit = evaluation.evaluate_if_due(
+        context, inputs.spec, inputs.number, closing.publication, merged.parameters
+    )
     if inputs.spec.by_worth is not None:
-        worths = worth_pay.measured(context, job_id, inputs, closing.publication)
-        worth_pay.pay(context, job_id, inputs.number, worths, context.clock())
+        worths = worth_pay.measure_worth(context, job_id, inputs, closing.publication)
+        worth_pay.pay_by_worth(context, job_id, inputs.number, worths, context.clock())
     for watch in closing.watches:
         watch.measure(context, inputs)
     now, spec, number = context.clock(), closing.inputs.spec, closing.inputs.number
     with context.begin() as work:
         work.one_at_a_time(drawing.DRAW)
-        job = locked(work, Job, job_id)
+        job = lock_row(work, Job, job_id)
         row = work.get_one(Round, (job_id, number))
         if row.state != RoundState.MERGING:
             return None
         job.reason = ""
         for watch in closing.watches:
             watch.close(work, job, row, now)
-        blob_cleanup.keep_still(context, work, merged.again)
+        blob_cleanup.lock_and_restore_blobs(context, work, merged.again)
         for feature in features_of(work):
             feature.round_closing(work, job, row, merged, now)
         figures = {"loss": merged.loss if spec.tells_loss else None, "metrics": metrics}
         kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
-        work.move_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
+        work.set_state_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
         for task in merges.used_tasks(work, job_id, number) if not spec.audited else ():
             work.move(task, TaskState.FINAL)
         if job.ended_at is not None and job.replay_from is None:
             job.replay_from = number  # it was collected without this round
         if spec.verifier.sketched:
             trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(spec, number))
-        blob_cleanup.merged(work, job, number, now)
-        tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **figures)
+        blob_cleanup.release_blobs_of_round(work, job, number, now)
+        record_event(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **figures)
         if unfit and job.state == JobState.RUNNING:
-            work.move_now(job, JobState.PAUSED, reason=unfit)
-            tell(work, job_id, "paused", now, reason=unfit)
-        next_round.after(context, work, job, now)
+            work.set_state_now(job, JobState.PAUSED, reason=unfit)
+            record_event(work, job_id, "paused", now, reason=unfit)
+        next_round.continue_job(context, work, job, now)
         work.notify(*(["audit", "rollback"] if spec.audited else []), *([TOPIC] if spec.overlap else []))
         return _Closed(now, job.ended_at is not None)
 
@@ -210,28 +212,28 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
     Returns the seconds that the round waits for late tasks, or None if there is nothing to merge.
     """
     with context.begin() as work:
-        job, rounds = locked(work, Job, job_id), jobs.rounds_now(work, job_id)
+        job, rounds = lock_row(work, Job, job_id), jobs.rounds_now(work, job_id)
         if not rounds.under_way or job.state != JobState.RUNNING:
             return None
         row = rounds.under_way[0]
         if row.state == RoundState.OPEN:
             if not _may_merge(work, job, row):
                 return None
-            if (wait := grace.left_s(work, job, row, context.clock())) > grace.NOTHING:
+            if (wait := grace.compute_grace_seconds_left(work, job, row, context.clock())) > grace.NOTHING:
                 return wait
             chosen = merges.accepted_tasks(work, job_id, row.number)
-            if len(chosen) < jobs.spec(job).needed_in(row.number) and jobs.spec(job).secure is None:
+            if len(chosen) < jobs.load_spec(job).needed_in(row.number) and jobs.load_spec(job).secure is None:
                 return None
             for task in chosen:
                 task.used = True
-            secure_steps.take_sum(work, job, row.number, chosen, context.clock())
-            work.move_now(row, RoundState.MERGING)
-            left_tasks.leave(context, work, job, row.number)
+            secure_steps.replace_receipts_by_mean(work, job, row.number, chosen, context.clock())
+            work.set_state_now(row, RoundState.MERGING)
+            left_tasks.leave_unfinished_tasks(context, work, job, row.number)
         _let_go_of_ended(context, work, job_id)
         used = merges.used_tasks(work, job_id, row.number)
         return ClosingRound(
             inputs=replay.inputs_of(work, job, row, used),
-            publication=jobs.published(job),
+            publication=jobs.load_publication(job),
             watches=tuple(
                 watch for feature in features_of(work) if (watch := feature.watch_merge(work, job, used)) is not None
             ),

@@ -9,7 +9,7 @@ from gradmarket.market.terms import JobState
 from requester.context import Context
 from requester.moves import drawing
 from requester.store import ready_rows
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Job
 from requester.store.work import RowReader
 
@@ -17,12 +17,12 @@ TOPIC = "assign"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return ready_rows.assignable(reader, now)
+    return ready_rows.list_assignable_jobs(reader, now)
 
 
 def run(context: Context, job_id: str) -> float | None:
     now = context.clock()
     with context.begin() as work:
         work.one_at_a_time(drawing.DRAW)
-        job = locked(work, Job, job_id)
-        return drawing.draw(context, work, job, now) if job.state == JobState.RUNNING else None
+        job = lock_row(work, Job, job_id)
+        return drawing.draw_workers(context, work, job, now) if job.state == JobState.RUNNING else None

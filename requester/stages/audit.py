@@ -24,21 +24,21 @@ from requester.moves import (
     verdicts,
     window_draws,
 )
-from requester.moves.audit_draws import order, reopen
-from requester.moves.ending import call_off
+from requester.moves.audit_draws import create_audit, reopen_audit
+from requester.moves.ending import cancel_open_tasks
 from requester.store import accusations, audits, ballots, earned_rows, in_hand, jobs, reputations
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Replica, Round, Task
 from requester.store.work import RowReader, Work
-from requester.store.workers import party
+from requester.store.workers import build_party
 
 TOPIC = "audit"
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
-    return audits.answered(reader)
+    return audits.list_answered_audits(reader)
 
 
 def run(context: Context, task_id: str) -> float | None:
@@ -50,7 +50,7 @@ def run(context: Context, task_id: str) -> float | None:
     with context.begin() as work:
         work.one_at_a_time(TOPIC)
         its_job = work.get_one(Task, task_id).job_id
-        job, task = locked(work, Job, its_job), locked(work, Task, task_id)
+        job, task = lock_row(work, Job, its_job), lock_row(work, Task, task_id)
         audit, row = work.get_one(Audit, task_id), work.get(Round, (job.id, task.merge_round))
         if audit.state != AuditState.ANSWERED:
             return None
@@ -58,44 +58,44 @@ def run(context: Context, task_id: str) -> float | None:
             return context.settings.sweep_s
         hand, diverged = in_hand.of_task(work, task, job), task.state == TaskState.DIVERGED
         paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
-        if _right(work, task, audit, now):
-            _pass(work, job, task, audit, paid, now)
+        if _is_answer_right(work, task, audit, now):
+            _pass_audit(work, job, task, audit, paid, now)
             if not diverged:
-                calibrating.confirm(work, job, audit, now)
+                calibrating.record_trusted_run(work, job, audit, now)
         else:
-            wrong = _wrong(work, task, audit, paid)
-            _fail(context, work, hand, audit, wrong, now)
-            _consequences(context, work, hand, row, now)
-            copies.convicted(work, task, [replica.worker for replica in wrong], now)
+            wrong = _list_wrong(work, task, audit, paid)
+            _fail_audit(context, work, hand, audit, wrong, now)
+            _apply_consequences(context, work, hand, row, now)
+            copies.record_copied_answer(work, task, [replica.worker for replica in wrong], now)
             if diverged:
                 resume.after_a_lie(context, work, job)
-        for other in copies.followed(work, task):
-            order(work, other, 1.0, copies.ALIKE, now)
+        for other in copies.lock_equal_unaudited_tasks(work, task):
+            create_audit(work, other, 1.0, copies.ALIKE, now)
         let_go = audit.leaves is not None
-        window_draws.over(work, task, audit, now)
+        window_draws.release_states(work, task, audit, now)
         work.notify("rollback", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
-        blob_cleanup.payload(context, task.payload)
+        blob_cleanup.drop_payload_if_unneeded(context, task.payload)
     if let_go:
         blob_cleanup.drop_unneeded(context, its_job)
     return None
 
 
-def _right(work: Work, task: Task, audit: Audit, now: float) -> bool:
-    return not scoring.convicts(work, audit, now) if audit.scored else audit.root == task.root
+def _is_answer_right(work: Work, task: Task, audit: Audit, now: float) -> bool:
+    return not scoring.judge_score(work, audit, now) if audit.scored else audit.root == task.root
 
 
-def _outvoted(reader: RowReader, hand: TaskInHand, audit: Audit) -> list[Replica]:
+def _list_vindicated(reader: RowReader, hand: TaskInHand, audit: Audit) -> list[Replica]:
     """Returns replicas that a verdict rejected although they answered as the auditor did.
 
     Replicas whose salt did not open their seal are left out: they did not commit to that answer.
     """
-    judged = list(filter(verdicts.outvoted, hand.replicas))
+    judged = list(filter(verdicts.is_outvoted, hand.replicas))
     near = ballots.near_audit(reader, hand.task, audit, judged)
     return [replica for replica in judged if replica.root == audit.root or replica.id in near]
 
 
-def _wrong(reader: RowReader, task: Task, audit: Audit, paid: list[Replica]) -> list[Replica]:
+def _list_wrong(reader: RowReader, task: Task, audit: Audit, paid: list[Replica]) -> list[Replica]:
     """Returns the paid replicas that answered wrongly.
 
     Leaves out replicas whose sketch is near the auditor's, unless their root is the task's: they were right, and a
@@ -105,78 +105,78 @@ def _wrong(reader: RowReader, task: Task, audit: Audit, paid: list[Replica]) -> 
     return [replica for replica in paid if replica.root == task.root or replica.id not in near]
 
 
-def _pass(work: Work, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
+def _pass_audit(work: Work, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
     """Ends the audit as passed.
 
     A score that does not convict, or two windows of a task, add nothing to a record and prove no class.
     """
-    work.move_now(audit, AuditState.PASSED, ended_at=now)
+    work.set_state_now(audit, AuditState.PASSED, ended_at=now)
     if not audit.scored and audit.window is None:
         confirmed = [replica.operator for replica in paid if replica.root == audit.root]
-        reputations.passed(work, confirmed, audit.determinism_class, now)
-        _prove(work, job, audit, now)
-    tell(work, task.job_id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
+        reputations.record_passed_audit(work, confirmed, audit.determinism_class, now)
+        _prove_class(work, job, audit, now)
+    record_event(work, task.job_id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
 
 
-def _prove(work: Work, job: Job, audit: Audit, now: float) -> None:
+def _prove_class(work: Work, job: Job, audit: Audit, now: float) -> None:
     """Marks the job's class as proven once the audits confirmed answers of enough operators."""
     own = audit.determinism_class == job.determinism_class
-    confirmed = audits.confirmed(work, audit) if own and job.proven_class != job.determinism_class else ()
-    if classes.proven(confirmed):
+    confirmed = audits.list_confirmed_parties(work, audit) if own and job.proven_class != job.determinism_class else ()
+    if classes.is_class_proven(confirmed):
         job.proven_class = audit.determinism_class
         proof = {"determinism_class": job.proven_class, "operators": sorted({party.operator for party in confirmed})}
-        tell(work, job.id, "class_proven", now, **proof)
+        record_event(work, job.id, "class_proven", now, **proof)
 
 
-def _fail(context: Context, work: Work, hand: TaskInHand, audit: Audit, wrong: list[Replica], now: float) -> None:
+def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wrong: list[Replica], now: float) -> None:
     """Revokes the task, resets the records of those that answer for `wrong`, and pays replicas that were right."""
     task, job = hand.task, hand.job
-    work.move_now(audit, AuditState.FAILED, ended_at=now)
+    work.set_state_now(audit, AuditState.FAILED, ended_at=now)
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
     work.move(task, TaskState.REVOKED, reason=reason)
-    keys = sorted(operators.answerable(map(party, wrong)))
-    others = audits.spared(work, keys)  # tasks are locked before accounts and records
-    reputations.failed(work, keys, audit.determinism_class, now)
-    lost = earned_rows.revoke(work, task, wrong)
-    accusations.bring(work, job, task, wrong, audit.root or "", now)
-    right = _outvoted(work, hand, audit)
+    keys = sorted(operators.list_answerable_keys(map(build_party, wrong)))
+    others = audits.lock_spared_tasks(work, keys)  # tasks are locked before accounts and records
+    reputations.record_failed_audit(work, keys, audit.determinism_class, now)
+    lost = earned_rows.revoke_earnings(work, task, wrong)
+    accusations.create_accusations(work, job, task, wrong, audit.root or "", now)
+    right = _list_vindicated(work, hand, audit)
     for replica in right:
-        _vindicate(context, work, job, task, replica, now)
+        _vindicate_replica(context, work, job, task, replica, now)
     confirmed = [replica.operator for replica in right if replica.root == audit.root]
-    reputations.passed(work, confirmed, audit.determinism_class, now)
+    reputations.record_passed_audit(work, confirmed, audit.determinism_class, now)
     for other in others:
-        reopen(work, other, now)
+        reopen_audit(work, other, now)
     parties = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
     details = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": str(lost * int(job.unit))}
-    tell(work, job.id, "audit_failed", now, task=task.id, **details, **parties)
+    record_event(work, job.id, "audit_failed", now, task=task.id, **details, **parties)
 
 
-def _vindicate(context: Context, work: Work, job: Job, task: Task, replica: Replica, now: float) -> None:
+def _vindicate_replica(context: Context, work: Work, job: Job, task: Task, replica: Replica, now: float) -> None:
     """Signs an accepting verdict for an outvoted replica that was right, and credits the price to it."""
     reason = "an audit found that it was right"
-    verdicts.sign(
+    verdicts.sign_verdict(
         context, work, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
     )
-    (account,) = earned_rows.lock(work, [(job.id, replica.worker)]).values()
-    earned_rows.earn(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
+    (account,) = earned_rows.lock_accounts(work, [(job.id, replica.worker)]).values()
+    earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
     account.voucher_signature = context.voucher(job, account)
 
 
-def _consequences(context: Context, work: Work, hand: TaskInHand, row: Round | None, now: float) -> None:
+def _apply_consequences(context: Context, work: Work, hand: TaskInHand, row: Round | None, now: float) -> None:
     """Reissues the task if its round is open; for a merged round does what the job says: replay, pause or nothing.
 
     `row`: the round that merges the task, where it has opened.
     """
     task, job = hand.task, hand.job
-    chosen = jobs.spec(job).on_failure
+    chosen = jobs.load_spec(job).on_failure
     if row is None or row.state == RoundState.OPEN:
-        task_attempts.reissue(context, work, hand, now)
+        task_attempts.reissue_task(context, work, hand, now)
     elif task.used and chosen == "replay" and job.ended_at is None:
         job.rewind_to = row.number if job.rewind_to is None else min(job.rewind_to, row.number)
         latest = jobs.latest_round(work, job.id)
-        first_harmed = overlap.last_unharmed(row.number, jobs.spec(job).overlap) + 1
+        first_harmed = overlap.last_unharmed(row.number, jobs.load_spec(job).overlap) + 1
         for number in range(first_harmed, latest.number + 1 if latest else 0):
-            call_off(context, work, job.id, number)
+            cancel_open_tasks(context, work, job.id, number)
     elif task.used and chosen == "pause" and job.state == JobState.RUNNING:
-        work.move_now(job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {row.number}")
-        tell(work, job.id, "paused", now, reason=job.reason)
+        work.set_state_now(job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {row.number}")
+        record_event(work, job.id, "paused", now, reason=job.reason)

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 
 from requester.context import Context
-from requester.moves.waves import advance
+from requester.moves.waves import close_wave_if_due
 from requester.store import ready_rows
-from requester.store.in_hand import claimed
+from requester.store.in_hand import lock_task_if_free
 from requester.store.work import RowReader
 
 TOPIC = "close"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return ready_rows.closable(reader, now)
+    return ready_rows.list_closable_tasks(reader, now)
 
 
 def run(context: Context, task_id: str) -> float | None:
     with context.begin() as work:
-        hand = claimed(work, task_id)
+        hand = lock_task_if_free(work, task_id)
         if hand is None:
             return context.settings.sweep_s
-        advance(context, work, hand)
+        close_wave_if_due(context, work, hand)
     return None

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.context import Context
 from requester.moves import backups, faults, judging
-from requester.moves.ending import strike
-from requester.moves.faults import reopen
+from requester.moves.ending import strike_replicas
+from requester.moves.faults import reopen_task
 from requester.notifier import worker_topic
 from requester.store import late_tasks, ready_rows
-from requester.store.event_log import tell
-from requester.store.in_hand import TaskInHand, claimed
+from requester.store.event_log import record_event
+from requester.store.in_hand import TaskInHand, lock_task_if_free
 from requester.store.work import RowReader, Work
 
 TOPIC = "expire"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return list(dict.fromkeys([*ready_rows.lapsed(reader, now), *late_tasks.without_backup(reader, now)]))
+    return list(dict.fromkeys([*ready_rows.list_lapsed_tasks(reader, now), *late_tasks.without_backup(reader, now)]))
 
 
 def _in_vain(hand: TaskInHand, now: float) -> bool:
@@ -33,27 +33,27 @@ def _in_vain(hand: TaskInHand, now: float) -> bool:
 def run(context: Context, task_id: str) -> float | None:
     now = context.clock()
     with context.begin() as work:
-        hand = claimed(work, task_id)
+        hand = lock_task_if_free(work, task_id)
         if hand is None:
             return context.settings.sweep_s
-        _expire(context, work, hand, now)
-        backups.ask(work, hand, now)
+        _expire_leases(context, work, hand, now)
+        backups.request_backup(work, hand, now)
     return None
 
 
-def _expire(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
+def _expire_leases(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     task, silent = hand.task, [row for row in hand.in_state(ReplicaState.LEASED) if row.lease_until < now]
     for replica in silent:
         work.move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
-        reopen(context, work, hand)
+        reopen_task(context, work, hand)
         work.notify(worker_topic(replica.worker))
-    strike(context, work, task, silent)
+    strike_replicas(context, work, task, silent)
     if silent and task.state != TaskState.CANCELLED:
-        faults.settled(context, work, hand)
+        faults.pause_faulty_job(context, work, hand)
     if _in_vain(hand, now) and faults.somebody_comes(context, work, hand):
         task.patience_until = now + task.offer.lease_seconds + task.offer.wave_seconds
-    elif _in_vain(hand, now) and not faults.settled(context, work, hand, True):
-        judging.fail(context, work, hand, "no further worker that may take it came in time", now)
+    elif _in_vain(hand, now) and not faults.pause_faulty_job(context, work, hand, True):
+        judging.fail_task(context, work, hand, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
         _ask_next(context, work, hand, now)
 
@@ -64,8 +64,8 @@ def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> Non
     for replica in hand.in_state(ReplicaState.AGREE):
         if replica.id == task.uploader:
             work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
-            strike(context, work, task, [replica], withheld=True)
-            tell(work, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
+            strike_replicas(context, work, task, [replica], withheld=True)
+            record_event(work, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
             work.notify(worker_topic(replica.worker))
     left = hand.in_state(ReplicaState.AGREE)
-    judging.ask_next(context, work, hand, left, "every agreeing worker withheld the payload", now)
+    judging.request_next_payload(context, work, hand, left, "every agreeing worker withheld the payload", now)

@@ -7,7 +7,7 @@ from functools import partial
 from gradmarket.market.admissible import move_of
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
-from gradmarket.market.gradient.round_update import begin
+from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model.layout import check_weighed
@@ -24,9 +24,9 @@ from requester.model_runner import PublishedModel
 from requester.moves import blob_cleanup, named_blobs
 from requester.ready_data import digits
 from requester.store import jobs, ready_rows
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.facts import Facts, as_json, layout_facts
-from requester.store.locks import alone, locked
+from requester.store.locks import hold_named_lock, lock_row
 from requester.store.prices import price_of
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -35,74 +35,74 @@ TOPIC = "publish"
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
-    return ready_rows.drafts(reader)
+    return ready_rows.list_drafts(reader)
 
 
 def run(context: Context, job_id: str) -> float | None:
-    with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
+    with hold_named_lock(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
         try:
-            _run(context, job_id)
+            _publish_or_fail(context, job_id)
         except NotFound:
             return context.settings.sweep_s  # another job dropped a blob of equal content meanwhile: publish again
     return None
 
 
-def _run(context: Context, job_id: str) -> None:
+def _publish_or_fail(context: Context, job_id: str) -> None:
     """Publishes the job, or fails it. Raises NotFound if a blob of the publication was deleted meanwhile."""
     with context.reading() as reader:
         job = reader.get_one(Job, job_id)
-        spec, token = jobs.spec(job), job.token
+        spec, token = jobs.load_spec(job), job.token
     try:
-        publication, facts = _publish(context, job_id, spec, token)
+        publication, facts = _build_publication(context, job_id, spec, token)
         spec.price.of(PricedWork(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
-        _refuse(context, job_id, str(error))
+        _refuse_job(context, job_id, str(error))
         return
     with context.begin() as work:
-        job = locked(work, Job, job_id)
+        job = lock_row(work, Job, job_id)
         if job.state != JobState.DRAFT:
             return
         blobs = publication.document, publication.evaluation, publication.parameters, publication.manifest, facts.memory
-        blob_cleanup.keep_still(
-            context, work, {digest: partial(_gone, digest) for digest in blobs if digest is not None}
+        blob_cleanup.lock_and_restore_blobs(
+            context, work, {digest: partial(_raise_gone, digest) for digest in blobs if digest is not None}
         )
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
         job.protocol = PROTOCOL  # a draft may be of an earlier release: it is opened now, by the rules of this one
         job.price = price_of(work, job, None)
-        work.move_now(job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
-        tell(work, job_id, "published", context.clock(), spec_digest=publication.digest)
+        work.set_state_now(job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
+        record_event(work, job_id, "published", context.clock(), spec_digest=publication.digest)
         work.notify("settle")
 
 
-def _gone(digest: Digest) -> None:
+def _raise_gone(digest: Digest) -> None:
     raise NotFound(f"blob {digest} is gone")
 
 
-def _refuse(context: Context, job_id: str, reason: str) -> None:
+def _refuse_job(context: Context, job_id: str, reason: str) -> None:
     now = context.clock()
     with context.begin() as work:
-        job = locked(work, Job, job_id)
+        job = lock_row(work, Job, job_id)
         if job.state == JobState.DRAFT:
-            work.move_now(job, JobState.FAILED, reason=reason, ended_at=now)
-            tell(work, job_id, "failed", now, reason=reason)
+            work.set_state_now(job, JobState.FAILED, reason=reason, ended_at=now)
+            record_event(work, job_id, "failed", now, reason=reason)
 
 
-def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[Publication, Facts]:
+def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[Publication, Facts]:
     named_blobs.check_spec(context, spec, token)
     manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
     if isinstance(spec.data, ReadyData):
-        digits.store(context.blobs)
-        _stay(context, manifest)
-    dataset.check(context.blobs, context.modelling, spec, manifest)
+        digits.store_partitions(context.blobs)
+        _record_own_blobs(context, manifest)
+    dataset.check_dataset(context.blobs, context.modelling, spec, manifest)
     named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none becomes unserved after this
-    model = _model(context, spec, manifest)
+    model = _prepare_model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
     if spec.evaluation is not None:
         context.modelling.check_evaluation(context.blobs, model, manifest.named(spec.evaluation.partition).rows)
-    dataset.check_rows(context.blobs, context.modelling, spec, manifest, _taken(spec, model))
+    dataset.check_rows(context.blobs, context.modelling, spec, manifest, _list_taken_ranges(spec, model))
     if spec.privacy and any(model.layout.of("buffer")):
         raise JobRefused("privacy", "the model has running statistics, which get no noise: normalize by layer or group")
     if spec.secure and any(model.layout.of("buffer")):
@@ -110,8 +110,10 @@ def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[
         raise JobRefused("data.secure_aggregation", untold)
     check_weighed(spec, model.layout)
     if spec.verifier.sketched:
-        sketch_packing.check(model.layout)
-    memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
+        sketch_packing.check_tensor_count(model.layout)
+    memory = build_model_state(
+        model.layout, tensors.unpack_tensors(context.blobs.read(model.parameters)), move_of(spec)
+    ).memory
     publication = Publication(
         job=job_id,
         spec=spec,
@@ -125,37 +127,37 @@ def _publish(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[
         counters=model.counters,
         flops=model.flops,
         peak_bytes=model.peak_bytes,
-        memory=context.blobs.put(tensors.pack(memory)),
+        memory=context.blobs.put(tensors.pack_tensors(memory)),
         weighed=model.layout.weighed,
     )
     return publication, facts
 
 
-def _taken(spec: JobSpec, model: PublishedModel) -> Ranges:
+def _list_taken_ranges(spec: JobSpec, model: PublishedModel) -> Ranges:
     """Returns the whole numbers that the model takes. A ready one weighs rows alike, so it has no label for none."""
     if model.layout.weighed or not isinstance(spec.model, ReadyModel):
         return model.ranges
     return {name: [replace(one, ignored=None) for one in each] for name, each in model.ranges.items()}
 
 
-def _stay(context: Context, made: Manifest) -> None:
+def _record_own_blobs(context: Context, made: Manifest) -> None:
     """Has the partitions stay that this service made itself. Raises NotFound where one was dropped just before."""
     digests = [part.digest for part in made.partitions]
-    blob_cleanup.uploaded(context, digests)
+    blob_cleanup.record_uploaded_blobs(context, digests)
     for digest in digests:
         if not context.blobs.has(digest):
-            _gone(digest)
+            _raise_gone(digest)
 
 
-def _model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:
+def _prepare_model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:
     if isinstance(spec.model, ReadyModel):
         return context.modelling.ready(context.blobs, spec, manifest)
     for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
-        _uploaded(context, field, digest)
+        _load_uploaded(context, field, digest)
     return context.modelling.uploaded(context.blobs, spec, spec.model)
 
 
-def _uploaded(context: Context, field: str, digest: Digest) -> bytes:
+def _load_uploaded(context: Context, field: str, digest: Digest) -> bytes:
     if not context.blobs.has(digest):
         raise JobRefused(field, f"upload it first: PUT /v1/blobs/{digest}")
     return context.blobs.read(digest)

@@ -16,8 +16,8 @@ from requester.context import Context
 from requester.feature import features_of
 from requester.moves import blob_cleanup, snapshots, task_attempts
 from requester.store import audits, in_hand, jobs, merges, trusted_runs, unneeded
-from requester.store.event_log import tell
-from requester.store.locks import locked, locked_tasks
+from requester.store.event_log import record_event
+from requester.store.locks import lock_row, locked_tasks
 from requester.store.ready_rows import limited
 from requester.store.tables import Job, Round, Task, TrustedRun
 from requester.store.work import RowReader, Work
@@ -35,67 +35,71 @@ def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
     concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted)).order_by(Job.created_at)
-    audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.spec(job).audited]
-    return limited([job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)])
+    audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.load_spec(job).audited]
+    return limited([job.id for job in audited_jobs if _may_rewind(reader, job) or _has_final_tasks(reader, job)])
 
 
 def run(context: Context, job_id: str) -> None:
     with context.begin() as work:
-        job = locked(work, Job, job_id)
-        if _rewinds(work, job):
-            for kind, blobs in _rewind(context, work, job).items():
-                unneeded.add(work, job_id, kind, blobs, context.clock())
-        elif jobs.spec(job).audited:
-            unneeded.add(work, job_id, blob_cleanup.PAYLOAD, _finish(work, job), context.clock())
+        job = lock_row(work, Job, job_id)
+        if _may_rewind(work, job):
+            for kind, blobs in _rewind_rounds(context, work, job).items():
+                unneeded.release_blobs(work, job_id, kind, blobs, context.clock())
+        elif jobs.load_spec(job).audited:
+            unneeded.release_blobs(work, job_id, blob_cleanup.PAYLOAD, _finalize_tasks(work, job), context.clock())
         if job.ended_at is not None:
             work.notify("collect")
     blob_cleanup.drop_unneeded(context, job_id)
 
 
-def _rewinds(reader: RowReader, job: Job) -> bool:
+def _may_rewind(reader: RowReader, job: Job) -> bool:
     """Returns whether a round is to be taken back and no later task, no audit and no merge is in flight."""
-    if job.rewind_to is None or audits.earliest(reader, job.id) is not None:
+    if job.rewind_to is None or audits.find_earliest_audited_round(reader, job.id) is not None:
         return False
-    later = exists().where(Task.job_id == job.id, Task.round > _unharmed(job, job.rewind_to), Task.state.in_(IN_FLIGHT))
+    later = exists().where(
+        Task.job_id == job.id, Task.round > _compute_last_unharmed(job, job.rewind_to), Task.state.in_(IN_FLIGHT)
+    )
     merging = exists().where(Round.job_id == job.id, Round.state == RoundState.MERGING)
     return not reader.session.scalar(select(or_(later, merging)))
 
 
-def _rewind(context: Context, work: Work, job: Job) -> dict[str, list[str | None]]:
+def _rewind_rounds(context: Context, work: Work, job: Job) -> dict[str, list[str | None]]:
     """Opens the round again; returns the blobs that its merge and later merges produced, by kind."""
     now, number = context.clock(), job.rewind_to or 0
     standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
     rows = work.session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
-    again = [row for row in rows if row.number <= _unharmed(job, number) and row.state == RoundState.CLOSED]
-    later = [row for row in rows if row.number > _unharmed(job, number)]
+    again = [
+        row for row in rows if row.number <= _compute_last_unharmed(job, number) and row.state == RoundState.CLOSED
+    ]
+    later = [row for row in rows if row.number > _compute_last_unharmed(job, number)]
     blobs: dict[str, list[str | None]] = {
         blob_cleanup.PARAMETERS: [digest for row in (*again, *later) for digest in (row.updated, row.optimizer_state)],
         blob_cleanup.UPDATE: [row.published_update for row in (*again, *later)],
     }
     for row in later:
-        work.move_now(row, RoundState.REWOUND, **NOT_MERGED)
+        work.set_state_now(row, RoundState.REWOUND, **NOT_MERGED)
     for row in again:
-        work.move_now(row, RoundState.OPEN, **NOT_MERGED)
+        work.set_state_now(row, RoundState.OPEN, **NOT_MERGED)
     job.rewind_to = None
     for feature in features_of(work):
         feature.rounds_undone(work, job, number, now)
-    if jobs.spec(job).verifier.sketched:
-        trusted_runs.let_go(work, job.id, TrustedRun.round > _unharmed(job, number))
-    _undo(work, job, number)
+    if jobs.load_spec(job).verifier.sketched:
+        trusted_runs.let_go(work, job.id, TrustedRun.round > _compute_last_unharmed(job, number))
+    _undo_tasks(work, job, number)
     for row in again:
         _do_again(context, work, job, row.number, now)
-    tell(work, job.id, "rewound", now, round=number, again=[row.number for row in later])
+    record_event(work, job.id, "rewound", now, round=number, again=[row.number for row in later])
     work.notify("plan", "assign", "aggregate")
     return blobs
 
 
-def _unharmed(job: Job, number: int) -> int:
-    return overlap.last_unharmed(number, jobs.spec(job).overlap)
+def _compute_last_unharmed(job: Job, number: int) -> int:
+    return overlap.last_unharmed(number, jobs.load_spec(job).overlap)
 
 
-def _undo(work: Work, job: Job, number: int) -> None:
+def _undo_tasks(work: Work, job: Job, number: int) -> None:
     """Makes rewound rounds' tasks final, since they are paid but useless, and all others, late or not, unused."""
-    later = select(Task).where(Task.job_id == job.id, Task.round > _unharmed(job, number))
+    later = select(Task).where(Task.job_id == job.id, Task.round > _compute_last_unharmed(job, number))
     for task in locked_tasks(work, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
         work.move(task, TaskState.FINAL)
     unuse = update(Task).where(Task.job_id == job.id, Task.merge_round >= number).values(used=False)
@@ -111,23 +115,25 @@ def _do_again(context: Context, work: Work, job: Job, number: int, now: float) -
     standing = {task.index for task in attempts if task.state in (*IN_FLIGHT, TaskState.ACCEPTED)}
     last = {task.index: task for task in attempts if task.index not in standing}
     for hand in in_hand.of_tasks(work, list(last.values())).values():
-        task_attempts.reissue(context, work, hand, now)
+        task_attempts.reissue_task(context, work, hand, now)
 
 
-def _finishes(reader: RowReader, job: Job) -> bool:
-    return bool(reader.session.scalar(select(exists().where(_settled(reader, job)))))
+def _has_final_tasks(reader: RowReader, job: Job) -> bool:
+    return bool(reader.session.scalar(select(exists().where(_select_settled_tasks(reader, job)))))
 
 
-def _settled(reader: RowReader, job: Job) -> ColumnElement[bool]:
+def _select_settled_tasks(reader: RowReader, job: Job) -> ColumnElement[bool]:
     """Selects accepted tasks in rounds that nothing can take back; once a job and its audits are over, all of them."""
     return and_(
-        Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.merge_round < snapshots.revocable(reader, job)
+        Task.job_id == job.id,
+        Task.state == TaskState.ACCEPTED,
+        Task.merge_round < snapshots.find_first_revocable_round(reader, job),
     )
 
 
-def _finish(work: Work, job: Job) -> list[Digest]:
+def _finalize_tasks(work: Work, job: Job) -> list[Digest]:
     """Makes the tasks that can no longer be revoked final; returns their payloads."""
-    settled = select(Task).where(_settled(work, job))
+    settled = select(Task).where(_select_settled_tasks(work, job))
     tasks = work.session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
     for task in tasks:
         work.move(task, TaskState.FINAL)

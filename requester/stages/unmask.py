@@ -6,7 +6,7 @@ from gradmarket.market.terms import RoundState
 from requester.context import Context
 from requester.moves import secure_steps
 from requester.store import jobs, secure_sums
-from requester.store.locks import alone
+from requester.store.locks import hold_named_lock
 from requester.store.ready_rows import limited
 from requester.store.secure_sums import SUMMED
 from requester.store.work import RowReader
@@ -15,29 +15,29 @@ TOPIC = "unmask"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return limited(list(dict.fromkeys([*secure_sums.due(reader, now), *secure_sums.jobs_over(reader)])))
+    return limited(list(dict.fromkeys([*secure_sums.list_due_jobs(reader, now), *secure_sums.jobs_over(reader)])))
 
 
 def run(context: Context, job_id: str) -> float | None:
-    with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
+    with hold_named_lock(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
-        secure_steps.clean(context, job_id)
+        secure_steps.forget_closed_sums(context, job_id)
         return _go_on(context, job_id)
 
 
 def _go_on(context: Context, job_id: str) -> float | None:
     """Ends the open step of the round under way; returns in how many seconds to begin its aggregation."""
     with context.reading() as reader:
-        due = job_id in secure_sums.due(reader, context.clock())
+        due = job_id in secure_sums.list_due_jobs(reader, context.clock())
         row = jobs.first_under_way(reader, job_id)
         begun = None if row is None else secure_sums.of_round(reader, job_id, row.number)
     if not due or row is None or row.state != RoundState.OPEN:
         return None
     if begun is None:
-        return None if secure_steps.begin(context, job_id) else context.settings.sweep_s
+        return None if secure_steps.begin_aggregation(context, job_id) else context.settings.sweep_s
     if begun.step == SUMMED - 1:
-        secure_steps.unmask(context, job_id, begun.id)
+        secure_steps.unmask_sum(context, job_id, begun.id)
     else:
         secure_steps.end_step(context, job_id, begun.id)
     return None

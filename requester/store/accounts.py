@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import bindparam, exists, select, update
 
 from gradmarket.market.terms import Address, JobState, TaskState
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Task
 from requester.store.work import RowReader, Work
 
@@ -21,16 +21,18 @@ def accounts_of(reader: RowReader, job_id: str, workers: Iterable[Address]) -> S
 
 
 _OF_JOB: Final = (
-    select(Account).where(Account.job_id == bindparam("job"), among(Account.worker, "workers")).order_by(Account.worker)
+    select(Account)
+    .where(Account.job_id == bindparam("job"), is_in_bound_list(Account.worker, "workers"))
+    .order_by(Account.worker)
 )
 
 
-def leave(work: Work, worker: Address) -> None:
+def mark_leaving(work: Work, worker: Address) -> None:
     """Marks the worker as leaving in all jobs: nothing more is reserved for it."""
     work.connection().execute(_LEAVE, {"of": worker})
 
 
-def stay(work: Work, workers: Sequence[Address]) -> bool:
+def mark_staying(work: Work, workers: Sequence[Address]) -> bool:
     """Marks workers that ask for work again as not leaving; returns whether a draw may find something for them.
 
     One of them must have money reserved in any job beyond what it earned there. Where nobody else opens a task
@@ -42,7 +44,7 @@ def stay(work: Work, workers: Sequence[Address]) -> bool:
     return bool(covered and (open_ or work.shared))
 
 
-_THEIRS: Final = among(Account.worker, "workers")
+_THEIRS: Final = is_in_bound_list(Account.worker, "workers")
 _ASKING: Final = select(
     exists().where(_THEIRS, Account.leaving.is_(True)),
     exists().where(_THEIRS, Account.reserved > Account.earned),

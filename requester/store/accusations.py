@@ -16,13 +16,13 @@ from requester.store.work import RowReader, Work
 OPEN: Final = (AccusationState.DUE, AccusationState.OPEN, AccusationState.CONTESTED)
 
 
-def bring(work: Work, job: Job, task: Task, replicas: Iterable[Replica], audited: str, now: float) -> None:
+def create_accusations(work: Work, job: Job, task: Task, replicas: Iterable[Replica], audited: str, now: float) -> None:
     """Creates an accusation of each replica that was paid for another answer than `found`, where the job may slash."""
-    if jobs.spec(job).stake is None or job.chain_job is None:
+    if jobs.load_spec(job).stake is None or job.chain_job is None:
         return
     for replica in replicas:
         roots = (hash_of(Digest(replica.root or "")), hash_of(Digest(audited)))
-        event = accusing.event(task.offer_digest, Hash(replica.sealed or b""), *roots)
+        event = accusing.compute_accusation_event(task.offer_digest, Hash(replica.sealed or b""), *roots)
         work.add(
             Accusation(
                 task_id=task.id,

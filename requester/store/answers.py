@@ -11,7 +11,7 @@ from requester.store.work import RowReader
 from requester.store.worker_figures import ACCEPTED
 
 
-def pointing(reader: RowReader, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
+def load_equal_answers(reader: RowReader, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
     """Returns the task's accepted answer, and the job's other answers with the same root.
 
     If there are others, also returns answers whose roots passed an audit drawn for `reason`.
@@ -30,14 +30,14 @@ def _with_roots(reader: RowReader, job_id: str, roots: Sequence[str | None]) -> 
     rows = select(Task.id, Task.round, Task.index, Task.root, Task.state, Audit.state)
     rows = rows.outerjoin(Audit, Audit.task_id == Task.id).where(Task.job_id == job_id, Task.root.in_(roots))
     return [
-        AcceptedAnswer(task_id, round, index, Digest(root or ""), _right(state, audit))
+        AcceptedAnswer(task_id, round, index, Digest(root or ""), _is_right(state, audit))
         for task_id, round, index, root, state, audit in reader.session.execute(
             rows.where(Task.state.in_(ACCEPTED)).order_by(Task.id)
         )
     ]
 
 
-def _right(state: str, audit: str | None) -> bool | None:
+def _is_right(state: str, audit: str | None) -> bool | None:
     if state == TaskState.REVOKED:
         return False
     return True if audit == AuditState.PASSED else None

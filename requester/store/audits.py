@@ -11,12 +11,12 @@ from requester.store import window_states
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, Replica, Task
 from requester.store.work import RowReader, Work
-from requester.store.workers import party
+from requester.store.workers import build_party
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
 
 
-def earliest(reader: RowReader, job_id: str) -> int | None:
+def find_earliest_audited_round(reader: RowReader, job_id: str) -> int | None:
     """Returns the first round with an audit that is not over, or None."""
     return reader.session.scalar(_EARLIEST, {"job": job_id})
 
@@ -30,11 +30,13 @@ def first_revocable(reader: RowReader, job_id: str, since: int) -> int | None:
     return reader.session.scalar(select(func.min(Task.merge_round)).where(*accepted))
 
 
-def waiting(reader: RowReader, job_id: str, now: float) -> Sequence[str]:
+def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> Sequence[str]:
     """Returns what the audits wait for that nobody has run yet, in words."""
     able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
     auditor = "an auditor of " + able + " (gradmarket auditor run)"
-    for_what = case((window_states.awaited(now), "states that their workers are to bring"), else_=auditor)
+    for_what = case(
+        (window_states.build_awaited_condition(now), "states that their workers are to bring"), else_=auditor
+    )
     due = select(for_what).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
     return sorted(reader.session.scalars(due.distinct()))
 
@@ -44,18 +46,18 @@ def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
     return bool(reader.session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(OPEN)))))
 
 
-def answered(reader: RowReader) -> Sequence[str]:
+def list_answered_audits(reader: RowReader) -> Sequence[str]:
     """Returns the ids of at most 256 tasks whose auditor has answered, the oldest audits first."""
     tasks = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
     return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
 
 
-def confirmed(reader: RowReader, audit: Audit) -> Sequence[Party]:
+def list_confirmed_parties(reader: RowReader, audit: Audit) -> Sequence[Party]:
     """Returns the parties that uploaded payloads whose root an audit in this one's job and class confirmed."""
     passed = (Audit.job_id == audit.job_id, Audit.state == AuditState.PASSED)
     uploaded = select(Replica).join(Task, Task.uploader == Replica.id).join(Audit, Audit.task_id == Task.id)
     theirs = uploaded.where(*passed, Audit.determinism_class == audit.determinism_class)
-    return [party(replica) for replica in reader.session.scalars(theirs.order_by(Replica.id))]
+    return [build_party(replica) for replica in reader.session.scalars(theirs.order_by(Replica.id))]
 
 
 def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
@@ -65,12 +67,12 @@ def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
     """
     free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
     able = or_(Audit.determinism_class == determinism_class, Audit.scored)
-    due = select(Audit).where(Audit.state == AuditState.DUE, able, free, ~window_states.awaited(now))
+    due = select(Audit).where(Audit.state == AuditState.DUE, able, free, ~window_states.build_awaited_condition(now))
     first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
     return work.session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
 
 
-def spared(work: Work, keys: Sequence[str]) -> Sequence[Task]:
+def lock_spared_tasks(work: Work, keys: Sequence[str]) -> Sequence[Task]:
     """Returns accepted tasks of these wallets and operators, paid to them, that no audit repeats as a whole.
 
     Tasks of jobs without audits are left out, since nobody runs an auditor there. The rows are locked, with their jobs.

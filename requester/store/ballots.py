@@ -10,7 +10,7 @@ from sqlalchemy import select
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.assignment import ALL, Mixable
-from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
+from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from requester.store import calibrations, jobs
@@ -20,38 +20,41 @@ from requester.store.tables import Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 
-def names(job: Job) -> list[str]:
+def list_tensor_names(job: Job) -> list[str]:
     """Returns the names of the tensors of every answer in the job, in the order of stored sketches."""
     return [entry.name for entry in layout_of(job).entries]
 
 
 def sketches_of(reader: RowReader, task: Task) -> dict[str, Sketch]:
     """Returns the task's revealed sketches by replica."""
-    tensors = names(reader.get_one(Job, task.job_id))
+    tensors = list_tensor_names(reader.get_one(Job, task.job_id))
     rows = select(Replica.id, Replica.sketch).where(Replica.task_id == task.id, Replica.sketch.is_not(None))
-    return {replica: sketch_packing.unpack(packed or b"", tensors) for replica, packed in reader.session.execute(rows)}
+    return {
+        replica: sketch_packing.unpack_sketch(packed or b"", tensors)
+        for replica, packed in reader.session.execute(rows)
+    }
 
 
-def groups(work: Work, hand: TaskInHand, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
+def group_ballots(work: Work, hand: TaskInHand, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
     """Groups the replicas that committed by agreement, the largest group first; stores the thresholds on the task."""
-    task, chosen = hand.task, verifier(jobs.spec(hand.job).verifier.name)
+    task, chosen = hand.task, load_verifier(jobs.load_spec(hand.job).verifier.name)
     sketches: Mapping[str, Sketch] = {}
     if chosen.SKETCHED:
         sketches = sketches_of(work, task)
-        task.allowed = tolerance.tell(_allowed(work, hand.job, replicas.values()))
-    ballots = {id_: _ballot(chosen, replica, sketches.get(id_)) for id_, replica in replicas.items()}
-    return chosen.groups(ballots, None if task.allowed is None else tolerance.read(task.allowed))
+        task.allowed = tolerance.encode_thresholds(_load_allowed_pairs(work, hand.job, replicas.values()))
+    ballots = {id_: _build_ballot(chosen, replica, sketches.get(id_)) for id_, replica in replicas.items()}
+    return chosen.groups(ballots, None if task.allowed is None else tolerance.parse_thresholds(task.allowed))
 
 
-def _ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
+def _build_ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
     if replica.state != ReplicaState.REVEALED:
         return None
     return chosen.ballot(Revealed(Digest(replica.root or ""), replica.determinism_class, made))
 
 
-def _allowed(reader: RowReader, job: Job, replicas: Iterable[Replica]) -> Allowed:
+def _load_allowed_pairs(reader: RowReader, job: Job, replicas: Iterable[Replica]) -> Allowed:
     """Returns the thresholds of every calibrated pair of classes among the replicas."""
-    known = calibrations.allowed(reader, job)
+    known = calibrations.load_thresholds(reader, job)
     pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
     return {classes: known[classes] for classes in pairs if classes in known}
 
@@ -68,40 +71,40 @@ UNSKETCHED: Final = RevealedBallot({}, None)
 """For a task whose roots were compared."""
 
 
-def shown(reader: RowReader, task: Task, audit: Audit | None) -> RevealedBallot:
+def load_shown_sketches(reader: RowReader, task: Task, audit: Audit | None) -> RevealedBallot:
     """Returns the sketches of the task and its audit, as far as they exist by now."""
     if task.allowed is None:
         return UNSKETCHED
-    return RevealedBallot(sketches_of(reader, task), None if audit is None else _found(reader, task, audit))
+    return RevealedBallot(sketches_of(reader, task), None if audit is None else _load_audit_sketch(reader, task, audit))
 
 
-def _found(reader: RowReader, task: Task, audit: Audit) -> Sketch | None:
-    tensors = names(reader.get_one(Job, task.job_id))
-    return None if audit.sketch is None else sketch_packing.unpack(audit.sketch, tensors)
+def _load_audit_sketch(reader: RowReader, task: Task, audit: Audit) -> Sketch | None:
+    tensors = list_tensor_names(reader.get_one(Job, task.job_id))
+    return None if audit.sketch is None else sketch_packing.unpack_sketch(audit.sketch, tensors)
 
 
 def near_audit(reader: RowReader, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
     """Returns the replicas whose sketches are within the thresholds of the audit's; none where roots were compared."""
-    known = shown(reader, task, audit) if replicas else UNSKETCHED
+    known = load_shown_sketches(reader, task, audit) if replicas else UNSKETCHED
     if task.allowed is None or known.audit is None:
         return set()
-    sketches, allowed = known.replicas, tolerance.read(task.allowed)
+    sketches, allowed = known.replicas, tolerance.parse_thresholds(task.allowed)
     trusted = tolerance.SketchBallot(audit.determinism_class, known.audit)
     ballots = {
         row.id: tolerance.SketchBallot(row.determinism_class, sketches[row.id])
         for row in replicas
         if row.id in sketches
     }
-    return {id_ for id_, ballot in ballots.items() if tolerance.near(ballot, trusted, allowed)}
+    return {id_ for id_, ballot in ballots.items() if tolerance.is_ballot_near(ballot, trusted, allowed)}
 
 
-def mixable(reader: RowReader, job: Job) -> Mixable:
+def list_mixable_classes(reader: RowReader, job: Job) -> Mixable:
     """Returns the pairs of classes that may work on one task of the job; none where its verifier compares bits.
 
     Any two may where it compares nothing: a class is only a name there, and anybody can invent many.
     """
-    if jobs.spec(job).verifier.scored or jobs.spec(job).private:
+    if jobs.load_spec(job).verifier.scored or jobs.load_spec(job).private:
         return ALL
-    if not jobs.spec(job).verifier.sketched:
+    if not jobs.load_spec(job).verifier.sketched:
         return frozenset()
-    return frozenset(calibrations.allowed(reader, job))
+    return frozenset(calibrations.load_thresholds(reader, job))

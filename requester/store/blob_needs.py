@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import Digest, TaskState
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Job, JobBlob, Round, Task, UnservedBlob, UploadedBlob
 from requester.store.work import RowReader, Work
 
@@ -28,7 +28,7 @@ STARTED_FROM: Final = ("publication.parameters", "spec.parameters", "facts.memor
 PUBLISHED: Final = "publication.%"
 
 
-def uploaded(work: Work, digests: Iterable[Digest], now: float) -> bool:
+def mark_uploaded(work: Work, digests: Iterable[Digest], now: float) -> bool:
     """Has these blobs stay; returns whether any did not before.
 
     The caller has locked them (moves.blob_cleanup), and whoever asks has their bytes.
@@ -39,7 +39,7 @@ def uploaded(work: Work, digests: Iterable[Digest], now: float) -> bool:
     return bool(new)
 
 
-def unserved(work: Work, digest: Digest, token: str, now: float) -> None:
+def mark_unserved(work: Work, digest: Digest, token: str, now: float) -> None:
     """Has the blob stay, for this token's jobs to measure on. The caller has locked it, as above."""
     if not unserved_of(work, digest, token):
         work.add(UnservedBlob(digest=digest, token=token, at=now))
@@ -55,7 +55,7 @@ def is_unserved(reader: RowReader, digest: str) -> bool:
     return bool(reader.session.scalar(select(IS_UNSERVED), {"digest": digest}))
 
 
-def stays(reader: RowReader, digest: str) -> bool:
+def is_uploaded_or_published(reader: RowReader, digest: str) -> bool:
     """Whether somebody uploaded the blob or a job is published with it: no answer of equal content takes it away.
 
     What a job or a manifest merely names is not in this: anybody may name the digest of another's answer.
@@ -73,7 +73,7 @@ _IS_OPEN: Final = or_(
 _STAYS: Final = select(or_(_IS_OPEN, _UNSERVED))
 
 
-def made(reader: RowReader, digest: str) -> bool:
+def is_made_by_round(reader: RowReader, digest: str) -> bool:
     """Whether some round's parameters, update or memory are the blob: an answer of equal content does not hide it."""
     return bool(reader.session.scalar(_MADE, {"digest": digest}))
 
@@ -90,18 +90,18 @@ _WAITS: Final = or_(
 _NEEDS_PAYLOAD: Final = select(exists().where(Task.payload == DIGEST, _WAITS))
 
 
-def kept(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -> set[str]:
+def list_needed_blobs(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -> set[str]:
     """Returns those of the blobs that stay, and of the payloads those that are needed or that a round made too, as
     above, by one query."""
     return set(reader.session.scalars(_KEPT, {"blobs": blobs, "payloads": payloads}))
 
 
 _KEPT: Final[CompoundSelect[Any]] = union_all(
-    select(JobBlob.digest).where(among(JobBlob.digest, "blobs"), _IS_PUBLISHED),
-    select(UploadedBlob.digest).where(among(UploadedBlob.digest, "blobs")),
-    select(UnservedBlob.digest).where(among(UnservedBlob.digest, "blobs")),
-    select(Task.payload).where(among(Task.payload, "payloads"), _WAITS),
-    *(select(column).where(among(column, "payloads")) for column in _OF_ROUNDS),
+    select(JobBlob.digest).where(is_in_bound_list(JobBlob.digest, "blobs"), _IS_PUBLISHED),
+    select(UploadedBlob.digest).where(is_in_bound_list(UploadedBlob.digest, "blobs")),
+    select(UnservedBlob.digest).where(is_in_bound_list(UnservedBlob.digest, "blobs")),
+    select(Task.payload).where(is_in_bound_list(Task.payload, "payloads"), _WAITS),
+    *(select(column).where(is_in_bound_list(column, "payloads")) for column in _OF_ROUNDS),
 )
 
 

@@ -23,11 +23,11 @@ from requester.store.work import RowReader, Work
 _FAMILIES: Final = Remembered[str]()
 
 
-def allowed(reader: RowReader, job: Job) -> Allowed:
+def load_thresholds(reader: RowReader, job: Job) -> Allowed:
     """Returns the thresholds of every pair of classes that is calibrated for the job; empty where none is."""
     calibrated = Calibration.state == CalibrationState.CALIBRATED
     rows = reader.session.scalars(select(Calibration).where(Calibration.family == family_of(job), calibrated))
-    return {(row.one, row.other): evidence(row).tau for row in rows}
+    return {(row.one, row.other): build_evidence(row).tau for row in rows}
 
 
 def of_family(reader: RowReader, family: str) -> Sequence[Calibration]:
@@ -36,11 +36,11 @@ def of_family(reader: RowReader, family: str) -> Sequence[Calibration]:
     return sorted(reader.session.scalars(known), key=lambda row: (row.one, row.other))
 
 
-def evidence(row: Calibration) -> Evidence:
+def build_evidence(row: Calibration) -> Evidence:
     return Evidence(row.runs, row.largest)
 
 
-def held(work: Work, family: str, classes: Classes, now: float) -> Calibration:
+def lock_calibration(work: Work, family: str, classes: Classes, now: float) -> Calibration:
     """Returns the pair's row, locked for this transaction; creates it for a pair that was never compared."""
     work.one_at_a_time(f"calibrations of {family}")
     one, other = classes
@@ -55,19 +55,19 @@ def held(work: Work, family: str, classes: Classes, now: float) -> Calibration:
     return row
 
 
-def keep(work: Work, row: Calibration, evidence: Evidence, now: float) -> None:
+def store_evidence(work: Work, row: Calibration, evidence: Evidence, now: float) -> None:
     """Stores the evidence in `row`, which `held` returned."""
     row.runs, row.largest, row.changed_at = evidence.runs, dict(evidence.largest), now
     if evidence.state != row.state:
-        work.move_now(row, evidence.state)
+        work.set_state_now(row, evidence.state)
 
 
 def family_of(job: Job) -> str:
     """Returns the family of a published job."""
-    return _FAMILIES.get(job.spec_digest, lambda: _family(jobs.published(job)))
+    return _FAMILIES.get(job.spec_digest, lambda: _compute_family(jobs.load_publication(job)))
 
 
-def _family(publication: Publication) -> str:
+def _compute_family(publication: Publication) -> str:
     spec = publication.spec
     alike = {
         "document": publication.document,

@@ -22,14 +22,14 @@ class Disclosure:
     audited: bool
     overlap: int = 0
 
-    def stands(self, number: int) -> bool:
+    def is_round_final(self, number: int) -> bool:
         """Whether no task of the round will be done again."""
-        return self.first_open is None or disclosure.stands(number, self.first_open, self.overlap)
+        return self.first_open is None or disclosure.is_round_standing(number, self.first_open, self.overlap)
 
     def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
         """Whether the answer of the task, or of one whose state, reason and round these are, may be published."""
-        state, wrong = task.state, diverged(task)
-        return disclosure.published(state, wrong, task.round, self.first_open, self.audited, self.overlap)
+        state, wrong = task.state, is_diverged(task)
+        return disclosure.may_publish_answer(state, wrong, task.round, self.first_open, self.audited, self.overlap)
 
     @property
     def tasks(self) -> ColumnElement[bool]:
@@ -41,7 +41,7 @@ class Disclosure:
         return stands if self.audited else or_(stands, and_(Task.state.in_(_SETTLED), not_(_DIVERGED), apart))
 
 
-def diverged(task: Task | Row[*tuple[Any, ...]]) -> bool:
+def is_diverged(task: Task | Row[*tuple[Any, ...]]) -> bool:
     """Whether its accepted gradient could not be used: a job that goes on has the task done again."""
     return task.state == TaskState.DIVERGED or (task.state == TaskState.FINAL and task.reason != "")
 
@@ -50,12 +50,12 @@ _DIVERGED: Final = or_(Task.state == TaskState.DIVERGED, and_(Task.state == Task
 
 
 def of_job(reader: RowReader, job: Job) -> Disclosure:
-    spec = jobs.spec(job)
+    spec = jobs.load_spec(job)
     audited = spec.audited
     if job.ended_at is not None:
         return Disclosure(None, audited)
     rounds = [reader.session.scalar(_UNFINISHED, {"job": job.id})]
-    if jobs.spec(job).staleness:
+    if jobs.load_spec(job).staleness:
         rounds += [reader.session.scalar(_LATE, {"job": job.id})]
     if audited:
         rounds += [reader.session.scalar(_REVOCABLE, {"job": job.id}), job.rewind_to]

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from sqlalchemy import func, select, update
 
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Earned, Replica, Task
 from requester.store.work import Work
 
 
-def lock(work: Work, accounts: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Account]:
+def lock_accounts(work: Work, accounts: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Account]:
     """Locks accounts, given as pairs of job and worker, and returns them as they are now."""
     pairs = set(accounts)
     if not pairs:
@@ -22,14 +22,14 @@ def lock(work: Work, accounts: Iterable[tuple[str, str]]) -> dict[tuple[str, str
 
 _NAMED: Final = (
     select(Account)
-    .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
+    .where(is_in_bound_list(Account.job_id, "jobs"), is_in_bound_list(Account.worker, "workers"))
     .order_by(Account.job_id, Account.worker)
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )
 
 
-def earn(
+def record_earning(
     work: Work, account: Account, task: Task, replica: Replica, root: bytes, now: float, worth: int | None = None
 ) -> None:
     """Records that `replica` earned its offer's price for the payload `root`; or, in units, what it is worth over it.
@@ -59,7 +59,7 @@ def by_worth(work: Work, tasks: Sequence[str]) -> bool:
     return work.session.scalar(select(Earned.id).where(Earned.task_id.in_(tasks), Earned.by_worth).limit(1)) is not None
 
 
-def revoke(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
+def revoke_earnings(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
     """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
     theirs = (Earned.task_id == task.id, Earned.replica_id.in_([replica.id for replica in replicas]))
     unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
@@ -68,7 +68,7 @@ def revoke(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
     return int(total)
 
 
-def account(work: Work, job_id: str, worker: str) -> Account:
+def load_or_create_account(work: Work, job_id: str, worker: str) -> Account:
     """Returns the worker's account in the job; creates it where there is none."""
     row = work.get(Account, (job_id, worker))
     if row is None:

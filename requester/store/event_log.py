@@ -10,17 +10,19 @@ from requester.store.tables import Job, JobEvent
 from requester.store.work import RowReader, Work
 
 
-def tell(work: Work, job_id: str, kind: str, at: float, **body: Any) -> None:
+def record_event(work: Work, job_id: str, kind: str, at: float, **body: Any) -> None:
     work.record(JobEvent(job_id=job_id, kind=kind, body=body, at=at))
     work.notify(job_topic(job_id))
 
 
-def newest(reader: RowReader, job_id: str) -> int:
+def find_newest_event_number(reader: RowReader, job_id: str) -> int:
     """Returns the number of the job's newest event; 0 before the first."""
     return reader.session.scalar(_NEWEST, {"job": job_id}) or 0
 
 
-def after(reader: RowReader, job_id: str, last: int, most: int) -> Sequence[Row[int, str, dict[str, Any], float]]:
+def load_events_after(
+    reader: RowReader, job_id: str, last: int, most: int
+) -> Sequence[Row[int, str, dict[str, Any], float]]:
     """Returns at most so many events after the number `last`, in order: number, kind, body and time."""
     return reader.session.execute(_AFTER, {"job": job_id, "last": last, "most": most}).all()
 

@@ -41,13 +41,13 @@ def facts_of(job: Job) -> Facts:
 
 
 def layout_of(job: Job) -> Layout:
-    return _LAYOUTS.get(job.spec_digest, lambda: _layout(job))
+    return _LAYOUTS.get(job.spec_digest, lambda: _build_layout(job))
 
 
-def _layout(job: Job) -> Layout:
+def _build_layout(job: Job) -> Layout:
     facts = facts_of(job)
     entries = tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts.layout)
-    return layout_in(jobs.spec(job), Layout(entries, weighed=facts.weighed))
+    return layout_in(jobs.load_spec(job), Layout(entries, weighed=facts.weighed))
 
 
 def layout_facts(layout: Layout) -> tuple[EntryFacts, ...]:

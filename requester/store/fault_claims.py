@@ -9,12 +9,12 @@ from requester.store.tables import Earned, Replica, Task
 from requester.store.work import RowReader
 
 
-def known(reader: RowReader, addresses: Collection[str]) -> set[str]:
+def list_accepted_workers(reader: RowReader, addresses: Collection[str]) -> set[str]:
     """Returns those of the workers whose work was accepted before."""
     return set(reader.session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
 
 
-def disproved(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str]:
+def list_disproved_keys(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str]:
     """Returns the keys of all who reported a fault for a task to which another worker's answer was accepted.
 
     Looks at reports under any of `keys`, which are wallets and operators: a wallet that joined another operator since

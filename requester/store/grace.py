@@ -14,9 +14,9 @@ from requester.store.work import RowReader
 NOTHING: Final = 0.0
 
 
-def left_s(reader: RowReader, job: Job, row: Round, now: float) -> float:
+def compute_grace_seconds_left(reader: RowReader, job: Job, row: Round, now: float) -> float:
     """Returns the seconds that an open round waits yet; none where it merges with its last task."""
-    spec = jobs.spec(job)
+    spec = jobs.load_spec(job)
     if not spec.leaves_tasks:
         return NOTHING
     accepted = select(Task.ended_at).where(*merges.merged_in(job.id, row.number), Task.state == TaskState.ACCEPTED)
@@ -24,12 +24,12 @@ def left_s(reader: RowReader, job: Job, row: Round, now: float) -> float:
     if len(times) < spec.tasks_needed:
         return NOTHING
     enough_at = max(row.opened_at, times[spec.tasks_needed - 1] or 0.0)
-    usual = stragglers.pace(paces.of_job(reader, job.id, row.number).of_class())
-    ends = [end - enough_at for end in _expected(reader, row, enough_at)]
+    usual = stragglers.compute_pace(paces.of_job(reader, job.id, row.number).of_class())
+    ends = [end - enough_at for end in _list_expected_times(reader, row, enough_at)]
     return max(NOTHING, enough_at + stragglers.grace_s(ends, usual, spec.deadlines.wave_s) - now)
 
 
-def _expected(reader: RowReader, row: Round, now: float) -> list[float]:
+def _list_expected_times(reader: RowReader, row: Round, now: float) -> list[float]:
     """Returns when each answer that the round may still get is expected; what is committed, at once."""
     waiting = Task.state.in_(merges.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
     replicas = select(Replica.state, Replica.expected_at, Replica.lease_until).join(Task, Task.id == Replica.task_id)

@@ -9,12 +9,12 @@ from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
 from requester.store import jobs, secure_sums
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Holder, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 
-def join(work: Work, job_id: str, worker: Address, rows: int | None, now: float) -> tuple[int | None, bool]:
+def record_holder(work: Work, job_id: str, worker: Address, rows: int | None, now: float) -> tuple[int | None, bool]:
     """Notes that the worker takes part; returns the rows that it told first, and whether that is now.
 
     What merges weigh its answers by must not change: they are done again from the payloads after a crash.
@@ -28,26 +28,26 @@ def join(work: Work, job_id: str, worker: Address, rows: int | None, now: float)
 
 def among_workers(reader: RowReader, job: Job, workers: Collection[str]) -> set[str] | None:
     """Returns those of the workers that take part in the job; None where it is not private, so that anybody may."""
-    if jobs.spec(job).private is None:
+    if jobs.load_spec(job).private is None:
         return None
     return set(reader.session.scalars(_AMONG, {"job": job.id, "workers": list(workers)}))
 
 
 _OF_JOB: Final = Holder.job_id == bindparam("job")
-_AMONG: Final = select(Holder.worker).where(_OF_JOB, among(Holder.worker, "workers"))
+_AMONG: Final = select(Holder.worker).where(_OF_JOB, is_in_bound_list(Holder.worker, "workers"))
 
 
-def count(reader: RowReader, job: Job) -> int:
+def count_holders(reader: RowReader, job: Job) -> int:
     """How many take part in a private job."""
     return len(reader.session.scalars(select(Holder.worker).where(_OF_JOB), {"job": job.id}).all())
 
 
-def busy(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, frozenset[Address]]:
+def list_unavailable_by_round(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, frozenset[Address]]:
     """Returns by round the workers that get no further task there: each answers once in a round of a private job.
 
     One whose answer was refused gets none in any round: an honest one is within the bounds.
     """
-    if jobs.spec(job).private is None:
+    if jobs.load_spec(job).private is None:
         return dict.fromkeys(rounds, frozenset[Address]())
     rows = reader.session.execute(_BUSY, {"job": job.id, "rounds": list(rounds)}).all()
     refused = {worker for worker, _, state in rows if state == ReplicaState.REJECTED}
@@ -68,19 +68,19 @@ _BUSY: Final = (
 )
 
 
-def scales(reader: RowReader, job: Job, tasks: Sequence[Task]) -> tuple[float, ...]:
+def compute_merge_weights(reader: RowReader, job: Job, tasks: Sequence[Task]) -> tuple[float, ...]:
     """Returns what the merge multiplies the tasks' answers by: 1 but where they weigh as their holders' rows."""
-    data = jobs.spec(job).private
+    data = jobs.load_spec(job).private
     if data is None or data.rows_cap is None:
         return (1.0,) * len(tasks)
     replicas = [task.uploader or "" for task in tasks]
     told = dict(reader.session.execute(_TOLD, {"job": job.id, "replicas": replicas}).all())
-    rows = [private_jobs.counted(told.get(replica), data.least_rows, data.rows_cap) for replica in replicas]
-    return private_jobs.scales(rows)
+    rows = [private_jobs.count_weighed_rows(told.get(replica), data.least_rows, data.rows_cap) for replica in replicas]
+    return private_jobs.compute_row_scales(rows)
 
 
 _TOLD: Final = (
     select(Replica.id, Holder.rows)
     .join(Holder, and_(Holder.job_id == Replica.job_id, Holder.worker == Replica.worker))
-    .where(_OF_JOB, among(Replica.id, "replicas"))
+    .where(_OF_JOB, is_in_bound_list(Replica.id, "replicas"))
 )

@@ -18,20 +18,20 @@ def hash_of(token: str) -> bytes:
     return blake3(token.encode()).digest()
 
 
-def issue(work: Work, role: str, subject: str, until: float | None, now: float) -> str:
+def issue_token(work: Work, role: str, subject: str, until: float | None, now: float) -> str:
     token = secrets.token_urlsafe(32)
-    remember(work, token, role, subject, until, now)
+    store_token(work, token, role, subject, until, now)
     return token
 
 
-def remember(work: Work, token: str, role: str, subject: str, until: float | None, now: float) -> None:
+def store_token(work: Work, token: str, role: str, subject: str, until: float | None, now: float) -> None:
     known = work.get(ApiToken, hash_of(token))
     since = known.created_at if known is not None else now
     work.session.merge(ApiToken(hash=hash_of(token), role=role, subject=subject, until=until, created_at=since))
     work.flush()
 
 
-def find(reader: RowReader, token: str, now: float) -> ApiToken | None:
+def find_token(reader: RowReader, token: str, now: float) -> ApiToken | None:
     """Returns the token's row, or None where there is none or it has expired."""
     row = reader.get(ApiToken, hash_of(token))
     return row if row is not None and (row.until is None or row.until > now) else None
@@ -70,6 +70,6 @@ def sign_in(
     worker.payout, worker.network, worker.seen_at = payout, network, now
     work.flush()
     if consent is not None:
-        operators.use(work, worker, consent)
+        operators.record_consent_use(work, worker, consent)
     operators.set_operator(work, worker, consent is not None, now)
     return worker

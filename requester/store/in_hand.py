@@ -8,7 +8,7 @@ from sqlalchemy import and_, select
 from sqlalchemy.orm import defer
 
 from gradmarket.market.terms import Hash, ReplicaState
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.locks import LockedTasks, claimed_task
 from requester.store.tables import Job, Replica, Round, Task, Wave, Worker
 from requester.store.work import RowReader, Work
@@ -50,7 +50,7 @@ _REPLICAS: Final = (
     select(Replica, Wave)
     .join(Task, Task.id == Replica.task_id)
     .outerjoin(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
-    .where(among(Replica.task_id, "tasks"))
+    .where(is_in_bound_list(Replica.task_id, "tasks"))
     .order_by(Replica.worker)
     .execution_options(autoflush=False)
 )
@@ -93,7 +93,7 @@ def _to_pay(work: Work, tasks: Sequence[tuple[Task, Job]]) -> dict[str, TaskInHa
     return hands
 
 
-def claimed(work: Work, task_id: str) -> TaskInHand | None:
+def lock_task_if_free(work: Work, task_id: str) -> TaskInHand | None:
     """Locks the task and its job, for callers that go through many; None where another transaction has the task."""
     claimed = claimed_task(work, task_id)
     return None if claimed is None else of_task(work, *claimed)
@@ -108,7 +108,9 @@ def _in_hand(reader: RowReader, tasks: Sequence[tuple[Task, Job]]) -> dict[str, 
     return hands
 
 
-_OWN: Final = select(Replica.task_id).where(among(Replica.id, "replicas"), among(Replica.worker, "workers"))
+_OWN: Final = select(Replica.task_id).where(
+    is_in_bound_list(Replica.id, "replicas"), is_in_bound_list(Replica.worker, "workers")
+)
 _OF_REPLICAS: Final = LockedTasks(select(Task).where(Task.id.in_(_OWN)))
 
 
@@ -134,5 +136,5 @@ _WHOLE: Final = (
     .join(Task, Task.id == Replica.task_id)
     .join(Job, Job.id == Replica.job_id)
     .outerjoin(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
-    .where(among(Replica.id, "replicas"))
+    .where(is_in_bound_list(Replica.id, "replicas"))
 )

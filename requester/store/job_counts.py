@@ -26,7 +26,7 @@ class JobCounts:
 def of_job(reader: RowReader, job_id: str) -> JobCounts:
     session = reader.session
     accepted = select(func.count()).select_from(Task).where(Task.job_id == job_id, Task.payload.is_not(None))
-    uploads, payload_bytes = uploaded(reader, job_id)
+    uploads, payload_bytes = count_uploads(reader, job_id)
     rounds = select(func.count()).select_from(Round).where(Round.job_id == job_id)
     computed = select(func.sum(Replica.compute_seconds)).where(Replica.job_id == job_id)
     batches = select(Batch, Transaction).outerjoin(Transaction, Transaction.id == Batch.transaction_id)
@@ -42,7 +42,7 @@ def of_job(reader: RowReader, job_id: str) -> JobCounts:
     )
 
 
-def uploaded(reader: RowReader, job_id: str) -> tuple[int, int]:
+def count_uploads(reader: RowReader, job_id: str) -> tuple[int, int]:
     """Returns how many payloads arrived, and their bytes."""
     size = func.count(Task.payload_bytes), func.coalesce(func.sum(Task.payload_bytes), 0)
     count, together = reader.session.execute(select(*size).where(Task.job_id == job_id)).one()

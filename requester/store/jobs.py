@@ -12,7 +12,7 @@ from gradmarket.market.rules import overlap, stopping
 from gradmarket.market.rules.stopping import StopAtSpent
 from gradmarket.market.terms import JobState, RoundState, Units
 from gradmarket.market.wire.poll import digest_of
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.noised_rounds import count_noised_rounds
 from requester.store.remembered import Remembered
 from requester.store.tables import Account, Job, Round, Task
@@ -23,7 +23,7 @@ _PUBLICATIONS: Final = Remembered[Publication]()
 _COSTS: Final = Remembered[tuple[int, int]]()
 
 
-def spec(job: Job) -> JobSpec:
+def load_spec(job: Job) -> JobSpec:
     """Returns the job's spec. The row's spec changes only before it is published, and it has no digest until then."""
     return _SPECS.get(job.spec_digest, lambda: JobSpec.model_validate(job.spec))
 
@@ -67,26 +67,26 @@ _RUNNING: Final = (
 )
 
 
-def publication(job: Job) -> Publication | None:
+def find_publication(job: Job) -> Publication | None:
     """What its workers compute from; none of a draft."""
     if job.spec_digest is None:
         return None
-    return published(job)
+    return load_publication(job)
 
 
-def published(job: Job) -> Publication:
+def load_publication(job: Job) -> Publication:
     """What workers of a job that is no draft compute from."""
     return _PUBLICATIONS.get(job.spec_digest, lambda: Publication.model_validate(job.publication))
 
 
-def costs(job: Job) -> tuple[int, int] | None:
+def find_task_costs(job: Job) -> tuple[int, int] | None:
     """Operations and bytes of one task, as its runner bounds them; none of a draft. A publication tells both."""
     if job.spec_digest is None:
         return None
     return _COSTS.get(job.spec_digest, lambda: ((job.facts or {})["flops"], (job.facts or {})["peak_bytes"]))
 
 
-def unit(reader: RowReader, job_id: str) -> str | None:
+def find_unit(reader: RowReader, job_id: str) -> str | None:
     """Of the job's money; none where there is no such job, of which nothing else is read."""
     unit: str | None = reader.session.scalar(_UNIT, {"job": job_id})
     return unit
@@ -95,23 +95,23 @@ def unit(reader: RowReader, job_id: str) -> str | None:
 _UNIT: Final = select(Job.unit).where(Job.id == bindparam("job"))
 
 
-def places(reader: RowReader, job: Job) -> int:
+def count_places(reader: RowReader, job: Job) -> int:
     """Returns the number of replicas that the newest round begins with."""
-    parsed = spec(job)
+    parsed = load_spec(job)
     newest = latest_round(reader, job.id) if parsed.growth else None
     return parsed.sizes.of(newest.number if newest else 0) * parsed.plan().first_wave
 
 
-def covered(job: Job) -> Units:
+def compute_reserve_per_gradient(job: Job) -> Units:
     """Returns what a reservation has for each gradient: its price, and what its worth may add to it."""
-    later = spec(job).price.later
+    later = load_spec(job).price.later
     return Units(job.price + (later // int(job.unit) if later else 0))
 
 
 def round_cost(reader: RowReader, job: Job) -> Units:
     """Returns the price of all replicas of the newest round, were one of its tasks split to the end."""
-    plan = spec(job).plan()
-    return Units((places(reader, job) + plan.maximum - plan.first_wave) * covered(job))
+    plan = load_spec(job).plan()
+    return Units((count_places(reader, job) + plan.maximum - plan.first_wave) * compute_reserve_per_gradient(job))
 
 
 def spec_of(reader: RowReader, task: Task) -> JobSpec:
@@ -163,10 +163,10 @@ def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
     """Returns why the job is over after `row`, its newest merged round; empty where it is not."""
     if row is None:
         return ""
-    limited = any(isinstance(rule, StopAtSpent) for rule in spec(job).stop)
-    spent = earned(reader, job.id) * int(job.unit) if limited else 0
-    noised = count_noised_rounds(reader, job.id, spec(job), row.number + 1)
-    return stopping.reached(spec(job).ending, row.number, row.metrics or {}, spent, noised)
+    limited = any(isinstance(rule, StopAtSpent) for rule in load_spec(job).stop)
+    spent = sum_earned_units(reader, job.id) * int(job.unit) if limited else 0
+    noised = count_noised_rounds(reader, job.id, load_spec(job), row.number + 1)
+    return stopping.find_stop_reason(load_spec(job).ending, row.number, row.metrics or {}, spent, noised)
 
 
 def latest_round(reader: RowReader, job_id: str) -> Round | None:
@@ -177,9 +177,9 @@ def latest_round(reader: RowReader, job_id: str) -> Round | None:
 _LATEST: Final = select(Round).where(_OF_JOB, Round.state != RoundState.REWOUND).order_by(Round.number.desc()).limit(1)
 
 
-def wants(reader: RowReader, job: Job, task: Task) -> bool:
+def is_task_wanted(reader: RowReader, job: Job, task: Task) -> bool:
     """Whether the job needs an answer to the task: it goes on, and the task's merge is neither done nor taken back."""
-    taken_back = job.rewind_to is not None and task.round > overlap.last_unharmed(job.rewind_to, spec(job).overlap)
+    taken_back = job.rewind_to is not None and task.round > overlap.last_unharmed(job.rewind_to, load_spec(job).overlap)
     row = reader.get(Round, (job.id, task.merge_round))
     return job.ended_at is None and not taken_back and may_merge(job, task, row)
 
@@ -204,11 +204,11 @@ _LAST_ATTEMPTS: Final = (
 )
 
 
-def ended(reader: RowReader, job_ids: Iterable[str]) -> Sequence[str]:
+def list_ended_jobs(reader: RowReader, job_ids: Iterable[str]) -> Sequence[str]:
     return reader.session.scalars(_ENDED, {"jobs": list(job_ids)}).all()
 
 
-_ENDED: Final = select(Job.id).where(among(Job.id, "jobs"), Job.ended_at.is_not(None))
+_ENDED: Final = select(Job.id).where(is_in_bound_list(Job.id, "jobs"), Job.ended_at.is_not(None))
 
 
 def ended_uncollected(reader: RowReader) -> Sequence[Job]:
@@ -236,7 +236,7 @@ def newest_closed(reader: RowReader, job_ids: Iterable[str]) -> dict[str, Round]
 
 _NUMBERS: Final = (
     select(Round.job_id, func.max(Round.number).label("number"))
-    .where(among(Round.job_id, "jobs"), Round.state == RoundState.CLOSED)
+    .where(is_in_bound_list(Round.job_id, "jobs"), Round.state == RoundState.CLOSED)
     .group_by(Round.job_id)
     .subquery()
 )
@@ -245,7 +245,7 @@ _NEWEST_CLOSED: Final = select(Round).join(
 )
 
 
-def earned(reader: RowReader, job_id: str) -> int:
+def sum_earned_units(reader: RowReader, job_id: str) -> int:
     """All that the job's workers have earned, in units."""
     total: Any = reader.session.scalar(_EARNED, {"job": job_id})
     return int(total)

@@ -29,8 +29,8 @@ def without_backup(reader: RowReader, now: float) -> Sequence[str]:
 def is_last(reader: RowReader, job: Job, task: Task) -> bool:
     """Returns whether the round that the task keeps waiting has its least tasks, and nobody is needed elsewhere."""
     open_tasks = exists().where(Task.job_id == job.id, Task.state == TaskState.OPEN)
-    if not jobs.spec(job).leaves_tasks or reader.session.scalar(select(open_tasks)):
+    if not jobs.load_spec(job).leaves_tasks or reader.session.scalar(select(open_tasks)):
         return False
     accepted = select(Task.id).where(*merges.merged_in(job.id, task.merge_round), Task.state == TaskState.ACCEPTED)
-    needed = jobs.spec(job).tasks_needed
+    needed = jobs.load_spec(job).tasks_needed
     return len(reader.session.scalars(accepted.limit(needed)).all()) >= needed

@@ -19,26 +19,28 @@ from requester.store.tables import Account, Audit, Job, Replica, Reputation
 from requester.store.work import RowReader
 
 
-def leads(reader: RowReader, job: Job, candidates: Iterable[Candidate], gain: float, now: float) -> dict[Address, Lead]:
+def compute_leads(
+    reader: RowReader, job: Job, candidates: Iterable[Candidate], gain: float, now: float
+) -> dict[Address, Lead]:
     """Returns each candidate's standing and cover; `gain` is what a wrong gradient brings, in prices of a task."""
     known = {candidate.party.worker: candidate for candidate in candidates}
-    stakes, held = _stakes(reader, job), _pending(reader, job)
-    records = _standings(reader, {candidate.party.operator for candidate in known.values()}, now)
+    stakes, held = _load_stakes(reader, job), _count_pending_tasks(reader, job)
+    records = _load_standings(reader, {candidate.party.operator for candidate in known.values()}, now)
     result = {}
     for worker, candidate in known.items():
         standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
-        cover = exposure.free(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
+        cover = exposure.compute_unused_stake(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
         result[worker] = Lead(standing, cover)
     return result
 
 
-def _stakes(reader: RowReader, job: Job) -> Mapping[str, int]:
+def _load_stakes(reader: RowReader, job: Job) -> Mapping[str, int]:
     """Returns the stake at risk in the job by worker, in units."""
     staked = select(Account.worker, Account.at_risk).where(Account.job_id == job.id, Account.at_risk > 0)
     return dict(reader.session.execute(staked).all())
 
 
-def _pending(reader: RowReader, job: Job) -> Mapping[str, int]:
+def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
     """Returns by worker how many tasks hold some of its stake."""
     waiting = exists().where(Audit.task_id == Replica.task_id, Audit.state.in_(OPEN))
     held = or_(Replica.state.in_(IN_FLIGHT), (Replica.state == ReplicaState.PAYABLE) & waiting)
@@ -46,11 +48,14 @@ def _pending(reader: RowReader, job: Job) -> Mapping[str, int]:
     return dict(reader.session.execute(counted.group_by(Replica.worker)).all())
 
 
-def _standings(reader: RowReader, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
+def _load_standings(reader: RowReader, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
     rows = reader.session.scalars(select(Reputation).where(Reputation.operator.in_(operators))).all()
-    return {(row.operator, row.determinism_class): reputations.standing(row, max(now, row.at)) for row in rows}
+    return {
+        (row.operator, row.determinism_class): reputations.compute_operator_standing(row, max(now, row.at))
+        for row in rows
+    }
 
 
-def after(lead: Lead, gain: float) -> Lead:
+def subtract_cover(lead: Lead, gain: float) -> Lead:
     """Returns the lead with one more task under way."""
     return Lead(lead.standing, max(0.0, lead.cover - gain))

@@ -35,20 +35,22 @@ AT_ONCE: Final = 500
 """Rows of a kind that one transaction takes."""
 
 
-def due(reader: RowReader, now: float) -> bool:
+def is_sweep_due(reader: RowReader, now: float) -> bool:
     """Whether the last sweep is over for EVERY_S, or left rows behind."""
     row = reader.get(LeaderLease, NAME)
     return row is None or row.until < now
 
 
-def sweep(work: Work, now: float, session_s: float) -> None:
+def delete_leftovers(work: Work, now: float, session_s: float) -> None:
     """Deletes at most AT_ONCE rows of each kind; the next sweep is due at once where that were not all."""
     ended = select(ApiToken.hash).where(ApiToken.until < now)
     repeated = select(Idempotency.subject, Idempotency.key).where(Idempotency.at < now - REPEATED_S)
     withdrawn = select(ConsentRow.worker, ConsentRow.payout).where(ConsentRow.at < now - WITHDRAWN_S, ~_KNOWN)
     strangers = select(Worker.address).where(Worker.seen_at < now - max(session_s, QUIET_S), ~_HISTORY)
     counts = [
-        _rows(work, delete(table).where(_among(keys, work.session.execute(found.limit(AT_ONCE)).all())))
+        _count_changed_rows(
+            work, delete(table).where(_build_key_condition(keys, work.session.execute(found.limit(AT_ONCE)).all()))
+        )
         for table, keys, found in (
             (ApiToken, (ApiToken.hash,), ended),
             (Idempotency, (Idempotency.subject, Idempotency.key), repeated),
@@ -58,12 +60,12 @@ def sweep(work: Work, now: float, session_s: float) -> None:
     ]
     quiet = select(Worker.address).where(Worker.seen_at < now - QUIET_S, _SAYS_MUCH).limit(AT_ONCE)
     emptied = update(Worker).where(Worker.address.in_(work.session.scalars(quiet).all()))
-    counts.append(_rows(work, emptied.values(jobs=[], least_prices={})))
+    counts.append(_count_changed_rows(work, emptied.values(jobs=[], least_prices={})))
     again = now if max(counts) >= AT_ONCE else now + EVERY_S
     work.session.merge(LeaderLease(name=NAME, holder="", until=again))
 
 
-def withdrawals(reader: RowReader, now: float) -> int:
+def count_withdrawals(reader: RowReader, now: float) -> int:
     """Counts withdrawals of the last WITHDRAWN_S for workers that are not known, up to MOST_WITHDRAWN."""
     young = ConsentRow.at >= now - WITHDRAWN_S
     unknown = select(ConsentRow.worker).where(young, ConsentRow.withdrawn > 0, ~_KNOWN)
@@ -85,14 +87,14 @@ The last, since a consent has no end: were its worker forgotten, so were its wit
 _SAYS_MUCH: Final = or_(as_type(Worker.least_prices, String) != "{}", as_type(Worker.jobs, String) != "[]")
 
 
-def _among(keys: Sequence[Any], found: Sequence[Any]) -> Any:
+def _build_key_condition(keys: Sequence[Any], found: Sequence[Any]) -> Any:
     """Condition: the row's key is one of those found."""
     if len(keys) == 1:
         return keys[0].in_([row[0] for row in found])
     return or_(false(), *(keys[0] == one and keys[1] == other for one, other in found))
 
 
-def _rows(work: Work, statement: Any) -> int:
+def _count_changed_rows(work: Work, statement: Any) -> int:
     return cast(
         CursorResult[Any], work.session.execute(statement.execution_options(synchronize_session=False))
     ).rowcount

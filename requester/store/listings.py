@@ -54,29 +54,29 @@ def next_rows(
     return result.scalars().all() if len(rows.column_descriptions) == 1 else result.all()
 
 
-def jobs(state: JobState | None) -> Select[Job]:
+def select_jobs(state: JobState | None) -> Select[Job]:
     return select(Job) if state is None else select(Job).where(Job.state == state)
 
 
-def rounds(job_id: str) -> Select[Round]:
+def select_rounds(job_id: str) -> Select[Round]:
     return select(Round).where(Round.job_id == job_id)
 
 
-def tasks(job_id: str) -> Select[Task]:
+def select_tasks(job_id: str) -> Select[Task]:
     """Without offers, plans and thresholds."""
     return select(Task).options(*_LISTED).where(Task.job_id == job_id)
 
 
-def verdicts(job_id: str) -> Select[*tuple[Any, ...]]:
+def select_verdicts(job_id: str) -> Select[*tuple[Any, ...]]:
     return select(*_VERDICT).where(Replica.job_id == job_id, Replica.outcome.is_not(None))
 
 
-def workers(job_id: str) -> Select[*tuple[Any, ...]]:
+def select_workers(job_id: str) -> Select[*tuple[Any, ...]]:
     """The job's accounts, each with its worker's payout address."""
     return select(*_ACCOUNT).join(Worker, Worker.address == Account.worker).where(Account.job_id == job_id)
 
 
-def payments(job_id: str) -> Select[*tuple[Any, ...]]:
+def select_payments(job_id: str) -> Select[*tuple[Any, ...]]:
     """What was earned in the job, with the batches and transactions that settle it."""
     return (
         select(*_PAYMENT)
@@ -91,10 +91,10 @@ def ended_audits(job_id: str) -> Select[Audit]:
     return select(Audit).where(Audit.job_id == job_id, Audit.state.in_((AuditState.PASSED, AuditState.FAILED)))
 
 
-def accounts(worker: str) -> Select[Account]:
+def select_accounts(worker: str) -> Select[Account]:
     return select(Account).where(Account.worker == worker)
 
 
-def vouchers(worker: str) -> Select[Account]:
+def select_vouchers(worker: str) -> Select[Account]:
     """The worker's accounts in which it has earned."""
-    return accounts(worker).where(Account.voucher_signature.is_not(None))
+    return select_accounts(worker).where(Account.voucher_signature.is_not(None))

@@ -25,7 +25,7 @@ from sqlalchemy import (
     true,
 )
 
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.session import Sessions, is_shared
 from requester.store.tables import Base, Job, Task, Worker
 from requester.store.work import RowReader, Work
@@ -33,11 +33,11 @@ from requester.store.work import RowReader, Work
 Row = TypeVar("Row", bound=Base)
 
 
-def _fresh(statement: Select[Row]) -> Select[Row]:
+def _populate_existing(statement: Select[Row]) -> Select[Row]:
     return statement.execution_options(populate_existing=True)
 
 
-def locked(work: Work, table: type[Row], key: str) -> Row:
+def lock_row(work: Work, table: type[Row], key: str) -> Row:
     """Returns the current row, locked for this transaction; raises NoResultFound where there is none."""
     row: Row = work.session.scalars(_by_key(table), {"key": key}).one()
     return row
@@ -47,7 +47,7 @@ def locked(work: Work, table: type[Row], key: str) -> Row:
 def _by_key(table: type[Row]) -> Select[Row]:
     """Returns the statement, cached: building one takes as long as executing it."""
     (column,) = table.__mapper__.primary_key
-    return _fresh(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
+    return _populate_existing(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
 
 
 def locked_job(work: Work, task_id: str) -> Job:
@@ -58,21 +58,23 @@ def locked_job(work: Work, task_id: str) -> Job:
 @cache
 def _job_of_task() -> Select[Job]:
     its_job = select(Task.job_id).where(Task.id == bindparam("task")).scalar_subquery()
-    return _fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))
+    return _populate_existing(select(Job).where(Job.id == its_job).with_for_update(read=True))
 
 
 def claimed_task(work: Work, task_id: str) -> tuple[Task, Job] | None:
     """Locks the task, and its job as `locked_job` does; None where another transaction has the task."""
     job = locked_job(work, task_id)
     query = select(Task).where(Task.id == task_id)
-    task = work.session.scalars(_fresh(query.with_for_update(key_share=True, skip_locked=True))).one_or_none()
+    task = work.session.scalars(
+        _populate_existing(query.with_for_update(key_share=True, skip_locked=True))
+    ).one_or_none()
     return None if task is None else (task, job)
 
 
 def in_order(tasks: Select[Task]) -> Select[Task]:
     """Returns the query for these tasks that locks them in the one common order."""
     ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
-    return _fresh(ordered.with_for_update(key_share=True, of=Task))
+    return _populate_existing(ordered.with_for_update(key_share=True, of=Task))
 
 
 def locked_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
@@ -85,8 +87,11 @@ def locked_workers(work: Work, addresses: Iterable[str]) -> Sequence[Worker]:
     return work.session.scalars(_WORKERS, {"workers": addresses}).all()
 
 
-_WORKERS: Final = _fresh(
-    select(Worker).where(among(Worker.address, "workers")).order_by(Worker.address).with_for_update(key_share=True)
+_WORKERS: Final = _populate_existing(
+    select(Worker)
+    .where(is_in_bound_list(Worker.address, "workers"))
+    .order_by(Worker.address)
+    .with_for_update(key_share=True)
 )
 
 
@@ -95,7 +100,7 @@ class LockedTasks:
 
     def __init__(self, tasks: Select[Task]) -> None:
         its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
-        self._jobs = _fresh(its_jobs.with_for_update(read=True))
+        self._jobs = _populate_existing(its_jobs.with_for_update(read=True))
         self._tasks = in_order(tasks)
         self._both = self._tasks.join(Job, Job.id == Task.job_id).add_columns(Job)
 
@@ -112,7 +117,7 @@ def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
 
 
 @contextmanager
-def alone(sessions: Sessions, what: str) -> Iterator[bool]:
+def hold_named_lock(sessions: Sessions, what: str) -> Iterator[bool]:
     """Yields whether nobody else does `what`: then nobody will until the end of the block, or of this process.
 
     For long work outside of transactions. Where SQLite is the database there is one process, and one thread a stage.
@@ -122,15 +127,15 @@ def alone(sessions: Sessions, what: str) -> Iterator[bool]:
         yield True
         return
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_number(what)))))
+        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_hash_lock_name(what)))))
         try:
             yield mine
         finally:
             if mine:
-                connection.execute(select(func.pg_advisory_unlock(_number(what))))
+                connection.execute(select(func.pg_advisory_unlock(_hash_lock_name(what))))
 
 
-def _number(what: str | ColumnElement[str]) -> ColumnElement[int]:
+def _hash_lock_name(what: str | ColumnElement[str]) -> ColumnElement[int]:
     return func.hashtextextended(what, 0)
 
 
@@ -138,11 +143,11 @@ _LOCKS: Final = table("pg_locks", *map(column, ("locktype", "granted", "database
 _DATABASES: Final = table("pg_database", column("oid"), column("datname"))
 
 
-def unattended(reader: RowReader, what: ColumnElement[str]) -> ColumnElement[bool]:
+def is_not_locked(reader: RowReader, what: ColumnElement[str]) -> ColumnElement[bool]:
     """Selects rows with which nobody is `alone` just now; all of them where SQLite is the database."""
     if not is_shared(reader.session.get_bind()):
         return true()
     here = select(_DATABASES.c.oid).where(_DATABASES.c.datname == func.current_database()).scalar_subquery()
     mine = (_LOCKS.c.locktype == "advisory", _LOCKS.c.granted, _LOCKS.c.database == here)
     high, low = (cast(_LOCKS.c[half], BigInteger) for half in ("classid", "objid"))
-    return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == _number(what))
+    return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == _hash_lock_name(what))

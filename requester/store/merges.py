@@ -23,9 +23,9 @@ UNACCEPTED: Final = (
 """While a round is open, one attempt at each index is in one of these states, or accepted."""
 
 
-def lacks(reader: RowReader, job: Job, number: int, most: int = 1) -> int:
+def count_missing_answers(reader: RowReader, job: Job, number: int, most: int = 1) -> int:
     """Returns how many accepted tasks the round lacks to be merged, up to `most`; reads few further rows."""
-    own = jobs.spec(job)
+    own = jobs.load_spec(job)
     may_miss = own.tasks_per_round - own.tasks_needed
     parameters = {"job": job.id, "round": number, "most": may_miss + most}
     few = max(0, len(reader.session.scalars(_UNACCEPTED, parameters).all()) - may_miss)
@@ -58,7 +58,7 @@ def newest_snapshot(reader: RowReader, job_id: str, before: int) -> Round | None
     return reader.session.scalar(_NEWEST_SNAPSHOT, {"job": job_id, "before": before})
 
 
-def snapshots(reader: RowReader, job_id: str, before: int) -> Sequence[Round]:
+def list_snapshot_rounds(reader: RowReader, job_id: str, before: int) -> Sequence[Round]:
     """Returns closed rounds before `before` whose optimizer state is stored, in order."""
     return reader.session.scalars(_SNAPSHOTS, {"job": job_id, "before": before}).all()
 

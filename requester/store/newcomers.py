@@ -23,31 +23,31 @@ DIGITS: Final = 32
 NEW: Final = Worker.accepted_at.is_(None)
 
 
-def present(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
+def list_known_parties(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
     """Returns live workers that could share the job's tasks and delivered before; at most SAMPLE of them."""
-    beside = assignment.comparable(job.determinism_class or "", mixable)
-    return [workers.party(row) for row in reader.session.execute(_SOME_KNOWN, workers.asked_of(job, now, beside))]
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
+    return [workers.build_party(row) for row in reader.session.execute(_SOME_KNOWN, workers.asked_of(job, now, beside))]
 
 
 _SOME_KNOWN: Final = workers.PRESENT.where(workers.KNOWN).limit(SAMPLE)
 
 
-def tried(reader: RowReader, job: Job, now: float) -> Tried:
+def count_tried(reader: RowReader, job: Job, now: float) -> Tried:
     totals = reader.session.execute(_TRIED, {"job": job.id}).one()
-    deadlines = jobs.spec(job).deadlines
+    deadlines = jobs.load_spec(job).deadlines
     stall_s = float(max(deadlines.lease_s, deadlines.wave_s, deadlines.upload_s))
     since = now - (totals.last or 0.0)
-    return Tried(jobs.places(reader, job), int(totals.stalled or 0), int(totals.delivered or 0), since, stall_s)
+    return Tried(jobs.count_places(reader, job), int(totals.stalled or 0), int(totals.delivered or 0), since, stall_s)
 
 
-def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+def _count_where(condition: ColumnElement[bool]) -> ColumnElement[int]:
     return func.sum(case((condition, 1), else_=0))
 
 
 _STALLED: Final = and_(Account.earned == 0, Account.stalls > 0)
 _TRIED: Final = select(
-    _count(_STALLED).label("stalled"),
-    _count(Account.earned > 0).label("delivered"),
+    _count_where(_STALLED).label("stalled"),
+    _count_where(Account.earned > 0).label("delivered"),
     func.max(case((_STALLED, Account.stalled_at))).label("last"),
 ).where(Account.job_id == bindparam("job"))
 
@@ -71,22 +71,22 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     """
     if job.determinism_class is None:
         return []
-    mixable = ballots.mixable(reader, job)
+    mixable = ballots.list_mixable_classes(reader, job)
     return [
         address
         for known in (True, False)
-        if (most := _most(reader, job, mixable, known, now)) > 0
-        for address in _drawn(reader, job, mixable, known, now)[:most]
+        if (most := _count_affordable_workers(reader, job, mixable, known, now)) > 0
+        for address in _draw_uncovered_workers(reader, job, mixable, known, now)[:most]
     ]
 
 
-def _most(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
+def _count_affordable_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
     held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
-    by_money = (newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)) // jobs.covered(
-        job
-    )
-    return by_money if known or by_money <= 0 else min(by_money, _wanted(reader, job, mixable, now))
+    by_money = (
+        newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)
+    ) // jobs.compute_reserve_per_gradient(job)
+    return by_money if known or by_money <= 0 else min(by_money, _count_wanted_newcomers(reader, job, mixable, now))
 
 
 _HELD: Final = (
@@ -105,26 +105,26 @@ _SPENT: Final = exists().where(
 """It gave back its place in an attempt that still wants workers: it is drawn for that one no more."""
 
 
-def _wanted(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
+def _count_wanted_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
     """Returns how many further newcomers the job can use.
 
     That is what is missing to those that it tries at once, or as many as its open tasks lack besides those at work: a
     split task needs more workers than a round begins with.
     """
-    known, idle = present(reader, job, mixable, now), _idle(reader, job, mixable, now)
-    first_wave = jobs.spec(job).plan().first_wave
-    nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.spec(job).separation)
-    trials = jobs.places(reader, job)
-    if newcomers.suffice(known, nothing, first_wave):
-        trials = newcomers.at_once(tried(reader, job, now))
+    known, idle = list_known_parties(reader, job, mixable, now), _list_idle_newcomers(reader, job, mixable, now)
+    first_wave = jobs.load_spec(job).plan().first_wave
+    nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.load_spec(job).separation)
+    trials = jobs.count_places(reader, job)
+    if newcomers.may_fill_places(known, nothing, first_wave):
+        trials = newcomers.at_once(count_tried(reader, job, now))
     missing = trials - in_flight(reader, job) - len(idle)
-    return max(missing, newcomers.lacking(known, idle, _openings(reader, job, mixable)))
+    return max(missing, newcomers.count_lacking_places(known, idle, _list_openings(reader, job, mixable)))
 
 
-def _idle(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
+def _list_idle_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
     """Returns the newcomers with money reserved that can be drawn now: they are there, have room and hold no place."""
-    beside = assignment.comparable(job.determinism_class or "", mixable)
-    return [workers.party(row) for row in reader.session.execute(_IDLE, workers.asked_of(job, now, beside))]
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
+    return [workers.build_party(row) for row in reader.session.execute(_IDLE, workers.asked_of(job, now, beside))]
 
 
 _IDLE: Final = workers.PRESENT.where(
@@ -132,30 +132,33 @@ _IDLE: Final = workers.PRESENT.where(
 ).limit(SAMPLE)
 
 
-def _openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
+def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
     """Returns open tasks with the number of places that nobody holds, and who may not take them (store.holders)."""
     open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN)
     rows = reader.session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
-    replicas, busy = tasks.replicas_of(reader, rows), holders.busy(reader, job, {task.round for task in rows})
+    replicas, busy = (
+        tasks.replicas_of(reader, rows),
+        holders.list_unavailable_by_round(reader, job, {task.round for task in rows}),
+    )
     return [
         (
             progress.opening_for(job, task, replicas[task.id], mixable, busy[task.round]),
-            progress.missing(task, replicas[task.id]),
+            progress.count_open_places(task, replicas[task.id]),
         )
         for task in rows
     ]
 
 
-def _drawn(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
+def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
     """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
-    asked = workers.asked_of(job, now, assignment.comparable(job.determinism_class or "", mixable))
+    asked = workers.asked_of(job, now, assignment.list_comparable_classes(job.determinism_class or "", mixable))
     turns = _DRAWN[known], asked | {"digit": 3 + randbelow(DIGITS)}
     rows = reader.session.scalars(*turns)
-    content = [row for row in rows if workers.serves(row, job.id) and workers.asks_of(row, job) <= job.price]
-    return [party.worker for party in newcomers.in_turn(map(workers.party, content))]
+    content = [row for row in rows if workers.is_serving_job(row, job.id) and workers.asks_of(row, job) <= job.price]
+    return [party.worker for party in newcomers.in_turn(map(workers.build_party, content))]
 
 
-def _number(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
+def _number_per_owner(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
     """Numbers the selected workers with the same value of the column, from 1 on.
 
     The order is one for all columns, by what their addresses are from a random digit on: random() would give each
@@ -165,8 +168,8 @@ def _number(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
     return func.row_number().over(partition_by=column, order_by=(digits, Worker.address))
 
 
-_BY_PAYOUT: Final = _number(Worker.payout)
-_BY_NETWORK: Final = case((Worker.network.is_(None), 1), else_=_number(Worker.network))
+_BY_PAYOUT: Final = _number_per_owner(Worker.payout)
+_BY_NETWORK: Final = case((Worker.network.is_(None), 1), else_=_number_per_owner(Worker.network))
 _TURN: Final = case((_BY_PAYOUT > _BY_NETWORK, _BY_PAYOUT), else_=_BY_NETWORK)
 """The turn in which a worker comes among all selected, before any is left out (market.rules.newcomers.in_turn)."""
 _COVERED: Final = exists().where(

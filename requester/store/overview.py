@@ -39,7 +39,7 @@ class MarketTotals:
     failed_audits: int
 
 
-def totals(reader: RowReader) -> MarketTotals:
+def load_market_totals(reader: RowReader) -> MarketTotals:
     session = reader.session
     rows = session.execute(_PAID).all()
     return MarketTotals(
@@ -66,7 +66,7 @@ def newest_jobs(reader: RowReader, most: int) -> Sequence[Job]:
     return reader.session.scalars(select(Job).order_by(*order).limit(most)).all()
 
 
-def classes(reader: RowReader, now: float) -> Sequence[Row[str, int]]:
+def count_present_classes(reader: RowReader, now: float) -> Sequence[Row[str, int]]:
     """Returns the determinism classes of the workers that are present, each with their number; the largest first."""
     return reader.session.execute(_CLASSES, {"since": now - ALIVE_S}).all()
 
@@ -79,7 +79,7 @@ _CLASSES: Final = (
 )
 
 
-def rounds(reader: RowReader, job_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
+def list_round_figures(reader: RowReader, job_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
     """Returns number, loss, metrics, opened_at and closed_at of every round, in order."""
     return reader.session.execute(_ROUNDS, {"job": job_id}).all()
 
@@ -91,7 +91,7 @@ _ROUNDS: Final = (
 )
 
 
-def grid(reader: RowReader, job_id: str, newest: int) -> Sequence[Row[*tuple[Any, ...]]]:
+def list_grid_replicas(reader: RowReader, job_id: str, newest: int) -> Sequence[Row[*tuple[Any, ...]]]:
     """Returns worker, round, state, task and ended audit's state of replicas in the newest rounds, the newest first.
 
     An audit that has not ended is not told: who knows that it is audited can run away.
@@ -111,7 +111,7 @@ _GRID: Final = (
 )
 
 
-def reserved(reader: RowReader, job_id: str) -> int:
+def sum_reserved_units(reader: RowReader, job_id: str) -> int:
     """Returns the units that are set aside for workers and not earned yet."""
     return int(reader.session.scalar(_RESERVED, {"job": job_id}) or 0)
 
@@ -186,6 +186,6 @@ _REPLICAS: Final = (
 )
 
 
-def database(reader: RowReader) -> str:
+def find_database_kind(reader: RowReader) -> str:
     """Returns the database's kind: sqlite or postgresql."""
     return reader.session.get_bind().dialect.name

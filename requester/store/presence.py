@@ -5,12 +5,12 @@ from typing import Final
 
 from sqlalchemy import bindparam, select, update
 
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Worker
 from requester.store.work import Work
 from requester.store.workers import LIVE_S
 
-_NAMED: Final = among(Worker.address, "workers")
+_NAMED: Final = is_in_bound_list(Worker.address, "workers")
 _UNLOCKED: Final = select(Worker.address).where(_NAMED).with_for_update(skip_locked=True, key_share=True)
 """Skips locked rows: whoever writes one has heard of its worker, and waiting for locks in no order would deadlock."""
 _HERE: Final = (
@@ -27,6 +27,6 @@ def still_here(work: Work, addresses: Collection[str], now: float) -> None:
     work.connection().execute(_HERE, values)
 
 
-def gone(work: Work, addresses: Collection[str]) -> None:
+def mark_gone(work: Work, addresses: Collection[str]) -> None:
     """Marks workers as not asking: nothing is leased to them until they come again."""
     work.connection().execute(_GONE, {"workers": addresses})

@@ -12,14 +12,14 @@ from requester.store.work import RowReader
 def price_of(reader: RowReader, job: Job, latest: Round | None) -> Units:
     """Returns what a gradient pays in a round that opens after `latest`, the newest closed one; None: in the first."""
     unit = Amount(int(job.unit))
-    overlapped = latest is not None and jobs.spec(job).overlap > 0
+    overlapped = latest is not None and jobs.load_spec(job).overlap > 0
     before = reader.get(Round, (job.id, latest.number - 1)) if latest is not None and overlapped else None
-    past = None if latest is None else _past(latest, before, unit)
-    price = jobs.spec(job).price.of(PricedWork(facts_of(job).flops, unit), past)
+    past = None if latest is None else _build_past(latest, before, unit)
+    price = jobs.load_spec(job).price.of(PricedWork(facts_of(job).flops, unit), past)
     return payment.in_units("price", price, unit, payment.MAX_PRICE)
 
 
-def _past(row: Round, before: Round | None, unit: Amount) -> Past:
+def _build_past(row: Round, before: Round | None, unit: Amount) -> Past:
     """With an overlap, the round's own time begins when the one before it is merged."""
     began = max(row.opened_at, before.closed_at or 0.0) if before else row.opened_at
     seconds = (row.closed_at or began) - began

@@ -10,10 +10,10 @@ from contracts.gas_price import WAITS
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
-from gradmarket.market.rules.shortage import ASKS_NOTHING, in_words, lacking
+from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from requester.store import audits, ballots, holders, jobs, strikes, tasks, workers
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
 
@@ -34,7 +34,7 @@ def chain_trouble(reader: RowReader) -> str:
     return f"the chain cannot be used, and the job goes on once it can: {row.said}"
 
 
-def running(reader: RowReader) -> Sequence[Job]:
+def list_running_jobs(reader: RowReader) -> Sequence[Job]:
     return reader.session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
 
 
@@ -46,28 +46,31 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return job.reason
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        return job.reason or _unaudited(reader, job, now)
-    spec = jobs.spec(job)
-    counted = workers.deciding if job.determinism_class is None else workers.present
-    present = [(row.determinism_class, workers.party(row)) for row in counted(reader, job, now)]
-    mixable = ballots.mixable(reader, job)
+        return job.reason or _describe_unaudited(reader, job, now)
+    spec = jobs.load_spec(job)
+    counted = workers.list_deciding_workers if job.determinism_class is None else workers.list_present_workers
+    present = [(row.determinism_class, workers.build_party(row)) for row in counted(reader, job, now)]
+    mixable = ballots.list_mixable_classes(reader, job)
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
     least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
     if have < least and spec.private is not None:
-        joined = f"{holders.count(reader, job)} of {len(spec.private.holders)} holders have joined"
+        joined = f"{holders.count_holders(reader, job)} of {len(spec.private.holders)} holders have joined"
         return f"no holder's worker is here, {joined}: `gradmarket worker run --dataset FOLDER --for {job.id}`"
     if have < least:
         classes = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
-        here = candidates_of(reader, job, workers.live(reader, now, LOOKED_AT), now)
+        here = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
         lead = leading[0] if leading else _commonest_class(here)
         nobody = Opening(JobId(job.id), frozenset(), (), lead, open_task.offer.price, spec.separation, (), mixable)
         return "; ".join(
-            filter(None, (f"needs {least} separate workers of {classes}, has {have}", lacking(here, nobody, mixable)))
+            filter(
+                None,
+                (f"needs {least} separate workers of {classes}, has {have}", describe_shortage(here, nobody, mixable)),
+            )
         )
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
     opening = opening_for(job, open_task, replicas, mixable)
-    alive = workers.live(reader, now, LOOKED_AT)
+    alive = workers.list_live_workers(reader, now, LOOKED_AT)
     candidates = candidates_of(reader, job, alive, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
     texts = [in_words(candidate, opening) or "" for candidate in candidates]
@@ -79,15 +82,15 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         asking = [
             ASKS_NOTHING if reason is Reason.AT_CAPACITY else text for reason, text in zip(reasons, texts, strict=True)
         ]
-        return job.reason or (_commonest(asking) if idle else "")
-    commonest = _commonest(texts)
-    locked = _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _stalled(reader, job)
+        return job.reason or (_describe_commonest_reason(asking) if idle else "")
+    commonest = _describe_commonest_reason(texts)
+    locked = _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _describe_stalled(reader, job)
     return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
 
 
-def _unaudited(reader: RowReader, job: Job, now: float) -> str:
+def _describe_unaudited(reader: RowReader, job: Job, now: float) -> str:
     """Returns a text about what the audits of a round wait for; their number would reveal which tasks were drawn."""
-    waiting = [] if jobs.has_open_round(reader, job.id) else audits.waiting(reader, job.id, now)
+    waiting = [] if jobs.has_open_round(reader, job.id) else audits.describe_waiting_audits(reader, job.id, now)
     return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
 
 
@@ -98,20 +101,22 @@ def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:
     left = {worker: reserved - earned for worker, reserved, earned in accounts if reserved > earned}
     gone = {worker: units for worker, units in left.items() if worker not in alive}
     free = job.deposited - sum(max(reserved, earned) for _, reserved, earned in accounts)
-    if not gone or free >= jobs.covered(job):
+    if not gone or free >= jobs.compute_reserve_per_gradient(job):
         return ""
-    gradients = sum(gone.values()) // jobs.covered(job)
+    gradients = sum(gone.values()) // jobs.compute_reserve_per_gradient(job)
     return f"{gradients} gradients of the escrow are reserved for {len(gone)} workers that are gone: fund the job"
 
 
-def _stalled(reader: RowReader, job: Job) -> str:
+def _describe_stalled(reader: RowReader, job: Job) -> str:
     """Returns a text where newcomers that left their places unanswered hold all that newcomers may."""
     silent = (Account.earned == 0, Account.reserved > 0, Account.stalls > 0, Worker.accepted_at.is_(None))
     held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
     count, units = reader.session.execute(held.join(Worker, Worker.address == Account.worker)).one()
-    if units + jobs.covered(job) <= newcomers.allowance(Units(job.deposited), jobs.round_cost(reader, job)):
+    if units + jobs.compute_reserve_per_gradient(job) <= newcomers.compute_allowance(
+        Units(job.deposited), jobs.round_cost(reader, job)
+    ):
         return ""
-    gradients = units // jobs.covered(job)
+    gradients = units // jobs.compute_reserve_per_gradient(job)
     return f"{gradients} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"
 
 
@@ -120,15 +125,15 @@ def _commonest_class(candidates: Sequence[Candidate]) -> str:
     return classes.most_common(1)[0][0] if classes else ""
 
 
-def _commonest(reasons: list[str]) -> str:
+def _describe_commonest_reason(reasons: list[str]) -> str:
     reason = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
 
 
 def candidates_of(reader: RowReader, job: Job, live: Sequence[Worker], now: float) -> list[Candidate]:
     """Like `workers.candidates`, for any workers: looks up who is barred or suspended."""
-    barred, suspended = workers.barred(reader, live, now), strikes.suspended_among(reader, job.id, live, now)
-    return workers.candidates(reader, job, live, now, barred, suspended)
+    barred, suspended = workers.list_barred_keys(reader, live, now), strikes.suspended_among(reader, job.id, live, now)
+    return workers.build_candidates(reader, job, live, now, barred, suspended)
 
 
 def opening_for(
@@ -141,17 +146,17 @@ def opening_for(
     """Returns what a candidate for the task's open places is compared with; `busy` as store.holders."""
     return Opening(
         job=JobId(job.id),
-        tried=busy.union(workers.party(replica).worker for replica in replicas),
-        parties=tuple(workers.party(replica) for replica in replicas),
+        tried=busy.union(workers.build_party(replica).worker for replica in replicas),
+        parties=tuple(workers.build_party(replica) for replica in replicas),
         determinism_class=task.determinism_class or job.determinism_class or "",
         price=task.offer.price,
-        separation=jobs.spec(job).separation,
+        separation=jobs.load_spec(job).separation,
         at_work=tuple(replica.determinism_class for replica in replicas if replica.state in HOLDS_A_PLACE),
         mixable=mixable,
     )
 
 
-def missing(task: Task, replicas: Sequence[Replica]) -> int:
+def count_open_places(task: Task, replicas: Sequence[Replica]) -> int:
     """Returns the number of places of the task's wave, and of its backups, that nobody holds."""
     return task.wave_size + task.backups - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
 
@@ -159,7 +164,7 @@ def missing(task: Task, replicas: Sequence[Replica]) -> int:
 def why_no_lease(reader: RowReader, address: str, now: float) -> str:
     """Returns why the worker gets no lease: no job runs, no task is open, or what stands against it."""
     worker = reader.get_one(Worker, address)
-    active = running(reader)
+    active = list_running_jobs(reader)
     if not active:
         return "no job is running"
     for job in active:
@@ -167,15 +172,15 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
         if task is None:
             continue
         if job.determinism_class is None and (stuck := why_waiting(reader, job, now)):
-            return f"{jobs.spec(job).name}: {stuck}"
+            return f"{jobs.load_spec(job).name}: {stuck}"
         (candidate,) = candidates_of(reader, job, [worker], now)
         replicas = tasks.replicas_of(reader, [task])[task.id]
-        busy = holders.busy(reader, job, [task.round])[task.round]
-        opening = opening_for(job, task, replicas, ballots.mixable(reader, job), busy)
+        busy = holders.list_unavailable_by_round(reader, job, [task.round])[task.round]
+        opening = opening_for(job, task, replicas, ballots.list_mixable_classes(reader, job), busy)
         reason = assignment.why_not(candidate, opening)
         if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
             return trouble
-        return f"{jobs.spec(job).name}: {in_words(candidate, opening) or _nobody_to_blame(opening)}"
+        return f"{jobs.load_spec(job).name}: {in_words(candidate, opening) or _nobody_to_blame(opening)}"
     return "no task is open just now"
 
 
@@ -183,7 +188,7 @@ def _nobody_to_blame(opening: Opening) -> str:
     return "others were drawn" if opening.parties else "fewer free workers just now than a task begins with"
 
 
-def counts(reader: RowReader, job_id: str) -> dict[str, int]:
+def count_replicas_by_state(reader: RowReader, job_id: str) -> dict[str, int]:
     """Replicas of the job by state."""
     return dict(reader.session.execute(_COUNTS, {"job": job_id}).all())
 
@@ -201,6 +206,6 @@ def counts_of(reader: RowReader, job_id: str, workers: Iterable[str]) -> dict[st
 
 _COUNTS_OF: Final = (
     select(Replica.worker, Replica.state, func.count())
-    .where(Replica.job_id == bindparam("job"), among(Replica.worker, "workers"))
+    .where(Replica.job_id == bindparam("job"), is_in_bound_list(Replica.worker, "workers"))
     .group_by(Replica.worker, Replica.state)
 )

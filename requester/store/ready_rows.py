@@ -31,14 +31,14 @@ GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
 BUSY: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
-def drafts(reader: RowReader) -> Sequence[str]:
+def list_drafts(reader: RowReader) -> Sequence[str]:
     return reader.session.scalars(_DRAFTS).all()
 
 
 _DRAFTS: Final = select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at).limit(MOST)
 
 
-def assignable(reader: RowReader, now: float) -> Sequence[str]:
+def list_assignable_jobs(reader: RowReader, now: float) -> Sequence[str]:
     """Returns running jobs with an open task, if any worker asks for work."""
     return limited(reader.session.scalars(_ASSIGNABLE, {"now": now}).all())
 
@@ -50,7 +50,7 @@ _ASSIGNABLE: Final = select(Job.id).where(
 )
 
 
-def closable(reader: RowReader, now: float) -> Sequence[str]:
+def list_closable_tasks(reader: RowReader, now: float) -> Sequence[str]:
     """Returns tasks that take commitments, have one, and whose deadline has come or whose wave is complete."""
     return reader.session.scalars(_CLOSABLE, {"now": now}).all()
 
@@ -68,7 +68,7 @@ _CLOSABLE: Final = (
 )
 
 
-def judgeable(reader: RowReader, now: float) -> Sequence[str]:
+def list_judgeable_tasks(reader: RowReader, now: float) -> Sequence[str]:
     """Returns tasks in which all have revealed, or whose deadline to reveal has come."""
     return reader.session.scalars(_JUDGEABLE, {"now": now}).all()
 
@@ -82,7 +82,7 @@ _JUDGEABLE: Final = (
 )
 
 
-def lapsed(reader: RowReader, now: float) -> Sequence[str]:
+def list_lapsed_tasks(reader: RowReader, now: float) -> Sequence[str]:
     """Returns tasks that have a lapsed lease, whose upload is overdue, or that wait for workers in vain."""
     return reader.session.scalars(_LAPSED, {"now": now}).all()
 

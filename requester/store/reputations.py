@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, bindparam, exists, select
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
 from gradmarket.market.rules.reputation import TrustRecord
-from requester.store.among import NOW, among
+from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Reputation, Worker
 from requester.store.work import RowReader, Work
 
 
-def of(reader: RowReader, operator: str) -> Sequence[Reputation]:
+def list_reputations(reader: RowReader, operator: str) -> Sequence[Reputation]:
     """Its records, one for each class."""
     return reader.session.scalars(_OWN, {"operator": operator}).all()
 
@@ -27,47 +27,47 @@ _OWN: Final = (
 )
 
 
-def standing(row: Reputation, now: float) -> float:
-    return reputation.standing(_record(row), now)
+def compute_operator_standing(row: Reputation, now: float) -> float:
+    return reputation.compute_record_standing(_build_trust_record(row), now)
 
 
-def passed(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
+def record_passed_audit(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """Records that an audit agreed with each of these operators."""
     for operator in sorted(set(operators)):
-        row = _held(work, operator, determinism_class, now)
-        _change(row, reputation.passed, now)
+        row = _lock_or_create_record(work, operator, determinism_class, now)
+        _apply_rule(row, reputation.apply_passed_audit, now)
         row.passed += 1
 
 
-def outvoted(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
+def record_outvoted_ballots(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """Records that a quorum rejected their ballots; an operator without a record has nothing to lose."""
     keys = set(operators)
-    for row in _rows(work, Reputation.operator.in_(keys), determinism_class) if keys else ():
-        _change(row, reputation.outvoted, now)
+    for row in _lock_records(work, Reputation.operator.in_(keys), determinism_class) if keys else ():
+        _apply_rule(row, reputation.apply_outvoted_ballot, now)
 
 
-def failed(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
+def record_failed_audit(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """Records that an audit found their work wrong; their evidence in every class is lost."""
     for operator in sorted(set(operators)):
-        _held(work, operator, determinism_class, now).failed += 1
-        rows = _rows(work, Reputation.operator == operator)
+        _lock_or_create_record(work, operator, determinism_class, now).failed += 1
+        rows = _lock_records(work, Reputation.operator == operator)
         at = max([now, *(row.at for row in rows)])
-        for row, after in zip(rows, reputation.failed(map(_record, rows), at), strict=True):
+        for row, after in zip(rows, reputation.apply_failed_audit(map(_build_trust_record, rows), at), strict=True):
             row.evidence, row.at, row.failed_at = after.evidence, after.at, now
 
 
-def left(work: Work, wallet: str, operator: str, now: float) -> None:
+def copy_bar_to_wallet(work: Work, wallet: str, operator: str, now: float) -> None:
     """Copies the operator's bar, if it has one, to the wallet that leaves it."""
     own, operators = (_newest_failure(work, key, now) for key in (wallet, operator))
     if operators is None:
         return
-    row = own or _held(work, wallet, operators.determinism_class, now)
+    row = own or _lock_or_create_record(work, wallet, operators.determinism_class, now)
     row.failed_at = rule.after_leaving(row.failed_at, operators.failed_at)
 
 
 def _newest_failure(work: Work, key: str, now: float) -> Reputation | None:
     """Returns the record with the newest failure that still bars the key, or None."""
-    rows = _rows(work, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
+    rows = _lock_records(work, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
     return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
 
 
@@ -83,22 +83,22 @@ def barred_among(reader: RowReader, operators: Collection[str], since: float) ->
 
 
 _FAILED: Final = select(Reputation.operator).where(
-    among(Reputation.operator, "operators"), Reputation.failed_at > bindparam("since")
+    is_in_bound_list(Reputation.operator, "operators"), Reputation.failed_at > bindparam("since")
 )
 
 
-def _change(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:
-    after = rule(_record(row), max(now, row.at))
+def _apply_rule(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:
+    after = rule(_build_trust_record(row), max(now, row.at))
     row.evidence, row.at = after.evidence, after.at
 
 
-def _record(row: Reputation) -> TrustRecord:
+def _build_trust_record(row: Reputation) -> TrustRecord:
     return TrustRecord(row.evidence, row.at)
 
 
-def _held(work: Work, operator: str, determinism_class: str, now: float) -> Reputation:
+def _lock_or_create_record(work: Work, operator: str, determinism_class: str, now: float) -> Reputation:
     """Returns the record, locked for this transaction; creates it where there is none."""
-    rows = _rows(work, Reputation.operator == operator, determinism_class)
+    rows = _lock_records(work, Reputation.operator == operator, determinism_class)
     if rows:
         return rows[0]
     row = Reputation(
@@ -109,7 +109,7 @@ def _held(work: Work, operator: str, determinism_class: str, now: float) -> Repu
     return row
 
 
-def _rows(work: Work, where: ColumnElement[bool], determinism_class: str | None = None) -> Sequence[Reputation]:
+def _lock_records(work: Work, where: ColumnElement[bool], determinism_class: str | None = None) -> Sequence[Reputation]:
     rows = select(Reputation).where(where).order_by(Reputation.operator, Reputation.determinism_class)
     if determinism_class is not None:
         rows = rows.where(Reputation.determinism_class == determinism_class)

@@ -17,7 +17,7 @@ CLASHES: Final = {"40001", "40P01", "23505"}
 """PostgreSQL: serialization failure, deadlock, and a row that another transaction inserted meanwhile."""
 
 
-def patiently(act: Callable[P, T]) -> Callable[P, T]:
+def retry_on_conflict(act: Callable[P, T]) -> Callable[P, T]:
     """Decorates `act` to run again after a clash with another transaction; a failed `act` must leave nothing behind."""
 
     @wraps(act)

@@ -13,27 +13,27 @@ from requester.store.session import is_shared
 from requester.store.tables import Base
 
 
-def _config(connection: Connection) -> Config:
+def _build_config(connection: Connection) -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.attributes["connection"] = connection
     return config
 
 
-def upgrade(engine: Engine, revision: str = "head") -> None:
+def upgrade_schema(engine: Engine, revision: str = "head") -> None:
     """Upgrades the database; several processes may call it at once."""
     with engine.begin() as connection:
         if is_shared(connection):
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("migrations", 0))))
-        command.upgrade(_config(connection), revision)
+        command.upgrade(_build_config(connection), revision)
 
 
-def downgrade(engine: Engine, revision: str = "base") -> None:
+def downgrade_schema(engine: Engine, revision: str = "base") -> None:
     with engine.begin() as connection:
-        command.downgrade(_config(connection), revision)
+        command.downgrade(_build_config(connection), revision)
 
 
-def differences(engine: Engine) -> list[object]:
+def list_schema_differences(engine: Engine) -> list[object]:
     """Returns what the tables declare that are imported and the database lacks, or the other way round."""
     with engine.connect() as connection:
         result: list[object] = compare_metadata(MigrationContext.configure(connection), Base.metadata)

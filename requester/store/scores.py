@@ -7,23 +7,23 @@ from requester.store.tables import Replica, Score, Task
 from requester.store.work import RowReader
 
 
-def accepted(row: Score) -> Change:
+def build_accepted_change(row: Score) -> Change:
     """Returns by how much the accepted gradient lowered the losses."""
     return Change(row.own, tuple(row.others))
 
 
-def trusted(row: Score) -> Change:
+def build_trusted_change(row: Score) -> Change:
     """Returns by how much the auditor's own gradient of the same task lowered the losses."""
     return Change(row.trusted_own, tuple(row.trusted_others))
 
 
-def judged(reader: RowReader, job_id: str) -> int:
+def count_judged_scores(reader: RowReader, job_id: str) -> int:
     """Counts the job's judged scores."""
     counted = select(func.count()).where(Score.job_id == job_id, Score.number.is_not(None))
     return reader.session.scalar(counted) or 0
 
 
-def latest(reader: RowReader, job_id: str, operator: str, worker: str) -> Score | None:
+def find_latest_score(reader: RowReader, job_id: str, operator: str, worker: str) -> Score | None:
     """Returns the operator's newest judged score; if there is none, the worker's, under whichever operator it had."""
     judged = select(Score).where(Score.job_id == job_id, Score.number.is_not(None)).order_by(Score.number.desc())
     by_worker = judged.join(Task, Task.id == Score.task_id).join(Replica, Replica.id == Task.uploader)
@@ -33,13 +33,13 @@ def latest(reader: RowReader, job_id: str, operator: str, worker: str) -> Score 
     return None
 
 
-def newest(reader: RowReader, job_id: str) -> list[Score]:
+def list_newest_scores(reader: RowReader, job_id: str) -> list[Score]:
     """Returns the last WINDOW judged scores of the job: their trusted runs count."""
     theirs = select(Score).where(Score.job_id == job_id, Score.number.is_not(None))
     return list(reader.session.scalars(theirs.order_by(Score.number.desc()).limit(WINDOW)))
 
 
-def cleared(reader: RowReader, job_id: str, operator: str) -> bool:
+def is_operator_cleared(reader: RowReader, job_id: str, operator: str) -> bool:
     """Whether a whole test has found the operator honest in this job."""
     own = (Score.job_id == job_id, Score.operator == operator, Score.total <= CLEARS)
     return bool(reader.session.scalar(select(exists().where(*own))))

@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 
 from sqlalchemy import bindparam, delete, exists, func, or_, select
 
-from gradmarket.market.rules.job_sum import aggregation, number_of, start_of
-from gradmarket.market.rules.job_sum import receipt as receipt_of
+from gradmarket.market.rules.job_sum import build_receipt as receipt_of
+from gradmarket.market.rules.job_sum import build_round_aggregation, number_of, start_of
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
@@ -33,14 +33,16 @@ def of_round(reader: RowReader, job_id: str, number: int) -> SecureSum | None:
     return reader.get(SecureSum, name_of(job_id, number))
 
 
-def terms(job: Job, row: SecureSum) -> Aggregation:
+def build_current_attempt(job: Job, row: SecureSum) -> Aggregation:
     """Returns the attempt that is under way."""
     digest, size = hash_of(Digest(job.spec_digest or "")), sum(entry.size for entry in layout_of(job).of("gradient"))
     number, drawn = job.chain_job or 0, row.beacon
-    return aggregation(jobs.spec(job).sum_terms, digest, row.start, number, row.round, row.attempt, drawn, size)
+    return build_round_aggregation(
+        jobs.load_spec(job).sum_terms, digest, row.start, number, row.round, row.attempt, drawn, size
+    )
 
 
-def due(reader: RowReader, now: float) -> list[str]:
+def list_due_jobs(reader: RowReader, now: float) -> list[str]:
     """Returns the running jobs whose newest round has no aggregation yet, or a step of which may end."""
     found = []
     for job in jobs.running(reader):
@@ -54,10 +56,10 @@ def due(reader: RowReader, now: float) -> list[str]:
 
 
 def _may_end(reader: RowReader, row: SecureSum, now: float) -> bool:
-    return (row.due_at is not None and row.due_at <= now) or count(reader, row) >= row.expected
+    return (row.due_at is not None and row.due_at <= now) or count_messages(reader, row) >= row.expected
 
 
-def count(reader: RowReader, row: SecureSum) -> int:
+def count_messages(reader: RowReader, row: SecureSum) -> int:
     """Returns how many have said what the open step asks for."""
     said: int | None = reader.session.scalar(_COUNT, {"sum": row.id, "attempt": row.attempt, "step": row.step})
     return said or 0
@@ -72,54 +74,54 @@ _COUNT: Final = select(func.count()).where(*_OF_STEP)
 _SAID: Final = select(SecureMessage).where(*_OF_STEP).order_by(SecureMessage.holder)
 
 
-def rows(reader: RowReader, row: SecureSum, step: int) -> Sequence[SecureMessage]:
+def list_messages(reader: RowReader, row: SecureSum, step: int) -> Sequence[SecureMessage]:
     """Returns the messages of a step, by the numbers of their holders."""
     asked = {"sum": row.id, "attempt": row.attempt, "step": step}
     return reader.session.scalars(_SAID, asked).all()
 
 
-def said(reader: RowReader, row: SecureSum, step: int, kind: type[MESSAGE]) -> dict[int, MESSAGE]:
+def parse_messages(reader: RowReader, row: SecureSum, step: int, kind: type[MESSAGE]) -> dict[int, MESSAGE]:
     """Returns what was said in a step, by holder."""
-    return {one.holder: kind.model_validate_json(one.said) for one in rows(reader, row, step)}
+    return {one.holder: kind.model_validate_json(one.said) for one in list_messages(reader, row, step)}
 
 
-def message(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage | None:
+def find_message(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage | None:
     return reader.get(SecureMessage, (row.id, row.attempt, step, holder))
 
 
 def too_late(reader: RowReader, job: Job, number: int) -> Collection[Address]:
     """Returns the holders that get no task of a round any more: all once the first step of its aggregation is over, but
     for survivors that are still asked for something: their signatures, their shares, and at last their receipts."""
-    row = None if jobs.spec(job).secure is None else of_round(reader, job.id, number)
+    row = None if jobs.load_spec(job).secure is None else of_round(reader, job.id, number)
     if row is None or row.step == 1:
         return ()
-    holders, there = terms(job, row).holders, survivors(job, row)
+    holders, there = build_current_attempt(job, row).holders, list_survivors(job, row)
     if row.step == SUMMED - 1:
-        there = {holders[one.holder] for one in rows(reader, row, row.step - 1)}
+        there = {holders[one.holder] for one in list_messages(reader, row, row.step - 1)}
     return [name for name in holders if name not in there]
 
 
-def survivors(job: Job, row: SecureSum) -> set[Address]:
+def list_survivors(job: Job, row: SecureSum) -> set[Address]:
     """Returns the holders whose vectors are summed, once that is fixed."""
-    members = terms(job, row)
+    members = build_current_attempt(job, row)
     if row.survivors is None:
         return set()
     stayed = members.members(row.survivors)
     return {name for name, there in zip(members.holders, stayed, strict=True) if there}
 
 
-def receipt(reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
+def find_receipt(reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
     """Returns what the worker is paid for; None unless its vector is in a sum that is there."""
     row = of_round(reader, job.id, number)
-    if row is None or row.step < SUMMED or worker not in survivors(job, row):
+    if row is None or row.step < SUMMED or worker not in list_survivors(job, row):
         return None
-    found = message(reader, row, MASKED, number_of(terms(job, row).holders, worker))
+    found = find_message(reader, row, MASKED, number_of(build_current_attempt(job, row).holders, worker))
     return None if found is None else receipt_of(MaskedMessage.model_validate_json(found.said))
 
 
 def missing_leases(reader: RowReader, row: SecureSum, holders: Sequence[Address], now: float) -> bool:
     """Returns whether one that computes a task of the round may still send its keys."""
-    here = {holders[one.holder] for one in rows(reader, row, 1)}
+    here = {holders[one.holder] for one in list_messages(reader, row, 1)}
     leased = reader.session.execute(_IN_ROUND, {"job": row.job_id, "round": row.round}).all()
     return any(state == ReplicaState.LEASED and until > now and name not in here for name, state, until in leased)
 
@@ -136,7 +138,7 @@ def may_merge(reader: RowReader, job: Job, number: int) -> bool:
     row = of_round(reader, job.id, number)
     if row is None or row.step < SUMMED:
         return False
-    there = survivors(job, row)
+    there = list_survivors(job, row)
     found = reader.session.execute(_IN_ROUND, {"job": job.id, "round": number}).all()
     if any(state in IN_FLIGHT and name in there for name, state, _until in found):
         return False
@@ -144,21 +146,21 @@ def may_merge(reader: RowReader, job: Job, number: int) -> bool:
     return bool(reader.session.scalar(select(accepted)))
 
 
-def total(reader: RowReader, job_id: str, number: int) -> Digest | None:
+def find_mean_blob(reader: RowReader, job_id: str, number: int) -> Digest | None:
     """The blob of the round's mean, once it is there."""
     row = of_round(reader, job_id, number)
     return None if row is None else row.total
 
 
-def answering(reader: RowReader, row: SecureSum, holders: Sequence[Address], now: float) -> bool:
+def is_answer_awaited(reader: RowReader, row: SecureSum, holders: Sequence[Address], now: float) -> bool:
     """Whether one that is asked in the open step, and holds a lease of the round, has not answered yet."""
-    asked, here = ({one.holder for one in rows(reader, row, step)} for step in (row.step - 1, row.step))
+    asked, here = ({one.holder for one in list_messages(reader, row, step)} for step in (row.step - 1, row.step))
     missing = {holders[number] for number in asked - here}
     leased = reader.session.execute(_IN_ROUND, {"job": row.job_id, "round": row.round}).all()
     return any(state == ReplicaState.LEASED and until > now and name in missing for name, state, until in leased)
 
 
-def over(reader: RowReader, job_id: str) -> list[str]:
+def list_closed_sums(reader: RowReader, job_id: str) -> list[str]:
     """Returns the job's sums whose messages nobody needs any more: of closed rounds, and all once it is over."""
     return list(reader.session.scalars(_OVER.where(SecureSum.job_id == job_id)))
 
@@ -182,7 +184,7 @@ _OVER: Final = (
 )
 
 
-def forget(work: Work, sum_id: str) -> list[Digest]:
+def delete_messages(work: Work, sum_id: str) -> list[Digest]:
     """Deletes the messages of a sum; returns the blobs of the vectors among them."""
     mine = SecureMessage.sum_id == sum_id
     named = select(SecureMessage.vector).where(mine, SecureMessage.vector.is_not(None))
@@ -191,21 +193,21 @@ def forget(work: Work, sum_id: str) -> list[Digest]:
     return vectors
 
 
-def needs(reader: RowReader, digest: str) -> bool:
+def is_vector_needed(reader: RowReader, digest: str) -> bool:
     """Whether a sum that is not there yet needs the vector."""
     return bool(reader.session.scalar(select(exists().where(SecureMessage.vector == digest))))
 
 
-def tell(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -> None:
+def store_replies(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -> None:
     """Writes down what holders are told after the step that ends."""
-    for one in rows(reader, row, row.step):
+    for one in list_messages(reader, row, row.step):
         if one.holder in told:
             one.told = told[one.holder].model_dump_json().encode()
 
 
-def begun(reader: RowReader, job: Job, row: Round, beacon: Hash) -> SecureSum:
+def build_first_attempt(reader: RowReader, job: Job, row: Round, beacon: Hash) -> SecureSum:
     """Returns the first attempt at the sum of a round."""
-    spec, before = jobs.spec(job), of_round(reader, job.id, row.number - 1)
+    spec, before = jobs.load_spec(job), of_round(reader, job.id, row.number - 1)
     start = start_of(spec.sum_terms, hash_of(row.parameters), None if before is None else before.start)
     expected, name = len(spec.private.holders) if spec.private else 0, name_of(job.id, row.number)
     return SecureSum(

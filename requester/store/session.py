@@ -22,19 +22,19 @@ RESTED_S: Final = 1.0
 """Seconds after which an idle connection is tested before use: the server may have been restarted."""
 
 
-def connect(url: str) -> Engine:
+def open_engine(url: str) -> Engine:
     """Returns an engine for `sqlite:///path` or for `postgresql://…`, which psycopg 3 drives."""
     address = make_url(url)
     if address.get_backend_name() == "postgresql":
         driven = address.set(drivername="postgresql+psycopg")
         engine = create_engine(driven, connect_args=UTF8, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW)
         event.listen(engine, "connect", _plan_once)
-        event.listen(engine, "checkin", _rest)
-        event.listen(engine, "checkout", _rising(engine.dialect.loaded_dbapi.Error))
+        event.listen(engine, "checkin", _stamp_checkin)
+        event.listen(engine, "checkout", _build_ping(engine.dialect.loaded_dbapi.Error))
         return engine
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False})
-    event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -43,11 +43,11 @@ def _plan_once(connection: Any, _record: Any) -> None:
     connection.commit()
 
 
-def _rest(_connection: Any, record: Any) -> None:
+def _stamp_checkin(_connection: Any, record: Any) -> None:
     record.info["rested_since"] = time.monotonic()
 
 
-def _rising(kind: type[Exception]) -> Callable[[Any, Any, Any], None]:
+def _build_ping(kind: type[Exception]) -> Callable[[Any, Any, Any], None]:
     """Returns what pings a connection that was idle for RESTED_S; `kind` is the driver's error.
 
     Others are not pinged, since a ping takes as long as a query.
@@ -70,7 +70,7 @@ def is_shared(bind: Any) -> bool:
     return bool(bind.dialect.name == "postgresql")
 
 
-def _configure(connection: Any, _record: Any) -> None:
+def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver would begin by itself, and too late to be IMMEDIATE
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")
@@ -80,7 +80,7 @@ def _configure(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _begin(connection: Any) -> None:
+def _begin_sqlite(connection: Any) -> None:
     reading = connection.get_execution_options().get("reading", False)
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
@@ -107,7 +107,7 @@ def sessions_of(engine: Engine, features: Sequence[object] = ()) -> Sessions:
     """Returns what opens sessions; each carries the features, by requester.feature.features_of."""
     info = {"features": tuple(features)}
     sessions = sessionmaker(engine, class_=MovingSession, expire_on_commit=False, info=info)
-    event.listen(sessions, "loaded_as_persistent", _keep)
+    event.listen(sessions, "loaded_as_persistent", _keep_row)
     return sessions
 
 
@@ -116,5 +116,5 @@ def features_in(sessions: Sessions) -> tuple[object, ...]:
     return features
 
 
-def _keep(session: MovingSession, row: object) -> None:
+def _keep_row(session: MovingSession, row: object) -> None:
     session.kept.append(row)

@@ -36,73 +36,75 @@ RUNS: Final = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskSt
 
 def bring_back(work: Work, now: float) -> int:
     """Returns how many rows had a time that is ahead of `now`, or of `now` and the longest that its rule gives."""
-    changed = _shifted(work, now, Strike.at, Strike.until, Strike.withheld_until)
-    changed += _shifted(work, now, Worker.seen_at, Worker.asking_until)
-    changed += _shifted(work, now, Account.stalled_at, Account.rests_until)
-    changed += _shifted(work, now, Reputation.failed_at)
-    changed += _shifted(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
+    changed = _shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
+    changed += _shift_times(work, now, Worker.seen_at, Worker.asking_until)
+    changed += _shift_times(work, now, Account.stalled_at, Account.rests_until)
+    changed += _shift_times(work, now, Reputation.failed_at)
+    changed += _shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
     changed += _at_most(work, Worker.asking_until, now + LIVE_S)
     changed += _at_most(work, Account.rests_until, now + LONGEST_REST_S)
     changed += _at_most(work, LeaderLease.until, now + LONGEST_DUTY_S)
-    changed += sum(_task(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS))))
-    changed += _sums(work, now) + _claims(work, now)
+    changed += sum(
+        _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
+    )
+    changed += _bound_sum_times(work, now) + _bound_claim_times(work, now)
     work.flush()
     return changed
 
 
-def _shifted(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead: InstrumentedAttribute[Any]) -> int:
+def _shift_times(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead: InstrumentedAttribute[Any]) -> int:
     """Moves times that were counted from `at` back with it, where that is after now."""
     moved = {one.key: one - (at - now) for one in ahead}
     statement = update(at.class_).where(at > now + SLACK_S).values({**moved, at.key: now})
-    return _count(work, statement)
+    return _count_changed_rows(work, statement)
 
 
 def _at_most(work: Work, until: InstrumentedAttribute[Any], latest: float) -> int:
-    return _count(work, update(until.class_).where(until > latest + SLACK_S).values({until.key: latest}))
+    return _count_changed_rows(work, update(until.class_).where(until > latest + SLACK_S).values({until.key: latest}))
 
 
-def _count(work: Work, statement: Any) -> int:
+def _count_changed_rows(work: Work, statement: Any) -> int:
     result: CursorResult[Any] = work.session.execute(  # type: ignore[assignment]
         statement.execution_options(synchronize_session=False)
     )
     return result.rowcount
 
 
-def _task(work: Work, task: Task, now: float) -> int:
+def _bound_task_times(work: Work, task: Task, now: float) -> int:
     offer = task.offer
     uploads = task.state == TaskState.UPLOADING
     longest = {
         "patience_until": now + offer.lease_seconds + offer.wave_seconds,
-        "due_at": upload_time.latest(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
-        "due_most": upload_time.latest(now, offer.upload_seconds),
+        "due_at": upload_time.compute_latest_end(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
+        "due_most": upload_time.compute_latest_end(now, offer.upload_seconds),
         "window_opened": now,
     }
-    changed = _bounded(task, longest)
+    changed = _bound_times(task, longest)
     leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
     return changed + sum(
-        _bounded(replica, {"lease_until": now + offer.lease_seconds}) for replica in work.session.scalars(leased)
+        _bound_times(replica, {"lease_until": now + offer.lease_seconds}) for replica in work.session.scalars(leased)
     )
 
 
-def _sums(work: Work, now: float) -> int:
+def _bound_sum_times(work: Work, now: float) -> int:
     changed = 0
     for row in work.session.scalars(select(SecureSum).where(SecureSum.due_at > now)):
-        deadlines = jobs.spec(work.session.get_one(Job, row.job_id)).deadlines
-        changed += _bounded(row, {"due_at": now + max(deadlines.upload_s, deadlines.wave_s)})
+        deadlines = jobs.load_spec(work.session.get_one(Job, row.job_id)).deadlines
+        changed += _bound_times(row, {"due_at": now + max(deadlines.upload_s, deadlines.wave_s)})
     return changed
 
 
-def _claims(work: Work, now: float) -> int:
+def _bound_claim_times(work: Work, now: float) -> int:
     """Bounds what auditors have claimed, by their tasks' offers."""
     changed = 0
     for kind in (Audit, TrustedRun):
         claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
         for row, task in work.session.execute(claimed):
-            changed += _bounded(row, {"claimed_until": now + task.offer.lease_seconds})
+            changed += _bound_times(row, {"claimed_until": now + task.offer.lease_seconds})
     return changed
 
 
-def _bounded(row: Any, longest: dict[str, float]) -> int:
+def _bound_times(row: Any, longest: dict[str, float]) -> int:
     ahead = {name: most for name, most in longest.items() if (getattr(row, name) or 0.0) > most + SLACK_S}
     for name, most in ahead.items():
         setattr(row, name, most)

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, exists, func, or_, select
 
 from gradmarket.market.rules import strikes
 from gradmarket.market.rules.strikes import NONE, Strikes
-from requester.store.among import NOW, among
+from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Strike, Worker
 from requester.store.work import RowReader, Work
 
@@ -27,15 +27,15 @@ class StrikeChange:
         return (self.job_id, self.operator)
 
 
-def change(work: Work, changes: Sequence[StrikeChange], now: float, most: int) -> None:
+def change_strikes(work: Work, changes: Sequence[StrikeChange], now: float, most: int) -> None:
     """Makes the changes, one after the other, under one lock; an operator that has `most` is suspended in the job."""
-    rows = _held(work, changes)
+    rows = _lock_strikes(work, changes)
     for job_id, operator in sorted({change.key for change in changes if change.more} - rows.keys()):
-        rows[job_id, operator] = _blank(job_id, operator)
+        rows[job_id, operator] = _build_blank_strike(job_id, operator)
         work.add(rows[job_id, operator])
     for one in changes:
         if one.key in rows:
-            _change(rows[one.key], one, now, most)
+            _apply_change(rows[one.key], one, now, most)
     work.flush()
 
 
@@ -58,10 +58,10 @@ def suspended_among(reader: RowReader, job_id: str, workers: Collection[Worker],
     return set(reader.session.scalars(_SUSPENDED, named)) if workers else set()
 
 
-_SUSPENDED: Final = select(Worker.address).where(among(Worker.address, "workers"), SUSPENDED)
+_SUSPENDED: Final = select(Worker.address).where(is_in_bound_list(Worker.address, "workers"), SUSPENDED)
 
 
-def of(reader: RowReader, operator: str) -> Sequence[Strike]:
+def list_strikes(reader: RowReader, operator: str) -> Sequence[Strike]:
     """All of one operator, by job."""
     return reader.session.scalars(_OF_OPERATOR, {"operator": operator}).all()
 
@@ -69,11 +69,11 @@ def of(reader: RowReader, operator: str) -> Sequence[Strike]:
 _OF_OPERATOR: Final = select(Strike).where(Strike.operator == bindparam("operator")).order_by(Strike.job_id)
 
 
-def weight(row: Strike, now: float) -> float:
-    return strikes.decayed(_kept(row), now).weight
+def compute_strike_weight(row: Strike, now: float) -> float:
+    return strikes.decay_strikes(_build_strikes(row), now).weight
 
 
-def _held(work: Work, changes: Iterable[StrikeChange]) -> dict[tuple[str, str], Strike]:
+def _lock_strikes(work: Work, changes: Iterable[StrikeChange]) -> dict[tuple[str, str], Strike]:
     """Returns the rows that are there, locked for this transaction in the one common order."""
     jobs, operators = {change.job_id for change in changes}, {change.operator for change in changes}
     rows = work.session.scalars(_NAMED, {"jobs": jobs, "operators": operators})
@@ -82,25 +82,25 @@ def _held(work: Work, changes: Iterable[StrikeChange]) -> dict[tuple[str, str], 
 
 _NAMED: Final = (
     select(Strike)
-    .where(among(Strike.job_id, "jobs"), among(Strike.operator, "operators"))
+    .where(is_in_bound_list(Strike.job_id, "jobs"), is_in_bound_list(Strike.operator, "operators"))
     .order_by(Strike.job_id, Strike.operator)
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )
 
 
-def _blank(job_id: str, operator: str) -> Strike:
+def _build_blank_strike(job_id: str, operator: str) -> Strike:
     none = {"weight": 0.0, "withheld": 0.0, "at": 0.0, "until": 0.0, "withheld_until": 0.0}
     return Strike(job_id=job_id, operator=operator, **none)
 
 
-def _kept(row: Strike) -> Strikes:
+def _build_strikes(row: Strike) -> Strikes:
     return Strikes(row.weight, row.withheld, row.at) if row.at else NONE
 
 
-def _change(row: Strike, one: StrikeChange, now: float, most: int) -> None:
-    had = _kept(row)
-    after = strikes.struck(had, now, one.withheld) if one.more else strikes.worked_off(had, now)
+def _apply_change(row: Strike, one: StrikeChange, now: float, most: int) -> None:
+    had = _build_strikes(row)
+    after = strikes.add_strike(had, now, one.withheld) if one.more else strikes.worked_off(had, now)
     row.weight, row.withheld, row.at = after.weight, after.withheld, after.at
     row.until = strikes.suspended_until(after.weight, after.at, most)
     row.withheld_until = strikes.suspended_until(after.withheld, after.at, most)

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Integer, Select, bindparam, exists, func, 
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.locks import held_tasks, in_order, locked_tasks
 from requester.store.merges import UNACCEPTED, merged_in
 from requester.store.tables import Audit, Replica, Task, Wave
@@ -29,9 +29,9 @@ def any_in_flight(reader: RowReader, workers: Collection[str]) -> bool:
 
 
 _ANY_IN_FLIGHT: Final = (
-    select(Replica.id).where(among(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)).limit(1)
+    select(Replica.id).where(is_in_bound_list(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)).limit(1)
 )
-_OF_TASKS: Final = select(Replica).where(among(Replica.task_id, "tasks")).execution_options(autoflush=False)
+_OF_TASKS: Final = select(Replica).where(is_in_bound_list(Replica.task_id, "tasks")).execution_options(autoflush=False)
 
 
 def open_ones(work: Work, job_id: str, most: int) -> Sequence[Task]:
@@ -40,23 +40,23 @@ def open_ones(work: Work, job_id: str, most: int) -> Sequence[Task]:
     return sorted((task for task in rows if task.state == TaskState.OPEN), key=lambda task: -task.wave)[:most]
 
 
-def _open(where: ColumnElement[bool], *order: Any) -> Select[str]:
+def _select_open_tasks(where: ColumnElement[bool], *order: Any) -> Select[str]:
     ordered = select(Task.id).where(Task.job_id == bindparam("job"), Task.state == TaskState.OPEN, where)
     first = ordered.order_by(*order, Task.round, Task.index, Task.attempt).limit(bindparam("most", type_=Integer))
     return select(first.subquery().c.id)
 
 
-_EITHER: Final = _open(Task.wave > 0, Task.wave.desc()).union_all(_open(Task.wave == 0))
+_EITHER: Final = _select_open_tasks(Task.wave > 0, Task.wave.desc()).union_all(_select_open_tasks(Task.wave == 0))
 _OPEN_ONES: Final = in_order(select(Task).where(Task.id.in_(_EITHER)))
 
 
-def gathering(work: Work, job_id: str, round_number: int | None) -> Sequence[Task]:
+def lock_gathering_tasks(work: Work, job_id: str, round_number: int | None) -> Sequence[Task]:
     """Locks and returns the tasks, of one round or of all, whose wave still takes commitments."""
     rows = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
     return locked_tasks(work, rows if round_number is None else rows.where(Task.round == round_number))
 
 
-def unaccepted(work: Work, job_id: str, number: int) -> Sequence[Task]:
+def lock_unaccepted_tasks(work: Work, job_id: str, number: int) -> Sequence[Task]:
     """Locks and returns the tasks that the merge of a round is to take and that are neither accepted nor over."""
     return locked_tasks(work, select(Task).where(*merged_in(job_id, number), Task.state.in_(UNACCEPTED)))
 
@@ -87,7 +87,7 @@ def first_new_task(reader: RowReader, job_id: str, number: int) -> int:
     return 0 if newest is None else int(newest) + 1
 
 
-def diverged(reader: RowReader, job_id: str) -> Sequence[Task]:
+def list_diverged_tasks(reader: RowReader, job_id: str) -> Sequence[Task]:
     rows = select(Task).where(Task.job_id == job_id, Task.state == TaskState.DIVERGED)
     return reader.session.scalars(rows).all()
 
@@ -105,7 +105,7 @@ def offer_declined_again(work: Work, now: float) -> None:
     work.notify("expire")
 
 
-def unaudited(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
+def lock_unaudited_tasks(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
     """Returns those of the tasks that are accepted and that nobody has audited yet; locks them, and their jobs."""
     audited = exists().where(Audit.task_id == Task.id)
     rows = select(Task).where(Task.id.in_(tasks), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
@@ -123,7 +123,7 @@ def paid_operators(reader: RowReader, tasks: Sequence[Task]) -> dict[str, set[st
 _PAID: Final = (
     select(Replica.task_id, Replica.operator)
     .join(Task, Task.id == Replica.task_id)
-    .where(among(Replica.task_id, "tasks"), Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
+    .where(is_in_bound_list(Replica.task_id, "tasks"), Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
 )
 
 

@@ -15,21 +15,21 @@ OWN: Final = "requester"
 """The name of the service's own token, which comes from the settings or from the data folder."""
 
 
-def every() -> Select[ApiToken]:
+def select_tokens() -> Select[ApiToken]:
     return select(ApiToken).where(ApiToken.role.in_(Role))
 
 
-def create(work: Work, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
+def create_token(work: Work, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
     """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
     work.one_at_a_time(f"token {name}")
     work.session.execute(delete(ApiToken).where(ApiToken.until < now))
-    if name == OWN or work.session.scalar(every().where(ApiToken.subject == name)) is not None:
+    if name == OWN or work.session.scalar(select_tokens().where(ApiToken.subject == name)) is not None:
         raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
-    secret = identities.issue(work, role, name, until, now)
+    secret = identities.issue_token(work, role, name, until, now)
     return secret, work.get_one(ApiToken, identities.hash_of(secret))
 
 
-def revoke(work: Work, name: str) -> bool:
+def revoke_token(work: Work, name: str) -> bool:
     """Ends the token with this transaction; returns whether there was one. Raises Conflict for the service's own."""
     if name == OWN:
         raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
@@ -40,8 +40,8 @@ def revoke(work: Work, name: str) -> bool:
 def keep_own(work: Work, secret: str, now: float) -> None:
     """Makes this secret the service's own token, and ends the one that it had before."""
     mine = identities.hash_of(secret)
-    before: Sequence[ApiToken] = work.session.scalars(every().where(ApiToken.subject == OWN)).all()
+    before: Sequence[ApiToken] = work.session.scalars(select_tokens().where(ApiToken.subject == OWN)).all()
     for row in before:
         if row.hash != mine:
             work.session.delete(row)
-    identities.remember(work, secret, Role.ADMIN, OWN, None, now)
+    identities.store_token(work, secret, Role.ADMIN, OWN, None, now)

@@ -27,7 +27,7 @@ class Moves:
 
     def add(self, row: Held, new: StrEnum, values: Mapping[str, Any]) -> None:
         """Moves the row in memory; raises IllegalTransition where the entity's table has no such step."""
-        lifecycle.step(row.state, new)
+        lifecycle.check_transition(row.state, new)
         if instance_state(row).key is not None:  # others are inserted in the state that they have then
             self._was.setdefault(row, row.state)
         for name, value in {"state": new, **values}.items():
@@ -44,15 +44,17 @@ class Moves:
         self._was.clear()
         for (table, names), rows in alike.items():
             values = [{"was": was, "row": row.id} | {name: getattr(row, name) for name in names} for row, was in rows]
-            if _set(connection, table, names, values) != len(rows):
+            if _write_moved_rows(connection, table, names, values) != len(rows):
                 raise StaleDataError(f"somebody else moved one of {len(rows)} {table.__tablename__}")
-            _written((row for row, _was in rows), names)
+            _mark_committed((row for row, _was in rows), names)
 
     def __bool__(self) -> bool:
         return bool(self._was)
 
 
-def _set(connection: Connection, table: type[Held], names: tuple[str, ...], values: list[dict[str, Any]]) -> int:
+def _write_moved_rows(
+    connection: Connection, table: type[Held], names: tuple[str, ...], values: list[dict[str, Any]]
+) -> int:
     """Writes the rows, on PostgreSQL by one statement for all; returns how many were in the state they were read in."""
     together = _all_at_once(table, names) if connection.dialect.name == "postgresql" else None
     if together is None:
@@ -80,7 +82,7 @@ def _compare_and_set(table: type[Held], names: tuple[str, ...]) -> Update:
     return update(cast(Table, table.__table__)).where(*same).values({name: bindparam(name) for name in names})
 
 
-def _written(rows: Iterable[Held], names: Iterable[str]) -> None:
+def _mark_committed(rows: Iterable[Held], names: Iterable[str]) -> None:
     for row in rows:
         for name in names:
             set_committed_value(row, name, getattr(row, name))
@@ -91,11 +93,11 @@ def move_now(connection: Connection, row: Row, new: StrEnum, values: Mapping[str
 
     Raises IllegalTransition where the entity's table has no such step.
     """
-    lifecycle.step(row.state, new)
+    lifecycle.check_transition(row.state, new)
     table = type(row)
-    same = {f"own_{column.key}": getattr(row, column.key) for column in _key(table)} | {"was": row.state}
+    same = {f"own_{column.key}": getattr(row, column.key) for column in _list_key_columns(table)} | {"was": row.state}
     # through the connection: the same statement through the session costs three times as much
-    statement = _move(table, ("state", *sorted(values)))
+    statement = _build_update(table, ("state", *sorted(values)))
     moved = connection.execute(statement, {**same, "state": new, **values}).rowcount == 1
     for name, value in {"state": new, **values}.items() if moved else ():
         set_committed_value(row, name, value)
@@ -103,11 +105,11 @@ def move_now(connection: Connection, row: Row, new: StrEnum, values: Mapping[str
 
 
 @cache
-def _move(table: type[Row], names: tuple[str, ...]) -> Update:
-    same = [column == bindparam(f"own_{column.key}") for column in _key(table)]
+def _build_update(table: type[Row], names: tuple[str, ...]) -> Update:
+    same = [column == bindparam(f"own_{column.key}") for column in _list_key_columns(table)]
     moved = update(cast(Table, table.__table__)).where(*same, table.state == bindparam("was"))
     return moved.values({name: bindparam(name) for name in names})
 
 
-def _key(table: type[Row]) -> list[InstrumentedAttribute[Any]]:
+def _list_key_columns(table: type[Row]) -> list[InstrumentedAttribute[Any]]:
     return [getattr(table, column.key) for column in table.__mapper__.primary_key if column.key is not None]

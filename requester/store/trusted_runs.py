@@ -32,7 +32,7 @@ def of_audit(work: Work, audit: Audit, family: str, now: float) -> None:
     )
 
 
-def wanted(reader: RowReader, determinism_class: str, now: float) -> TrustedRun | None:
+def find_wanted_run(reader: RowReader, determinism_class: str, now: float) -> TrustedRun | None:
     """Returns a run of another class whose task is useful in this one too and that nobody computes in it now, or None.
 
     The newest is chosen, since its parameters are kept the longest.
@@ -45,13 +45,13 @@ def wanted(reader: RowReader, determinism_class: str, now: float) -> TrustedRun 
     )
     sketched = select(TrustedRun).join(Job, Job.id == TrustedRun.job_id).where(TrustedRun.sketch.is_not(None))
     others = sketched.where(TrustedRun.determinism_class != determinism_class, ~taken)
-    useful = others.where(*_useful(reader, determinism_class, now))
+    useful = others.where(*_build_useful_conditions(reader, determinism_class, now))
     return reader.session.scalars(
         useful.order_by(TrustedRun.created_at.desc(), TrustedRun.task_id).limit(1)
     ).one_or_none()
 
 
-def _useful(reader: RowReader, determinism_class: str, now: float) -> list[ColumnElement[bool]]:
+def _build_useful_conditions(reader: RowReader, determinism_class: str, now: float) -> list[ColumnElement[bool]]:
     """Returns conditions for runs from which something can be learnt about this class.
 
     A refused pair is not measured any more. A calibrated pair is measured further while the job goes on and workers of
@@ -68,14 +68,14 @@ def _useful(reader: RowReader, determinism_class: str, now: float) -> list[Colum
     return [theirs.not_in(refused), or_(theirs.not_in(calibrated), goes_on)]
 
 
-def held(reader: RowReader, task_id: str, determinism_class: str) -> TrustedRun | None:
+def find_current_run(reader: RowReader, task_id: str, determinism_class: str) -> TrustedRun | None:
     """Returns the run as it is now, or None; the caller holds its task."""
     own = (TrustedRun.task_id == task_id, TrustedRun.determinism_class == determinism_class)
     query = select(TrustedRun).where(*own).execution_options(populate_existing=True)
     return reader.session.scalars(query).one_or_none()
 
 
-def beside(reader: RowReader, run: TrustedRun) -> Sequence[TrustedRun]:
+def list_comparable_runs(reader: RowReader, run: TrustedRun) -> Sequence[TrustedRun]:
     """Returns the same task's runs in other classes that it may be compared with."""
     others = (TrustedRun.task_id == run.task_id, TrustedRun.determinism_class != run.determinism_class)
     query = select(TrustedRun).where(*others, TrustedRun.sketch.is_not(None))
@@ -88,7 +88,7 @@ def let_go(work: Work, job_id: str, *rounds: ColumnElement[bool]) -> None:
     work.session.execute(update(TrustedRun).where(*gone).values(sketch=None))
 
 
-def compared(reader: RowReader, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
+def list_compared_tasks(reader: RowReader, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
     """Returns the newest tasks computed in both classes, each with the root found in the first and in the second.
 
     Only tasks that no further attempt can be paid for (market.rules.disclosure).
@@ -102,12 +102,14 @@ def compared(reader: RowReader, family: str, classes: Classes, most: int) -> Seq
         first.ended_at.is_not(None),
         second.ended_at.is_not(None),
     )
-    newest = of_pair.join(Task, Task.id == first.task_id).join(Job, Job.id == Task.job_id).where(_stands())
+    newest = (
+        of_pair.join(Task, Task.id == first.task_id).join(Job, Job.id == Task.job_id).where(_build_final_condition())
+    )
     newest = newest.order_by(first.created_at.desc(), first.task_id).limit(most)
     return [(task, one or "", other or "") for task, one, other in reader.session.execute(newest)]
 
 
-def _stands() -> ColumnElement[bool]:
+def _build_final_condition() -> ColumnElement[bool]:
     """Condition on a task and its job: no task of its round will be done again."""
     merged = Round.job_id == Task.job_id, Round.number == Task.merge_round
     closed = exists().where(*merged, Round.state == RoundState.CLOSED)

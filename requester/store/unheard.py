@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import and_, bindparam, select
 
 from gradmarket.market.terms import Address, Hash
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Wave
 from requester.store.work import RowReader
 
@@ -15,7 +15,7 @@ Held = list[tuple[Replica, Task]]
 """A worker's replicas, with their tasks, whose end the worker does not know yet."""
 
 
-def held(reader: RowReader, workers: Collection[Address]) -> defaultdict[Address, Held]:
+def load_held_replicas(reader: RowReader, workers: Collection[Address]) -> defaultdict[Address, Held]:
     by_worker: defaultdict[Address, Held] = defaultdict(list)
     for replica, task in reader.session.execute(_UNHEARD, {"workers": list(workers)}):
         by_worker[replica.worker].append((replica, task))
@@ -25,11 +25,11 @@ def held(reader: RowReader, workers: Collection[Address]) -> defaultdict[Address
 _UNHEARD: Final = (
     select(Replica, Task)
     .join(Task, Task.id == Replica.task_id)
-    .where(among(Replica.worker, "workers"), Replica.heard.is_(False))
+    .where(is_in_bound_list(Replica.worker, "workers"), Replica.heard.is_(False))
 )
 
 
-def own(reader: RowReader, worker: Address, replicas: Iterable[str]) -> Held:
+def list_own_replicas(reader: RowReader, worker: Address, replicas: Iterable[str]) -> Held:
     """Returns those of the replicas that are the worker's, whether it knows their end or not."""
     return [(row, task) for row, task in reader.session.execute(_OWN, {"worker": worker, "replicas": list(replicas)})]
 
@@ -37,16 +37,16 @@ def own(reader: RowReader, worker: Address, replicas: Iterable[str]) -> Held:
 _OWN: Final = (
     select(Replica, Task)
     .join(Task, Task.id == Replica.task_id)
-    .where(Replica.worker == bindparam("worker"), among(Replica.id, "replicas"))
+    .where(Replica.worker == bindparam("worker"), is_in_bound_list(Replica.id, "replicas"))
 )
 
 
-def addressed(reader: RowReader) -> Sequence[Address]:
+def list_workers_with_news(reader: RowReader) -> Sequence[Address]:
     """Returns the workers with a replica whose end they do not know yet."""
     return reader.session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
 
 
-def accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[Account, int | None]]:
+def list_voucher_accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[Account, int | None]]:
     """Returns the accounts of these jobs and workers, and of their other pairs, with the contract's numbers of jobs.
 
     Asks for none that the transaction has read, as those that it pays.
@@ -62,7 +62,7 @@ def accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[A
 _ACCOUNTS: Final = (
     select(Account, Job.chain_job)
     .join(Job, Job.id == Account.job_id)
-    .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
+    .where(is_in_bound_list(Account.job_id, "jobs"), is_in_bound_list(Account.worker, "workers"))
 )
 
 
@@ -78,5 +78,5 @@ def closed_waves(reader: RowReader, tasks: Collection[str]) -> list[tuple[Wave, 
 _CLOSED: Final = (
     select(Wave, Replica.worker, Replica.sealed)
     .join(Replica, and_(Replica.task_id == Wave.task_id, Replica.wave == Wave.number, Replica.sealed.is_not(None)))
-    .where(among(Wave.task_id, "tasks"))
+    .where(is_in_bound_list(Wave.task_id, "tasks"))
 )

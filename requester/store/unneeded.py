@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import Integer, bindparam, delete, select
 
 from gradmarket.market.terms import Digest
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import UnneededBlob
 from requester.store.work import RowReader, Work
 
@@ -14,7 +14,9 @@ PAYLOAD: Final = "payload"
 """What a blob was to the job that let it go: an answer. The others are in moves.blob_cleanup."""
 
 
-def add(work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: float, after: int = -1) -> None:
+def release_blobs(
+    work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: float, after: int = -1
+) -> None:
     wanted = sorted({digest for digest in digests if digest})
     if not wanted:
         return
@@ -29,7 +31,7 @@ def add(work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: 
 
 
 _OF_JOB: Final = select(UnneededBlob).where(UnneededBlob.job_id == bindparam("job"))
-_NAMED: Final = _OF_JOB.where(UnneededBlob.kind == bindparam("kind"), among(UnneededBlob.digest, "digests"))
+_NAMED: Final = _OF_JOB.where(UnneededBlob.kind == bindparam("kind"), is_in_bound_list(UnneededBlob.digest, "digests"))
 
 
 def of_job(reader: RowReader, job_id: str, most: int) -> Sequence[UnneededBlob]:
@@ -45,7 +47,7 @@ def left_over(reader: RowReader, before: float) -> Sequence[str]:
     return reader.session.scalars(select(UnneededBlob.job_id).where(UnneededBlob.at < before).distinct()).all()
 
 
-def forget(work: Work, rows: Sequence[UnneededBlob]) -> None:
+def delete_released_rows(work: Work, rows: Sequence[UnneededBlob]) -> None:
     if rows:
         work.connection().execute(_GONE, [{"of": row.job_id, "blob": row.digest, "as": row.kind} for row in rows])
 

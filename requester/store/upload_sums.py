@@ -5,7 +5,7 @@ from requester.store.tables import UploadSum
 from requester.store.work import Work
 
 
-def spend(work: Work, token: str, length: int, most: int) -> None:
+def spend_upload_quota(work: Work, token: str, length: int, most: int) -> None:
     """Counts bytes that the token uploads. Raises Refused where they are more than it may."""
     work.one_at_a_time(f"uploads of {token}")
     row = work.get(UploadSum, token)

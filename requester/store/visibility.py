@@ -10,7 +10,7 @@ from sqlalchemy.orm import aliased, defer
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
 from requester.store import blob_needs, jobs, unneeded
-from requester.store.among import among
+from requester.store.among import is_in_bound_list
 from requester.store.tables import (
     Job,
     JobBlob,
@@ -53,7 +53,7 @@ class Access:
         return not (self.holders or self.unserved)
 
 
-def access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Access:
+def load_access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Access:
     """Returns who may read the blob, by one query.
 
     A holder's answer is hidden before it is booked, too: its digest is published once it is revealed. A worker may
@@ -74,21 +74,21 @@ def access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Acces
     )
 
 
-def narrowed(reader: RowReader, digests: Collection[Digest]) -> set[Digest]:
+def list_restricted_blobs(reader: RowReader, digests: Collection[Digest]) -> set[Digest]:
     """Returns those of many blobs that an API token may be refused: all that are unserved or an answer."""
     return set(reader.session.scalars(_NARROWED, {"blobs": digests}))
 
 
 def _is_private(reader: RowReader, digest: Digest) -> bool:
-    return any(jobs.spec(job).private for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
+    return any(jobs.load_spec(job).private for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
 
 
-def _parameters(of: ColumnElement[bool]) -> ColumnElement[bool]:
+def _build_parameters_condition(of: ColumnElement[bool]) -> ColumnElement[bool]:
     """Condition: such a job starts from the blob, or one of its rounds produced or published it."""
-    return _named((FIRST,), of)
+    return _build_named_condition((FIRST,), of)
 
 
-def _named(parts: tuple[str, ...], of: ColumnElement[bool]) -> ColumnElement[bool]:
+def _build_named_condition(parts: tuple[str, ...], of: ColumnElement[bool]) -> ColumnElement[bool]:
     """Condition: such a job has the blob as one of these parts, or a round of it made it; along indices."""
     published = exists().where(JobBlob.digest == _DIGEST, JobBlob.part.in_(parts), Job.id == JobBlob.job_id, of)
     made = (exists().where(column == _DIGEST, Job.id == Round.job_id, of) for column in _MADE)
@@ -104,9 +104,9 @@ _ANSWERED: Final = (
     .where(or_(exists().where(_BOOKED, Task.job_id == Job.id), exists().where(*_LET_GO, UnneededBlob.job_id == Job.id)))
 )
 _NARROWED: Final[CompoundSelect[Any]] = union_all(
-    select(UnservedBlob.digest).where(among(UnservedBlob.digest, "blobs")),
-    select(Task.payload).where(among(Task.payload, "blobs")),
-    select(UnneededBlob.digest).where(among(UnneededBlob.digest, "blobs")),
+    select(UnservedBlob.digest).where(is_in_bound_list(UnservedBlob.digest, "blobs")),
+    select(Task.payload).where(is_in_bound_list(Task.payload, "blobs")),
+    select(UnneededBlob.digest).where(is_in_bound_list(UnneededBlob.digest, "blobs")),
 )
 _HOLDS: Final = (
     Replica.worker == bindparam("worker"),
@@ -119,14 +119,14 @@ _LED: Final = (_MAKER.published_update == _DIGEST, _MAKER.job_id == Round.job_id
 _OWN: Final = or_(
     exists().where(*_HOLDS, Round.parameters == _DIGEST),
     exists().where(*_HOLDS, *_LED),
-    _parameters(Job.visibility != "requester"),
+    _build_parameters_condition(Job.visibility != "requester"),
 )
 _ACCESS: Final = select(
     blob_needs.IS_UNSERVED.label("unserved"),
     or_(exists().where(_BOOKED), exists().where(*_LET_GO)).label("answered"),
     or_(exists().where(_BOOKED), exists().where(*_BROUGHT)).label("hidden"),
     blob_needs.IS_SHARED.label("shared"),
-    _named(PUBLISHED, Job.visibility == "public").label("to_anybody"),
-    _parameters(Job.visibility == "requester").label("kept"),
+    _build_named_condition(PUBLISHED, Job.visibility == "public").label("to_anybody"),
+    _build_parameters_condition(Job.visibility == "requester").label("kept"),
     _OWN.label("own"),
 )

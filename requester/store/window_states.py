@@ -12,7 +12,7 @@ AT_ONCE = 64
 """States that one worker is told of at a time."""
 
 
-def ask(work: Work, replica: Replica, wanted: Iterable[tuple[int, Digest]], until: float) -> None:
+def request_states(work: Work, replica: Replica, wanted: Iterable[tuple[int, Digest]], until: float) -> None:
     """Asks the replica's worker for the first states of these windows, each by its digest."""
     for number, digest in wanted:
         mine = {"replica": replica.id, "worker": replica.worker, "until": until}
@@ -21,43 +21,45 @@ def ask(work: Work, replica: Replica, wanted: Iterable[tuple[int, Digest]], unti
 
 def asked_of(reader: RowReader, worker: Address, now: float) -> Sequence[WindowState]:
     """Returns what the worker is asked for and has not brought, the most urgent first."""
-    asked = select(WindowState).where(WindowState.worker == worker, *_open(now))
+    asked = select(WindowState).where(WindowState.worker == worker, *_build_open_conditions(now))
     return reader.session.scalars(asked.order_by(WindowState.until, WindowState.task_id).limit(AT_ONCE)).all()
 
 
-def wanted(reader: RowReader, worker: Address, digest: str, now: float) -> WindowState | None:
+def find_requested_state(reader: RowReader, worker: Address, digest: str, now: float) -> WindowState | None:
     """Returns what the worker is asked for under this digest."""
-    asked = select(WindowState).where(WindowState.worker == worker, WindowState.digest == digest, *_open(now))
+    asked = select(WindowState).where(
+        WindowState.worker == worker, WindowState.digest == digest, *_build_open_conditions(now)
+    )
     return reader.session.scalars(asked.order_by(WindowState.task_id, WindowState.number).limit(1)).one_or_none()
 
 
-def bring(work: Work, worker: Address, digest: str, now: float) -> bool:
+def mark_brought(work: Work, worker: Address, digest: str, now: float) -> bool:
     """Notes that the state is there; returns False where nothing asks for it any more."""
-    asked = (WindowState.worker == worker, WindowState.digest == digest, *_open(now))
+    asked = (WindowState.worker == worker, WindowState.digest == digest, *_build_open_conditions(now))
     if not work.session.scalar(select(exists().where(*asked))):
         return False
     work.session.execute(update(WindowState).where(*asked).values(brought=True))
     return True
 
 
-def awaited(now: float) -> ColumnElement[bool]:
+def build_awaited_condition(now: float) -> ColumnElement[bool]:
     """Condition on an audit: a state that it needs may still come."""
-    return exists().where(WindowState.task_id == Audit.task_id, *_open(now))
+    return exists().where(WindowState.task_id == Audit.task_id, *_build_open_conditions(now))
 
 
-def missing(reader: RowReader, task_id: str) -> Sequence[str]:
+def list_silent_replicas(reader: RowReader, task_id: str) -> Sequence[str]:
     """Returns the replicas that have not brought what was asked of them for this task."""
     absent = (WindowState.task_id == task_id, WindowState.brought.is_(False))
     return reader.session.scalars(select(WindowState.replica).where(*absent).distinct()).all()
 
 
-def needed(reader: RowReader, digest: str) -> bool:
+def is_state_needed(reader: RowReader, digest: str) -> bool:
     """Whether an audit that is not over has this state."""
     kept = exists().where(WindowState.digest == digest, WindowState.brought.is_(True))
     return bool(reader.session.scalar(select(kept)))
 
 
-def end(work: Work, task_id: str) -> list[str]:
+def delete_state_requests(work: Work, task_id: str) -> list[str]:
     """Asks for nothing of this task any more; returns the digests of the states that were brought."""
     rows = work.session.scalars(select(WindowState).where(WindowState.task_id == task_id)).all()
     if rows:
@@ -65,5 +67,5 @@ def end(work: Work, task_id: str) -> list[str]:
     return [row.digest for row in rows if row.brought]
 
 
-def _open(now: float) -> tuple[ColumnElement[bool], ...]:
+def _build_open_conditions(now: float) -> tuple[ColumnElement[bool], ...]:
     return WindowState.brought.is_(False), WindowState.until >= now

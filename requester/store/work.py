@@ -93,7 +93,7 @@ class Work(RowReader):
         for row in rows:
             self.move(row, new, **values)
 
-    def move_now(self, row: Row, new: StrEnum, **values: Any) -> bool:
+    def set_state_now(self, row: Row, new: StrEnum, **values: Any) -> bool:
         """Moves `row` to `new`, with `values`, at once by compare-and-set. False where another transaction moved it.
 
         Raises IllegalTransition where the entity's table has no such step.
@@ -145,7 +145,7 @@ _IN_TURN: Final = select(func.pg_advisory_xact_lock(func.hashtextextended(_NAMES
 
 
 @contextmanager
-def begin(sessions: Sessions) -> Iterator[Work]:
+def begin_work(sessions: Sessions) -> Iterator[Work]:
     """Opens a transaction that writes: committed at the end, rolled back on an exception."""
     with sessions.begin() as session:
         work = Work(session)
@@ -155,7 +155,7 @@ def begin(sessions: Sessions) -> Iterator[Work]:
 
 
 @contextmanager
-def reading(sessions: Sessions) -> Iterator[RowReader]:
+def open_reader(sessions: Sessions) -> Iterator[RowReader]:
     """Opens a read-only transaction that sees one moment's state; it waits for no writer."""
     with sessions() as session:
         shared = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}

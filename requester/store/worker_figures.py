@@ -58,7 +58,7 @@ def estimate_hourly(reader: RowReader, job_id: str, now: float) -> float | None:
         return None
     paid = reader.session.execute(_PAID_LATELY, {"job": job_id, "first": closed[-1].number, "last": closed[0].number})
     lasted = [row.closed_at - row.opened_at for row in closed]
-    return expected_pay.hourly(lasted, [PaidAnswer(*row) for row in paid])
+    return expected_pay.estimate_hourly_pay(lasted, [PaidAnswer(*row) for row in paid])
 
 
 _CLOSED: Final = (

@@ -12,7 +12,7 @@ from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, ReplicaState, Units
 from requester.store import holders, jobs, reputations, strikes
-from requester.store.among import NOW, among
+from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
 from requester.store.work import RowReader
 
@@ -24,13 +24,13 @@ EVERYBODY: Final = 2**31 - 1
 KNOWN: Final = Worker.accepted_at.is_not(None)
 
 
-def party(row: Any) -> Party:
+def build_party(row: Any) -> Party:
     """Returns the party of a worker's or a replica's row, or of a row of `present`."""
     address = row.worker if isinstance(row, Replica) else row.address
     return Party(Address(address), row.operator, row.payout, row.network)
 
 
-def live(reader: RowReader, now: float, most: int | None = None) -> Sequence[Worker]:
+def list_live_workers(reader: RowReader, now: float, most: int | None = None) -> Sequence[Worker]:
     """Returns the workers that were heard of within LIVE_S, at most `most` of them."""
     return reader.session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
 
@@ -46,7 +46,7 @@ def at_work(reader: RowReader, job_id: str, now: float) -> Sequence[Worker]:
     return reader.session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S, holds)).all()
 
 
-def earners(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
+def list_live_earners(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
     """Returns the live workers that earned in the job and are not leaving."""
     staying = select(Worker).join(Account, Account.worker == Worker.address).where(Account.leaving.is_(False))
     theirs = staying.where(Account.job_id == job.id, Account.earned > 0, Worker.seen_at > now - LIVE_S)
@@ -72,7 +72,7 @@ _FIT: Final = (~strikes.SUSPENDED, ~RESTS, ~reputations.BARRED)
 """Conditions: neither suspended nor barred, and not resting."""
 OF_CLASSES: Final = or_(
     and_(bindparam("any_class", type_=Boolean), Worker.determinism_class != ""),
-    among(Worker.determinism_class, "classes"),
+    is_in_bound_list(Worker.determinism_class, "classes"),
 )
 ASKS: Final = and_(Worker.asking_until > NOW, Worker.capacity > 0)
 BUSY: Final = exists().where(
@@ -96,15 +96,17 @@ Who names other jobs, or wants more than it pays, is not there for it: it keeps 
 def asked_of(job: Job, now: float, classes: Collection[str] | None = None) -> dict[str, Any]:
     """Returns the parameters of all these conditions; `classes` None: workers of any class count."""
     about = {"job": job.id, "job_key": job.id, "price": job.price, "now": now}
-    about |= {"anybody": jobs.spec(job).private is None}
+    about |= {"anybody": jobs.load_spec(job).private is None}
     return about | {"any_class": classes is None, "classes": classes or ()}
 
 
-def present(reader: RowReader, job: Job, now: float, classes: Collection[str] | None = None) -> Sequence[Any]:
+def list_present_workers(
+    reader: RowReader, job: Job, now: float, classes: Collection[str] | None = None
+) -> Sequence[Any]:
     return reader.session.execute(PRESENT, asked_of(job, now, classes)).all()
 
 
-def deciding(
+def list_deciding_workers(
     reader: RowReader,
     job: Job,
     now: float,
@@ -127,7 +129,7 @@ _KNOWN: Final = PRESENT.where(KNOWN).limit(_FEW)
 _DECIDING: Final = PRESENT.where(or_(KNOWN, and_(HERE, Worker.capacity > 0), BUSY)).limit(_FEW)
 
 
-def serves(worker: Worker, job_id: str) -> bool:
+def is_serving_job(worker: Worker, job_id: str) -> bool:
     """Whether the worker serves the job: it names the job, or it names none and serves every one."""
     return not worker.jobs or job_id in worker.jobs
 
@@ -137,12 +139,12 @@ def asks_of(worker: Worker, job: Job) -> Units:
     return Units(max(worker.least_price, worker.least_prices.get(job.id, 0)))
 
 
-def asking(reader: RowReader, job: Job, mixable: Mixable, now: float) -> tuple[list[Worker], int]:
+def list_asking_workers(reader: RowReader, job: Job, mixable: Mixable, now: float) -> tuple[list[Worker], int]:
     """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it.
 
     With them, where there are any, what `idle_elsewhere` counts.
     """
-    beside = assignment.comparable(job.determinism_class or "", mixable)
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     rows = reader.session.execute(_ASKING, asked_of(job, now, beside)).all()
     return [worker for worker, _silent in rows], rows[0][1] if rows else 0
 
@@ -152,7 +154,7 @@ def idle_elsewhere(reader: RowReader, job: Job, mixable: Mixable, now: float) ->
 
     A draw waits briefly for them.
     """
-    beside = assignment.comparable(job.determinism_class or "", mixable)
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     return reader.session.scalar(_SILENT, asked_of(job, now, beside)) or 0
 
 
@@ -160,21 +162,21 @@ _SILENT: Final = PRESENT.where(~ASKS, COVERED, ~BUSY).with_only_columns(func.cou
 _ASKING: Final = select(Worker, _SILENT.correlate(None).scalar_subquery()).where(*ASKING_NOW, COVERED)
 
 
-def standings(reader: RowReader, job: Job) -> dict[str, AccountStanding]:
+def list_account_standings(reader: RowReader, job: Job) -> dict[str, AccountStanding]:
     """Returns every worker's money in the job; open replicas with all that they may add."""
     stakes = dict(reader.session.execute(_AT_STAKE, {"job": job.id}).all())
     rows = reader.session.execute(_ACCOUNTS, {"job": job.id})
-    return {row.worker: _standing(job, row, stakes.get(row.worker)) for row in rows}
+    return {row.worker: _build_standing(job, row, stakes.get(row.worker)) for row in rows}
 
 
 def standings_of(reader: RowReader, job: Job, workers: Collection[str]) -> dict[str, AccountStanding]:
     """Returns the same of some workers."""
-    return {row.worker: _standing(job, row, row.stake) for row in _accounts_of(reader, job, workers)}
+    return {row.worker: _build_standing(job, row, row.stake) for row in _accounts_of(reader, job, workers)}
 
 
-def _standing(job: Job, row: Any, stake: Any) -> AccountStanding:
+def _build_standing(job: Job, row: Any, stake: Any) -> AccountStanding:
     """`stake`: what the worker's open replicas may still earn at their rounds' prices."""
-    added = int(stake or 0) * jobs.covered(job) // (job.price or 1)
+    added = int(stake or 0) * jobs.compute_reserve_per_gradient(job) // (job.price or 1)
     return AccountStanding(Units(row.reserved), Units(row.earned), Units(added))
 
 
@@ -193,16 +195,16 @@ _OPEN: Final = (
 _AT_STAKE: Final = _OPEN.with_only_columns(Replica.worker, func.sum(Round.price)).group_by(Replica.worker)
 _STAKE: Final = _OPEN.where(Replica.worker == Account.worker, Replica.heard.is_(False)).correlate(Account)
 _ACCOUNTS_AMONG: Final = _ACCOUNTS.add_columns(Account.rests_until, _STAKE.scalar_subquery().label("stake")).where(
-    among(Account.worker, "workers")
+    is_in_bound_list(Account.worker, "workers")
 )
 
 
-def barred(reader: RowReader, workers: Sequence[Worker], now: float) -> set[str]:
+def list_barred_keys(reader: RowReader, workers: Sequence[Worker], now: float) -> set[str]:
     """Returns those of the workers' wallets and operators that are barred."""
-    return reputations.barred_among(reader, operators.answerable(map(party, workers)), now - BARRED_S)
+    return reputations.barred_among(reader, operators.list_answerable_keys(map(build_party, workers)), now - BARRED_S)
 
 
-def candidates(
+def build_candidates(
     reader: RowReader,
     job: Job,
     workers: Sequence[Worker],
@@ -216,19 +218,19 @@ def candidates(
     """
     named = [worker.address for worker in workers]
     accounts = _accounts_of(reader, job, named)
-    money = {row.worker: _standing(job, row, row.stake) for row in accounts}
+    money = {row.worker: _build_standing(job, row, row.stake) for row in accounts}
     resting = {row.worker for row in accounts if row.rests_until > now}
     nothing, taking_part = AccountStanding(Units(0), Units(0), Units(0)), holders.among_workers(reader, job, named)
-    later = jobs.covered(job) - job.price
+    later = jobs.compute_reserve_per_gradient(job) - job.price
     return [
         Candidate(
-            party(worker),
+            build_party(worker),
             worker.determinism_class,
             Units(max(0, money.get(worker.address, nothing).uncommitted - later)),
             worker.capacity,
             asks_of(worker, job),
             frozenset(worker.jobs),
-            operators.barred(party(worker), barred),
+            operators.is_barred(build_party(worker), barred),
             worker.address in suspended,
             worker.address in resting,
             worker.accepted_at is not None,

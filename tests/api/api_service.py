@@ -12,9 +12,9 @@ from siwe import SiweMessage
 
 from requester.app import create_app
 from requester.context import Context
-from requester.edge.serving import config, listener, own_url
+from requester.edge.serving import build_server_config, open_listener, own_url
 from requester.settings import RequesterSettings
-from requester.wiring import wired
+from requester.wiring import open_context
 from tests.api.declared import Declared
 from tests.kit.letters import letter, signed
 from tests.patience import PATIENCE_S, wait_until
@@ -51,11 +51,11 @@ class Service:
 @contextmanager
 def serving(settings: RequesterSettings, path: str = "") -> Iterator[Service]:
     """A service under these settings, on its own port; `path` in its address."""
-    with listener(settings.host, 0) as door:
+    with open_listener(settings.host, 0) as door:
         url = own_url(settings.host, door.getsockname()[1]) + path
-        with wired(settings, url) as context:
+        with open_context(settings, url) as context:
             app = create_app(context, nullcontext)
-            server = uvicorn.Server(config(app, settings))
+            server = uvicorn.Server(build_server_config(app, settings))
             thread = threading.Thread(target=server.run, args=([door],))
             thread.start()
             try:

@@ -23,7 +23,7 @@ JOB = {
 @pytest.fixture(scope="session")
 def service(anvil, deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data: Path = tmp_path_factory.mktemp("service")
-    deployments.write(deployment, data / "deployment.json")
+    deployments.write_deployment(deployment, data / "deployment.json")
     with serving(RequesterSettings(data=data, rpc=anvil.url)) as made:
         yield made
 

@@ -80,8 +80,8 @@ def test_a_worker_sends_a_vector_or_a_state_by_one_request_at_a_time(
     """Each takes its length on the disk, and there are many connections."""
     _, worker = service.worker()
     door = partial(secure_messages.StepDoor, job="j", most_json=10, vector=1000)
-    monkeypatch.setattr(secure_messages, "door", lambda _context, asked: door(asked))
-    monkeypatch.setattr(state_upload, "wanted", lambda *_asked: SimpleNamespace(most_bytes=1000))
+    monkeypatch.setattr(secure_messages, "find_step_grant", lambda _context, asked: door(asked))
+    monkeypatch.setattr(state_upload, "load_wanted_state", lambda *_asked: SimpleNamespace(most_bytes=1000))
     sent = {
         "vector": ("POST", "/v1/work/aggregations/r/0/3", framed(b"{}") + bytes(999)),
         "state": ("PUT", "/v1/work/states/blake3:" + "0" * 64, bytes(999)),

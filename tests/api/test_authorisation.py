@@ -10,7 +10,7 @@ from blake3 import blake3
 from eth_utils.crypto import keccak
 
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
-from gradmarket.market.wire.framing import framed
+from gradmarket.market.wire.framing import frame_poll_request
 from gradmarket.market.wire.poll import PollRequest
 from requester.store import identities
 from requester.store.tables import Job, Replica, Round, Task
@@ -120,7 +120,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
         "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}
     },
     ("PUT", "/v1/work/holdings/{job_id}"): {"json": {"rows": 10}},
-    ("POST", "/v1/work/answers"): {"content": framed(PollRequest(wait_s=0))},
+    ("POST", "/v1/work/answers"): {"content": frame_poll_request(PollRequest(wait_s=0))},
 }
 DESCRIBED = {"/openapi.json", "/docs", "/redoc"}
 BESIDES = DESCRIBED | {"/assets"} | {path for _, path in PAGES}
@@ -261,5 +261,5 @@ def test_a_token_of_no_use_is_nobody(service, header: str | bytes) -> None:  # t
 
 def test_a_session_that_ran_out_is_nobody(service) -> None:  # type: ignore[no-untyped-def]
     with service.context.begin() as work:
-        token = identities.issue(work, "worker", "0x" + "11" * 20, service.context.clock() - 1, 0.0)
+        token = identities.issue_token(work, "worker", "0x" + "11" * 20, service.context.clock() - 1, 0.0)
     assert service.client(token).post("/v1/work/poll", json=POLL).status_code == 401

@@ -37,14 +37,14 @@ def operator_of(service: Any, worker: Address) -> str:
 def sign_in(service: Any, worker: Wallet, payout: Address, *files: Path) -> None:
     market = MarketClient(service.url, lambda _seconds: False)
     facts = market.facts()
-    consent = consents.fitting(files, facts, worker.address, payout)
+    consent = consents.find_consent_for_market(files, facts, worker.address, payout)
     market.identify(Credentials(worker, payout, facts.chain_id, consent))
     assert market.bearer()
     market.close()
 
 
 def test_a_consent_is_given_brought_and_taken_back(service: Any, tmp_path: Path) -> None:
-    cold, worker = wallet.create(tmp_path / "cold", None), wallet.create(tmp_path / "worker", None)
+    cold, worker = wallet.create_wallet(tmp_path / "cold", None), wallet.create_wallet(tmp_path / "worker", None)
     file = tmp_path / "consent.json"
     file.write_text(last(say(service, cold.path.parent, "give", worker.address)))
     sign_in(service, worker, cold.address)
@@ -58,7 +58,7 @@ def test_a_consent_is_given_brought_and_taken_back(service: Any, tmp_path: Path)
 
 
 def test_a_key_that_is_elsewhere_signs_what_is_printed(service: Any, tmp_path: Path) -> None:
-    elsewhere, worker = Account.create(), wallet.create(tmp_path / "worker", None)
+    elsewhere, worker = Account.create(), wallet.create_wallet(tmp_path / "worker", None)
     here, place = worker.path.parent, ["--payout", elsewhere.address]
 
     def signed(command: str) -> Any:
@@ -82,12 +82,12 @@ def test_what_is_typed_has_the_digest_that_is_checked(service: Any) -> None:
     market.close()
     for kind in (SignedConsent, Withdrawal):
         message = kind(Address(Account.create().address), Address(account.address), 2**63 - 1)
-        by = account.sign_message(encode_typed_data(full_message=consents.typed(facts, message))).signature
-        consents.check(facts.domain, message, bytes(by), message.payout)
+        by = account.sign_message(encode_typed_data(full_message=consents.build_typed_data(facts, message))).signature
+        consents.check_struct_signature(facts.domain, message, bytes(by), message.payout)
 
 
 def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: Any, tmp_path: Path) -> None:
-    cold, worker, other = (wallet.create(tmp_path / name, None) for name in ("cold", "worker", "other"))
+    cold, worker, other = (wallet.create_wallet(tmp_path / name, None) for name in ("cold", "worker", "other"))
     good = json.loads(last(say(service, cold.path.parent, "give", worker.address)))
     file = tmp_path / "consent.json"
 
@@ -98,7 +98,7 @@ def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: A
         return str(told.value)
 
     with pytest.raises(Refused, match="cannot be read"):
-        consents.read(tmp_path / "none")
+        consents.load_consent(tmp_path / "none")
     assert "is none" in refused("[]")
     assert f"for worker {worker.address}" in refused(json.dumps(good), other.address)
     assert "does not hold" in refused(json.dumps(good | {"nonce": good["nonce"] + 1}))
@@ -108,7 +108,7 @@ def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: A
 
 
 def test_what_nobody_signed_is_neither_printed_nor_sent(service: Any, tmp_path: Path) -> None:
-    cold = wallet.create(tmp_path, None)
+    cold = wallet.create_wallet(tmp_path, None)
     place = ["--payout", Account.create().address, "--nonce", "5", "--signature"]
     for command in ("give", "withdraw"):
         for signature in ("0x" + "00" * 65, "0x12", "words"):

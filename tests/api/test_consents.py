@@ -18,7 +18,9 @@ def key_of(account: Any) -> PrivateKey:
 
 
 def signed(service: Any, message: Any, account: Any, **domain: Any) -> dict[str, Any]:
-    made = signing.sign(key_of(account), signing.digest(replace(service.context.domain, **domain), message))
+    made = signing.sign_digest(
+        key_of(account), signing.digest_struct(replace(service.context.domain, **domain), message)
+    )
     return {"nonce": message.nonce, "signature": f"0x{made.hex()}"}
 
 

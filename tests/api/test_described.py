@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from requester.api.openapi import operations
+from requester.api.openapi import list_operations
 from tests.api.api_service import Service
 
 
@@ -44,7 +44,7 @@ def test_amounts_and_times_name_their_unit(document: dict[str, Any]) -> None:
 
 
 def test_operations_are_named_as_one_would_name_a_method(document: dict[str, Any]) -> None:
-    names = [operation["operationId"] for operation in operations(document)]
+    names = [operation["operationId"] for operation in list_operations(document)]
     assert len(set(names)) == len(names)
     for name in names:
         assert re.fullmatch("[a-z]+(_[a-z]+)*", name), name

@@ -74,7 +74,7 @@ def statements(service: Any) -> Iterator[list[str]]:
 def service(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     """With one job."""
     data = tmp_path_factory.mktemp("doors")
-    deployments.write(deployment, data / "deployment.json")
+    deployments.write_deployment(deployment, data / "deployment.json")
     with serving(RequesterSettings(data=data, rpc=anvil.url)) as made:
         yield made
 

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from contracts import deployment as deployments
 from requester.api.event_tail import AT_ONCE, KEPT, EventTails
 from requester.settings import RequesterSettings
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Job
 from tests.api.api_service import Service, serving
 
@@ -26,13 +26,13 @@ def ids(lines: Iterator[str]) -> Iterator[int]:
 def told(service: Service, job: str, times: int) -> None:
     with service.context.begin() as work:
         for _ in range(times):
-            tell(work, job, "noted", service.context.clock())
+            record_event(work, job, "noted", service.context.clock())
 
 
 def end(service: Service, job: str) -> None:
     with service.context.begin() as work:
         work.get_one(Job, job).ended_at = service.context.clock()
-        tell(work, job, "ended", service.context.clock())
+        record_event(work, job, "ended", service.context.clock())
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def test_a_crowd_costs_one_look(service: Service, posted: Posted) -> None:
 
 
 def test_an_address_has_so_many_streams_and_no_more(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     few = RequesterSettings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), address_streams=2, refused_s=0.0)
     with serving(few) as service:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]

@@ -11,7 +11,7 @@ from contracts import deployment as deployments
 from contracts.deployment import Deployment
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.rules.payment import MAX_UNITS
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, JobState
@@ -75,11 +75,11 @@ def elsewhere(
 ) -> Iterator[tuple[Service, Callable[[calls.Call], None]]]:
     """A service that does not own its jobs' money, and its owner's signing."""
     key = new_key()
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, owner=address_of(key))) as service:
         web3 = service.context.ledger.web3
         fund_gas(web3, address_of(key), 10**18)
-        yield service, lambda call: mined(execute(web3, key, call)) and None
+        yield service, lambda call: require_receipt(execute_call(web3, key, call)) and None
 
 
 def test_a_repeated_request_is_told_what_is_still_to_be_signed(

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from contracts import deployment as deployments
 from requester.features.pages.live_parts import PagePart, _Watched
 from requester.settings import RequesterSettings
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Job
 from tests.api.api_service import Service, serving
 from tests.api.conftest import JOB
@@ -42,7 +42,7 @@ def happened(service: Service, job: str, ended: bool = False) -> None:
     with service.context.begin() as work:
         if ended:
             work.get_one(Job, job).ended_at = service.context.clock()
-        tell(work, job, "paused", service.context.clock(), reason="at noon")
+        record_event(work, job, "paused", service.context.clock(), reason="at noon")
 
 
 async def parts(response: httpx.Response) -> AsyncIterator[str]:
@@ -105,7 +105,7 @@ def test_who_asks_for_a_page_gets_one(service: Service, posted: Posted) -> None:
 
 
 def test_an_address_holds_so_many_streams_of_either_kind(tmp_path, anvil, deployment) -> None:  # type: ignore[no-untyped-def]
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     few = RequesterSettings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), address_streams=1, refused_s=0.0)
     with serving(few) as service:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]

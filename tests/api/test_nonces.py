@@ -83,7 +83,7 @@ def test_letters_without_a_nonce_of_ours_are_not_read(service) -> None:  # type:
 
 @BOTH
 def test_one_nonce_at_the_same_time_signs_in_once(anvil, deployment, new_database, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:
         account = Account.create()
         message = service.siwe(account)
@@ -97,7 +97,7 @@ def test_one_nonce_at_the_same_time_signs_in_once(anvil, deployment, new_databas
 
 @BOTH
 def test_one_wallet_signs_in_many_times_at_once(anvil, deployment, new_database, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:
         account = Account.create()
         messages = [service.siwe(account) for _ in range(8)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contracts import deployment as deployments
-from requester.api.paging import encoded
+from requester.api.paging import encode_cursor
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, EXPECTED, JOB
@@ -22,7 +22,7 @@ KEYS = [HALF, "a\0", "x", 1, 1.5, 2**62, -1, True, None, [], {}]
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def here(request, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data = tmp_path_factory.mktemp("odd")
-    deployments.write(deployment, data / "deployment.json")
+    deployments.write_deployment(deployment, data / "deployment.json")
     shared = request.param == "postgresql"
     database = request.getfixturevalue("postgres").new() if shared else new_sqlite(data)
     with serving(RequesterSettings(data=data, rpc=anvil.url, database=database)) as made:
@@ -54,7 +54,7 @@ def test_a_cursor_of_another_kind_is_not_ours(here: Service, path: str) -> None:
     place = path.format(job_id=here.requester.post("/v1/jobs", json=JOB).json()["id"])
     cursors = [list(made) for length in (1, 2, 3) for made in product(KEYS, repeat=length)]
     for cursor in [*cursors[: len(KEYS)], *cursors[len(KEYS) :: 29]]:
-        answer = here.anyone.get(place, params={"cursor": encoded(cursor)})
+        answer = here.anyone.get(place, params={"cursor": encode_cursor(cursor)})
         assert answer.status_code in (200, 422), (cursor, answer.text)
         assert HALF not in json.dumps(cursor, ensure_ascii=False) or answer.status_code == 422, cursor
 
@@ -63,8 +63,8 @@ def test_lists_that_a_number_alone_leads_through_say_so(here: Service) -> None:
     job = here.requester.post("/v1/jobs", json=JOB).json()["id"]
     for path, ours, wrong in (("payments", [0], ["a"]), ("rounds", [0], [0.5]), ("workers", ["a"], [1])):
         place = f"/v1/jobs/{job}/{path}"
-        assert here.anyone.get(place, params={"cursor": encoded(ours)}).status_code == 200
-        assert here.anyone.get(place, params={"cursor": encoded(wrong)}).status_code == 422
+        assert here.anyone.get(place, params={"cursor": encode_cursor(ours)}).status_code == 200
+        assert here.anyone.get(place, params={"cursor": encode_cursor(wrong)}).status_code == 422
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -18,8 +18,8 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest
 from requester import dataset
-from requester.api.callers import network_of, plain, subnet
-from requester.edge.serving import listener, own_url
+from requester.api.callers import compute_subnet, network_of, unmap_ipv4
+from requester.edge.serving import open_listener, own_url
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from worker.protocol.client import MarketClient
@@ -28,7 +28,7 @@ from worker.wallet import Wallet
 
 
 def settings(anvil: LocalChain, deployment: Deployment, data: Path, host: str) -> RequesterSettings:
-    deployments.write(deployment, data / "deployment.json")
+    deployments.write_deployment(deployment, data / "deployment.json")
     return RequesterSettings(data=data, rpc=anvil.url, host=host)
 
 
@@ -79,7 +79,7 @@ def test_a_proxy_that_takes_the_path_off_finds_the_same(placed: Service) -> None
 
 
 def test_every_address_is_one_for_both_families() -> None:
-    with listener("::", 0) as door:
+    with open_listener("::", 0) as door:
         door.listen()
         port = door.getsockname()[1]
         for host in ("127.0.0.1", "::1"):
@@ -92,23 +92,27 @@ def test_every_address_is_one_for_both_families() -> None:
 
 def test_an_address_of_ipv4_is_the_same_on_a_socket_of_both_families() -> None:
     """Or all of them are one /64, and share one limit."""
-    assert plain("::ffff:203.0.113.9") == "203.0.113.9"
-    assert plain("2001:db8::9") == "2001:db8::9"
-    assert plain("") == ""
-    assert subnet(plain("::ffff:203.0.113.9")) != subnet(plain("::ffff:203.0.113.10"))
-    assert network_of(plain("::ffff:127.0.0.1")) is None
+    assert unmap_ipv4("::ffff:203.0.113.9") == "203.0.113.9"
+    assert unmap_ipv4("2001:db8::9") == "2001:db8::9"
+    assert unmap_ipv4("") == ""
+    assert compute_subnet(unmap_ipv4("::ffff:203.0.113.9")) != compute_subnet(unmap_ipv4("::ffff:203.0.113.10"))
+    assert network_of(unmap_ipv4("::ffff:127.0.0.1")) is None
 
 
 def test_a_subscriber_of_ipv6_is_one_address_and_its_neighbour_another() -> None:
-    assert subnet("2001:db8:0:1::9") == subnet("2001:db8:0:1:ffff:ffff:ffff:ffff") == "2001:db8:0:1::/64"
-    assert subnet("2001:db8:0:1:8000::") == subnet("2001:db8:0:1:7fff::"), "its last 64 bits are its own"
-    assert subnet("2001:db8:0:2::9") != subnet("2001:db8:0:1::9")
+    assert (
+        compute_subnet("2001:db8:0:1::9") == compute_subnet("2001:db8:0:1:ffff:ffff:ffff:ffff") == "2001:db8:0:1::/64"
+    )
+    assert compute_subnet("2001:db8:0:1:8000::") == compute_subnet("2001:db8:0:1:7fff::"), (
+        "its last 64 bits are its own"
+    )
+    assert compute_subnet("2001:db8:0:2::9") != compute_subnet("2001:db8:0:1::9")
 
 
 @pytest.mark.parametrize("host", ["256.1.1.1", "nothing.invalid", "fd07::9999", "a" * 70])
 def test_a_host_that_is_none_of_this_machine_s_is_refused_in_a_sentence(host: str) -> None:
     with pytest.raises(Refused, match="cannot listen there") as refused:
-        listener(host, 0)
+        open_listener(host, 0)
     assert "--host" in refused.value.remedy
 
 

@@ -21,7 +21,7 @@ QUICK = {"header_s": 2.0, "silence_s": 2.0, "body_s": 2.0}
 @pytest.fixture(scope="module")
 def hasty(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data = tmp_path_factory.mktemp("hasty")
-    deployments.write(deployment, data / "deployment.json")
+    deployments.write_deployment(deployment, data / "deployment.json")
     with serving(RequesterSettings(data=data, rpc=anvil.url, **QUICK)) as service:
         yield service
 
@@ -103,7 +103,7 @@ def test_an_upload_that_moves_is_not(anvil, deployment, tmp_path) -> None:  # ty
             dawdle(0.5)
             yield b"piece"
 
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, **dict.fromkeys(QUICK, 5.0))) as patient:
         answer = patient.requester.put(f"/v1/blobs/blake3:{'0' * 64}", content=slowly())
     assert answer.status_code == 422, "it came whole, and was something else"

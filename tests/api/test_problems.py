@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.client.client_errors import problem
-from gradmarket.commands.errors import page
+from gradmarket.client.client_errors import parse_problem
+from gradmarket.commands.errors import build_errors_page
 from gradmarket.market.errors import MarketError
-from gradmarket.mistakes import of
+from gradmarket.mistakes import describe_error
 from requester.api import problem_kinds
 from tests.api.api_service import Service
 
@@ -19,10 +19,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "run: gradmarket errors > docs/errors.md"
-    assert CliRunner().invoke(app, ["errors"]).stdout == page()
+    assert PAGE.read_text() == build_errors_page(), "run: gradmarket errors > docs/errors.md"
+    assert CliRunner().invoke(app, ["errors"]).stdout == build_errors_page()
     told = json.loads(CliRunner().invoke(app, ["errors", "--json"]).stdout)
-    assert [kind["code"] for kind in told] == [kind.code for kind in problem_kinds.listed()]
+    assert [kind["code"] for kind in told] == [kind.code for kind in problem_kinds.list_problem_kinds()]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_problem_leads_to_its_kind(
 
 def test_every_kind_is_on_the_page(service: Service) -> None:
     shown = re.findall(r'<tr id="([a-z_]+)">', service.requester.get("/errors").text)
-    assert shown == [kind.code for kind in problem_kinds.listed()]
+    assert shown == [kind.code for kind in problem_kinds.list_problem_kinds()]
 
 
 def subclasses(kind: type[MarketError]) -> list[type[MarketError]]:
@@ -66,5 +66,7 @@ def test_every_error_has_a_kind_and_every_status_one() -> None:
 
 def test_a_command_tells_the_remedy_of_the_service() -> None:
     body = json.dumps({"status": 422, "detail": "no", "remedy": "do this"}).encode()
-    assert of(problem(422, "", body), "gradmarket job submit").fix == "do this"
-    assert of(problem(404, "", body), "gradmarket job show").fix.startswith("look for it"), "the command's own words"
+    assert describe_error(parse_problem(422, "", body), "gradmarket job submit").fix == "do this"
+    assert describe_error(parse_problem(404, "", body), "gradmarket job show").fix.startswith("look for it"), (
+        "the command's own words"
+    )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import deployment as deployments
-from requester.api.callers import SITE, caller, network_of
+from requester.api.callers import SITE, network_of, resolve_caller
 from requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, refusal_delay
 from requester.edge.slow_clients import ConnectionLimits, Connections
 from requester.settings import RequesterSettings
@@ -39,7 +39,7 @@ LIMITS: dict[str, Any] = {
 @pytest.fixture
 def limited(anvil, deployment, tmp_path):  # type: ignore[no-untyped-def]
     def settings(**changed: Any) -> RequesterSettings:
-        deployments.write(deployment, tmp_path / "deployment.json")
+        deployments.write_deployment(deployment, tmp_path / "deployment.json")
         return RequesterSettings(data=tmp_path, rpc=anvil.url, **(LIMITS | changed))
 
     return settings
@@ -93,9 +93,9 @@ def test_a_customers_connections_are_counted_together() -> None:
 
     async def count() -> list[bool]:
         all_ = Connections(ConnectionLimits(60, 60, 2, frozenset()))
-        entered: list[Any] = [all_.enter(Wire(f"2001:db8:1:{n:x}::1")) for n in range(2 * SITE + 1)]  # type: ignore[arg-type]
+        entered: list[Any] = [all_.open_connection(Wire(f"2001:db8:1:{n:x}::1")) for n in range(2 * SITE + 1)]  # type: ignore[arg-type]
         all_.leave(entered[0])
-        entered.append(all_.enter(Wire("2001:db8:1:ff::1")))  # type: ignore[arg-type]
+        entered.append(all_.open_connection(Wire("2001:db8:1:ff::1")))  # type: ignore[arg-type]
         for each in filter(None, entered[1:]):
             all_.leave(each)
         assert not all_._open
@@ -186,7 +186,7 @@ def scope(client: str, *forwarded: str) -> dict[str, Any]:
     ],
 )
 def test_the_nearest_address_that_no_trusted_proxy_has(heard: Any, trusted: tuple[str, ...], found: str) -> None:
-    assert caller(heard, frozenset(map(ip_network, trusted))) == found
+    assert resolve_caller(heard, frozenset(map(ip_network, trusted))) == found
 
 
 @pytest.mark.parametrize(

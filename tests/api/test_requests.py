@@ -8,7 +8,7 @@ import httpx
 import pytest
 from blake3 import blake3
 
-from requester.api.paging import encoded
+from requester.api.paging import encode_cursor
 from requester.api.streams import BLOCK
 from requester.store.tables import Job
 from tests.api.api_service import Service
@@ -157,8 +157,8 @@ def test_cursors_walk_every_job_once(service, posted) -> None:  # type: ignore[n
 def test_a_ledger_s_cursor_names_a_block_that_the_chain_has(service, posted, place: list) -> None:  # type: ignore
     ledger = f"/v1/jobs/{posted()['id']}/ledger"
     for ours in ([0, service.context.ledger.height(), 0], [0, -1, 0]):
-        assert service.anyone.get(ledger, params={"cursor": encoded(ours)}).status_code == 200
-    problem(service.anyone.get(ledger, params={"cursor": encoded(place)}), 422)
+        assert service.anyone.get(ledger, params={"cursor": encode_cursor(ours)}).status_code == 200
+    problem(service.anyone.get(ledger, params={"cursor": encode_cursor(place)}), 422)
 
 
 @pytest.mark.parametrize(

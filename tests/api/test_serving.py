@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from requester.edge.serving import KEEP_ALIVE_S, listener
+from requester.edge.serving import KEEP_ALIVE_S, open_listener
 from requester.settings import RequesterSettings
 
 
@@ -19,7 +19,7 @@ def accepted() -> socket.socket:
         def made(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             got.set_result(writer.get_extra_info("socket"))
 
-        with listener("127.0.0.1", 0) as door:
+        with open_listener("127.0.0.1", 0) as door:
             async with await asyncio.start_server(made, sock=door):
                 _, writer = await asyncio.open_connection(*door.getsockname())
                 found = await got

@@ -8,7 +8,7 @@ from typing import Any
 from contracts import deployment as deployments
 from contracts.rpc import BATCH
 from gradmarket.market.terms import Address
-from requester.api.paging import encoded
+from requester.api.paging import encode_cursor
 from requester.chain import statement
 from requester.settings import RequesterSettings
 from requester.store import earned_rows, identities
@@ -50,7 +50,7 @@ def crowded(service: Any, chain_job: int) -> str:
             address = Address(f"0x{number + 1:040x}")
             identities.sign_in(work, address, address, "", service.context.clock())
             work.flush()
-            earned_rows.account(work, job, address)
+            earned_rows.load_or_create_account(work, job, address)
     return str(job)
 
 
@@ -59,9 +59,9 @@ def test_hundreds_of_accounts_are_some_batches(service: Any, open_job: OpenJob) 
     opened.reserve((Address(f"0x{1:040x}"), 7))
     job = crowded(service, opened.id)
     with service.context.reading() as reader:
-        promised = statement.promises(reader, reader.get_one(Job, job))
+        promised = statement.load_promises(reader, reader.get_one(Job, job))
     with counted(service.context.ledger) as asked:
-        figures = statement.figures(service.context.ledger, promised)
+        figures = statement.fetch_figures(service.context.ledger, promised)
     assert len(asked) <= 6, asked
     assert len(figures.accounts) == ACCOUNTS
     for worker in promised.workers[:3]:
@@ -70,7 +70,7 @@ def test_hundreds_of_accounts_are_some_batches(service: Any, open_job: OpenJob) 
 
 
 def test_the_chain_is_asked_once_for_many_strangers(anvil, deployment, tmp_path, open_job) -> None:  # type: ignore[no-untyped-def]
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     settings = RequesterSettings(
         data=tmp_path, rpc=anvil.url, unlimited=frozenset(), stranger_burst=1000, refused_s=0.0
     )
@@ -85,10 +85,10 @@ def test_the_chain_is_asked_once_for_many_strangers(anvil, deployment, tmp_path,
 
 
 def test_strangers_page_through_what_is_kept_and_nothing_else(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), refused_s=0.0)) as service:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         place = f"/v1/jobs/{job}/ledger"
-        made_up = {"cursor": encoded([0, service.context.ledger.height(), 0])}
+        made_up = {"cursor": encode_cursor([0, service.context.ledger.height(), 0])}
         assert service.anyone.get(place, params=made_up).status_code == 422
         assert service.requester.get(place, params=made_up).status_code == 200

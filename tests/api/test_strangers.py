@@ -27,7 +27,7 @@ FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s":
 
 @contextmanager
 def limited(anvil, deployment, folder, **changed: Any) -> Iterator[Service]:  # type: ignore[no-untyped-def]
-    deployments.write(deployment, folder / "deployment.json")
+    deployments.write_deployment(deployment, folder / "deployment.json")
     with serving(RequesterSettings(data=folder, rpc=anvil.url, **(FEW | {"unlimited": frozenset()} | changed))) as made:
         yield made
 
@@ -82,7 +82,9 @@ def test_a_paid_worker_s_long_bodies_count_for_more_with_any_of_its_tokens(anvil
     with limited(anvil, deployment, tmp_path, stranger_burst=100, token_rate=0.01, token_burst=40) as service:
         address, worker = paid(service)
         with service.context.begin() as work:
-            other = identities.issue(work, WORKER, address, service.context.clock() + 100, service.context.clock())
+            other = identities.issue_token(
+                work, WORKER, address, service.context.clock() + 100, service.context.clock()
+            )
         clients = (worker, service.client(other), worker)
         assert [client.post("/v1/work/poll", content=b"[" * (1 << 18)).status_code for client in clients] == [
             422,
@@ -99,7 +101,7 @@ def test_an_api_token_lifts_no_limit_once_it_is_revoked(anvil, deployment, tmp_p
         client = service.client(named["token"])
         assert statuses(client, 30) == [200] * 30
         with service.context.begin() as work:  # as another process does
-            assert tokens.revoke(work, "ci")
+            assert tokens.revoke_token(work, "ci")
         assert statuses(client, 21) == [200] * 20 + [429]
 
 

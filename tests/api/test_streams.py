@@ -36,7 +36,7 @@ def body_of(chunks: Sequence[bytes]) -> Request:
 
 
 def played(chunks: Sequence[bytes], take: Callable[[Bytes], None], most: int = 10_000) -> int:
-    return asyncio.run(streams.streamed(body_of(chunks).stream(), most, "too long", take))
+    return asyncio.run(streams.consume_stream(body_of(chunks).stream(), most, "too long", take))
 
 
 class Taking:
@@ -89,7 +89,7 @@ def test_a_part_that_comes_two_bytes_at_a_time_takes_little_more_memory_than_it_
     parts, length = streams.Parts(body_of(chunks)), 2 * len(chunks)
     tracemalloc.start()
     try:
-        part = asyncio.run(parts.exactly(length))
+        part = asyncio.run(parts.read_exactly(length))
         _now, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -45,7 +45,7 @@ ODD: Final = st.text(st.sampled_from(HALVES + "az09/%&=.-:"), min_size=1, max_si
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def here(request, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data = tmp_path_factory.mktemp("surrogates")
-    deployments.write(deployment, data / "deployment.json")
+    deployments.write_deployment(deployment, data / "deployment.json")
     shared = request.param == "postgresql"
     database = request.getfixturevalue("postgres").new() if shared else new_sqlite(data)
     with serving(RequesterSettings(data=data, rpc=anvil.url, database=database)) as made:

@@ -60,7 +60,7 @@ def test_who_submits_steers_jobs_of_its_own_alone(service: Service) -> None:
 def test_a_submit_token_uploads_so_much_in_all_and_an_admin_s_any_number(
     anvil: Any, deployment: Any, tmp_path: Path
 ) -> None:
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     quota = 2**20
     with (
         serving(RequesterSettings(data=tmp_path, rpc=anvil.url, upload_quota=quota)) as service,
@@ -120,7 +120,7 @@ def test_a_name_is_taken_once(service: Service, body: dict[str, str]) -> None:
 
 
 def test_the_service_s_own_token_is_not_revoked_but_replaced(anvil: Any, deployment: Any, tmp_path: Path) -> None:
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     settings = RequesterSettings(data=tmp_path, rpc=anvil.url)
     with serving(settings) as first:
         old = first.token

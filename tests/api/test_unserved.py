@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from gradmarket.data.pack import Cut, Packed, pack
+from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.digests import blob_digest
 from requester.blobs.disk import DiskBlobs
 from requester.moves import blob_cleanup
@@ -50,7 +50,7 @@ def codes(client: httpx.Client, digest: str) -> list[int]:
 def rows(seed: int) -> Packed:
     drawn = np.random.default_rng(seed)
     x = drawn.standard_normal((96, 4)).astype(np.float32)
-    return pack({"x": x, "y": drawn.integers(0, 2, 96)}, Cut(rows=64, held_out=1 / 3, classes=2))
+    return pack_dataset({"x": x, "y": drawn.integers(0, 2, 96)}, Cut(rows=64, held_out=1 / 3, classes=2))
 
 
 def posted(client: httpx.Client, packed: Packed, **fields: Any) -> httpx.Response:
@@ -71,7 +71,7 @@ def test_nobody_reads_what_is_unserved(service: Service) -> None:
     for client in (worker, other_requester(service), service.requester):
         assert codes(client, digest) == [404] * 3
     assert service.context.blobs.has(digest)
-    blob_cleanup.payload(service.context, digest)
+    blob_cleanup.drop_payload_if_unneeded(service.context, digest)
     assert service.context.blobs.has(digest), "an answer of equal content does not take it away"
 
 
@@ -189,7 +189,7 @@ def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> No
     put(service.requester, theirs.files["test"], unserved=True)
     (stolen,) = (part for part in theirs.manifest.model_dump(mode="json")["partitions"] if part["name"] == "test")
     few = {**INPUTS, "y": INPUTS["y"] | {"classes": 1}}
-    zeros = pack({"x": np.zeros((32, 4), np.float32), "y": np.zeros(32, np.int64)}, Cut(rows=32, classes=1))
+    zeros = pack_dataset({"x": np.zeros((32, 4), np.float32), "y": np.zeros(32, np.int64)}, Cut(rows=32, classes=1))
     (held_out,) = zeros.manifest.model_dump(mode="json")["partitions"]
     put(other, zeros.files["train-0"], unserved=True)
     body = json.dumps(
@@ -205,8 +205,8 @@ def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> No
 
 def test_nobody_keeps_jobs_from_the_ready_dataset(service: Service) -> None:
     """Its partitions are known to everybody before the service stores them."""
-    digits.store(kept := DiskBlobs(service.context.settings.data / "elsewhere"))
-    for part in digits.manifest().partitions:
+    digits.store_partitions(kept := DiskBlobs(service.context.settings.data / "elsewhere"))
+    for part in digits.build_manifest().partitions:
         service.context.blobs.drop(part.digest)
         put(other_requester(service), kept.read(part.digest), unserved=True)
     taken = service.requester.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}})

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from contracts import deployment as deployments
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from tests.attacks.payloads import uploader
 from tests.attacks.registry import attack
 from tests.attacks.scene import QUICK, Posted, Scene, funded
@@ -30,7 +30,7 @@ def accepted(market: Served, ledger: Ledger, blocks: bool = True) -> tuple[Poste
     job = Scene(market, ledger).post()
     workers = job.team(HONEST, HONEST, HONEST)
     asked = uploader(job, workers)
-    request(ledger.web3, "evm_setAutomine", blocks)
+    call_json_rpc(ledger.web3, "evm_setAutomine", blocks)
     assert asked.upload(asked.newest()).status_code == 200
     return job, workers
 
@@ -71,11 +71,11 @@ def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
             market.end()
         with served(data, chain.url, QUICK) as market:
             after = again(market, ledger, job, workers)
-            wait_until(lambda: int(request(ledger.web3, "txpool_status")["pending"], 16), "the batch is sent")
+            wait_until(lambda: int(call_json_rpc(ledger.web3, "txpool_status")["pending"], 16), "the batch is sent")
             dawdle(SILENT_S)
             before = ledger.job(after.chain_job).batches
-            request(ledger.web3, "evm_setAutomine", True)
-            request(ledger.web3, "evm_mine")
+            call_json_rpc(ledger.web3, "evm_setAutomine", True)
+            call_json_rpc(ledger.web3, "evm_mine")
             wait_until(lambda: ledger.job(after.chain_job).batches, "the batch is on-chain")
             told = after.seen(all=workers)
             return f"before the block {before} batches; {told}; batches {ledger.job(after.chain_job).batches}"
@@ -100,7 +100,7 @@ def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
         before, taken, depth = batches(), batches(), 0
         while taken and depth < DEEPEST:
             depth += 1
-            request(ledger.web3, "anvil_reorg", depth, [])
+            call_json_rpc(ledger.web3, "anvil_reorg", depth, [])
             taken = batches()
         wait_until(batches, "the batch is on-chain again")
         return f"batches {before}, {taken} when its block is taken back, {batches()} again; {job.seen(all=workers)}"
@@ -114,7 +114,9 @@ def the_service_s_own_chain_is_killed(_scene: Scene) -> str:
         with served(data, None, QUICK) as market:
             chain = LocalChain.open(data / "chain")
             try:
-                job = Scene(market, Ledger(chain.connect(), deployments.read(data / "deployment.json"))).post()
+                job = Scene(
+                    market, Ledger(chain.connect(), deployments.load_deployment(data / "deployment.json"))
+                ).post()
                 workers = job.team(HONEST, HONEST, HONEST)
                 wait_until_dumped(data / "chain")
                 os.kill(chain.pid, signal.SIGKILL)

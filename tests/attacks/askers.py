@@ -16,8 +16,8 @@ from eth_utils.address import to_checksum_address
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import poll
 from requester.store import identities
-from requester.store.session import connect, sessions_of
-from requester.store.work import begin
+from requester.store.session import open_engine, sessions_of
+from requester.store.work import begin_work
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import PRICE, UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
@@ -40,14 +40,14 @@ def crowd(scene: Scene) -> list[str]:
 
     Their rows are written past the door: a thousand sign-ins are another attack, and take the attacker a minute.
     """
-    engine = connect(f"sqlite:///{scene.market.data / 'gradmarket.sqlite'}")
+    engine = open_engine(f"sqlite:///{scene.market.data / 'gradmarket.sqlite'}")
     now = time.time()
-    with begin(sessions_of(engine)) as work:
+    with begin_work(sessions_of(engine)) as work:
         names = [Address(to_checksum_address(chance.token_bytes(20))) for _ in range(THOUSAND)]
         for name in names:
             identities.sign_in(work, name, name, None, now)
         work.flush()
-        tokens = [identities.issue(work, "worker", name, now + 3600, now) for name in names]
+        tokens = [identities.issue_token(work, "worker", name, now + 3600, now) for name in names]
     engine.dispose()
     return tokens
 

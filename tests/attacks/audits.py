@@ -4,7 +4,7 @@ import secrets as chance
 from collections.abc import Callable, Sequence
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.audits import AuditWork
@@ -45,8 +45,8 @@ class Auditor:
         return ("again" if answer.json()["again"] else "enough") if answer.status_code == 200 else "refused"
 
     def sketch(self, work: AuditWork, payload: bytes, seed: Hash) -> dict[str, str]:
-        made = sketch_packing.of_payload(self.job.layout, payload, codec("fp32"), work.offer.seed, seed)
-        return {name: f"0x{numbers.hex()}" for name, numbers in sketch_packing.tell(made).items()}
+        made = sketch_packing.of_payload(self.job.layout, payload, load_codec("fp32"), work.offer.seed, seed)
+        return {name: f"0x{numbers.hex()}" for name, numbers in sketch_packing.encode_sketch(made).items()}
 
     def calibrate(self) -> bool:
         """The next task that passed its audit in another class, where one waits for this one's sketch."""

@@ -10,7 +10,7 @@ from typing import Any
 from eth_keys.datatypes import PrivateKey
 
 from contracts import calls, stakes
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner, RunnerSettings
@@ -44,7 +44,7 @@ def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     market = scene.ledger.deployment.contract
     contest = calls.contest(market, Hash(bytes.fromhex(case[2:])))
-    mined(execute(scene.ledger.web3, with_money(scene.ledger, worker.key), contest))
+    require_receipt(execute_call(scene.ledger.web3, with_money(scene.ledger, worker.key), contest))
     said = examined(scene, job, judge, case)
     left = stakes.staker(scene.ledger, worker.address).amount // UNIT
     return f"{said}; of {STAKE} staked {left} left"
@@ -58,7 +58,7 @@ def accusation(job: Posted) -> dict[str, Any]:
 def examined(scene: Scene, job: Posted, judge: PrivateKey, case: str) -> str:
     """`gradmarket wallet case examine --rule`, by the validator."""
     with TemporaryDirectory() as folder:
-        durable.write(Path(folder) / wallet.PLAIN, judge.to_bytes().hex().encode())
+        durable.write_file_atomically(Path(folder) / wallet.PLAIN, judge.to_bytes().hex().encode())
         words = ["wallet", "case", "examine", job.id, case, "--rule", "--market", scene.url, "--data", folder, "--json"]
         command = [sys.executable, "-c", "from gradmarket.cli import app; app()", *words]
         done = subprocess.run(command, capture_output=True, text=True)  # others print beside it

@@ -72,7 +72,7 @@ def divided(by: int) -> tuple[bytes, bytes]:
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
-    return tensors.pack({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)} | arrays)
+    return tensors.pack_tensors({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)} | arrays)
 
 
 def posted(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
@@ -89,7 +89,7 @@ def posted(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
 
 def computed(scene: Scene, model: tuple[bytes, bytes]) -> str:
     """What a child makes of it, and whether it is there afterwards for the next."""
-    state = tensors.unpack(model[1])
+    state = tensors.unpack_tensors(model[1])
     batch = {name: rows[:ROWS] for name, rows in scene.rows.items()}
     with Runner() as runner:
         runner.start()

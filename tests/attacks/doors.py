@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 import httpx
 
 from contracts import calls
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from contracts.token_moves import token_move
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.printable import fault
+from gradmarket.market.printable import find_text_fault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
 from gradmarket.market.wire.sign_in import ChainFacts
@@ -46,14 +46,14 @@ def announced(scene: Scene, ledger: Ledger, endpoint: str, units: int, count: in
         expiry = ledger.block().time + HOUR
         terms = calls.OpenJob(Units(units), Amount(1), expiry, expiry + HOUR, address_of(key), Hash(bytes(32)))
         made = replace(terms, endpoint=endpoint.format(number))
-        mined(execute(ledger.web3, key, calls.open_job(ledger.deployment.contract, made)))
+        require_receipt(execute_call(ledger.web3, key, calls.open_job(ledger.deployment.contract, made)))
     return before
 
 
 @attack("announcements without end", "named token: honest and none of them; any token: honest among four", share=True)
 def sixteen_announcements_in_a_token_of_ones_own(scene: Scene) -> str:
     """Each of a thousand times the honest deposit, in a token that is worth nothing."""
-    elsewhere = Ledger(scene.ledger.web3, deploy(scene.ledger.web3, DEPLOYER))
+    elsewhere = Ledger(scene.ledger.web3, deploy_market(scene.ledger.web3, DEPLOYER))
     first = announced(scene, scene.ledger, HONEST, 10**15, 1)
     announced(scene, elsewhere, "https://empty-{}.example", 10**18, 16)
     tokens = (scene.ledger.deployment.token,)
@@ -69,7 +69,7 @@ def redeemer_of(made: Till, folder: Path, said: StringIO) -> tuple[Redeemer, Job
     store = AccountStore(folder / "book.json")
     names = {"chain_id": place.chain_id, "contract": place.contract, "instance": place.instance}
     signer = address_of(made.job.signer)
-    store.offered(JobAccount(**names, chain_job=made.job.id, job=JobId("a"), signer=signer, unit=Amount(1)))
+    store.record_offer(JobAccount(**names, chain_job=made.job.id, job=JobId("a"), signer=signer, unit=Amount(1)))
     voucher, signature = made.job.voucher(made.worker, EARNED)
     store.take(store.account(ledger.domain(), made.job.id), voucher, signature, Units(0))
     view = ChainView(ledger, made.worker)
@@ -82,17 +82,17 @@ def a_token_is_paused_until_claims_are_over(scene: Scene) -> str:
     chain = LocalChain.start(None)
     try:
         web3 = chain.connect()
-        made = chain_fixture(scene, Ledger(web3, deploy(web3, DEPLOYER)))
+        made = chain_fixture(scene, Ledger(web3, deploy_market(web3, DEPLOYER)))
         token = made.job.ledger.deployment.token
         sound = web3.eth.get_code(token).to_0x_hex()
         with TemporaryDirectory() as folder:
             redeemer, account = redeemer_of(made, Path(folder), StringIO())
-            request(web3, "anvil_setCode", token, PAUSED)
+            call_json_rpc(web3, "anvil_setCode", token, PAUSED)
             redeemer.redeem(account)
-            request(web3, "anvil_setCode", token, sound)
+            call_json_rpc(web3, "anvil_setCode", token, sound)
             before = made.has
-            request(web3, "evm_increaseTime", 3 * HOUR)
-            request(web3, "evm_mine")
+            call_json_rpc(web3, "evm_increaseTime", 3 * HOUR)
+            call_json_rpc(web3, "evm_mine")
             redeemer.redeem(account)
         return f"while it refuses {before}; after the end of claims {made.has}"
     finally:
@@ -141,7 +141,7 @@ def names_with_escapes(scene: Scene) -> str:
     out = StringIO()
     ShownConsole(file=out, force_terminal=True).print(EVIL, markup=False, highlight=False)
     Journal(stream=out).say("refused", EVIL)
-    controls = any(fault(line) for line in out.getvalue().splitlines())
+    controls = any(find_text_fault(line) for line in out.getvalue().splitlines())
     return f"job {posted.status_code}; class {polled.status_code}; printed {'a' if controls else 'no'} control"
 
 

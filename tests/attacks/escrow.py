@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from eth_keys.datatypes import PrivateKey
 
 from contracts import calls, events, stakes, toolchain
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Release
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, Units
 from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, tried
 from tests.attacks.registry import attack
@@ -45,10 +45,10 @@ def a_release_that_the_worker_did_not_sign(scene: Scene) -> str:
     made = chain_fixture(scene)
     job = made.job
     message = Release(job.id, made.worker, Units(0), 0)
-    forged = sign(job.signer, digest(job.ledger.domain(), message))
+    forged = sign_digest(job.signer, digest_struct(job.ledger.domain(), message))
     first = tried(job, calls.release_for(job.market, message, forged))
     good = Release(job.id, made.worker, Units(RESERVED), 0)
-    signed = sign(made.key, digest(job.ledger.domain(), good))
+    signed = sign_digest(made.key, digest_struct(job.ledger.domain(), good))
     job.send(calls.release_for(job.market, good, signed))
     again = tried(job, calls.release_for(job.market, good, signed))
     return f"forged release {first}; replayed release {again}; {worker_gets_all(made)}"
@@ -90,9 +90,13 @@ TOKENS = ("test_ReEntryOnPayOutIsRefused", "test_ReEntryOnDepositIsRefused", "te
 @attack("re-entrant or fee-on-transfer token", ", ".join(f"{name} Success" for name in sorted(TOKENS)))
 def tokens_that_call_back_or_keep_a_part(scene: Scene) -> str:
     """In the contract's own tests: our chain's token does neither."""
-    command = [str(toolchain.find("forge")), "test", "--json", "--match-test", "|".join(TOKENS)]
+    command = [str(toolchain.locate_tool("forge")), "test", "--json", "--match-test", "|".join(TOKENS)]
     ran = subprocess.run(
-        command, cwd=toolchain.HERE, env=toolchain.environment() | {"NO_COLOR": "1"}, capture_output=True, text=True
+        command,
+        cwd=toolchain.HERE,
+        env=toolchain.build_node_environment() | {"NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
     )
     suites = json.loads(ran.stdout[ran.stdout.index("{") :])
     found = {
@@ -123,7 +127,7 @@ def court(scene: Scene) -> Court:
     requester, worker = with_money(ledger, scene.key()), with_money(ledger, scene.key())
     expiry = ledger.block().time + HOUR
     terms = calls.OpenJob(Units(100), Amount(1), expiry, expiry + HOUR, address_of(requester), EVENT, 600, 60, 60, BOND)
-    receipt = mined(execute(ledger.web3, requester, calls.open_job(market, terms)))
+    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(market, terms)))
     job = OpenedJob(events.opened(ledger, receipt)[0].job, ledger, requester, requester, EVENT, expiry, expiry + HOUR)
     job.send(calls.stake(market, Amount(STAKE)), worker)
     job.send(calls.join_job(market, job.id, Amount(AT_RISK), calls.quorum_of([address_of(requester)], 1)), worker)

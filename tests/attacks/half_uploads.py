@@ -35,8 +35,8 @@ def body(worker: ScriptedWorker, held: Held, start: int, payload: bytes, pieces:
     """The answer and so many pieces from `start` on; then the connection breaks, unless that is all."""
     said = Answer(commitment=worker.commitment(held), salt=held.salt, root=held.root)
     part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence, start=start)
-    yield framing.framed(PollRequest(answers=(said,), payloads=(part,), wait_s=0.0))
-    for size in framing.sizes(len(payload), start):
+    yield framing.frame_poll_request(PollRequest(answers=(said,), payloads=(part,), wait_s=0.0))
+    for size in framing.list_piece_sizes(len(payload), start):
         if pieces == 0:
             raise Cut
         piece, pieces, start = payload[start : start + size], pieces - 1, start + size

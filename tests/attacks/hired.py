@@ -12,7 +12,7 @@ from gradmarket.market.terms import Address
 from tests.attacks.scene import UNIT, Posted, Scene
 from worker import wallet
 from worker.journal import Journal
-from worker.run import run
+from worker.run import run_worker
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 
@@ -53,7 +53,7 @@ def _one(jobs: Sequence[Posted], changes: dict[str, Any]) -> Iterator[Hired]:
         address = wallet.load_or_create(folder, None, True).address
         chosen = {"market": scene.url, "data": folder, "jobs": frozenset(job.id for job in jobs), "wait_s": 0.5}
         signals, journal = Signals(), Journal(stream=(folder / "journal").open("a"))
-        life = threading.Thread(target=run, args=(WorkerSettings(**(chosen | changes)), None, journal, signals))
+        life = threading.Thread(target=run_worker, args=(WorkerSettings(**(chosen | changes)), None, journal, signals))
         life.start()
         try:
             yield Hired(scene, address, folder)

@@ -115,8 +115,8 @@ def a_label_that_the_model_does_not_take(scene: Scene) -> str:
 
 def _classes(scene: Scene, label: int) -> dict[str, Any]:
     """What a job's spec says of a model of four classes, and of rows that all have this label."""
-    weights = tensors.pack({"b": np.zeros(4, np.float32), "w": np.ones((4, 3), np.float32)})
-    data = tensors.pack({"x": scene.rows["x"], "y": np.full(ROWS, label, np.int64)})
+    weights = tensors.pack_tensors({"b": np.zeros(4, np.float32), "w": np.ones((4, 3), np.float32)})
+    data = tensors.pack_tensors({"x": scene.rows["x"], "y": np.full(ROWS, label, np.int64)})
     link = f"/v1/blobs/{scene.put(data)}"
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="int64", shape=())}
     partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
@@ -220,7 +220,7 @@ def a_partition_with_a_row_less(scene: Scene) -> str:
 
 def _posted_with(scene: Scene, **arrays: Any) -> str:
     """A job over a partition with these arrays in place of what its manifest declares."""
-    data = tensors.pack(scene.rows | arrays)
+    data = tensors.pack_tensors(scene.rows | arrays)
     link = f"/v1/blobs/{scene.put(data)}"
     partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gradmarket.compute.addresses import place
+from gradmarket.compute.addresses import check_link_target
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError
@@ -94,10 +94,10 @@ def a_name_that_changes_its_address(scene: Scene) -> str:
         asked.append(host)
         return answers[min(len(asked), len(answers)) - 1]
 
-    found = place("http://rebinding.example/x", scene.url, look_up)
+    found = check_link_target("http://rebinding.example/x", scene.url, look_up)
     where = "the judged address" if found.url.host == PUBLIC else found.url.host
     try:
-        place("http://both.example/x", scene.url, lambda _host, _port: [PUBLIC, "127.0.0.1"])
+        check_link_target("http://both.example/x", scene.url, lambda _host, _port: [PUBLIC, "127.0.0.1"])
         mixed = "taken"
     except MarketError as error:
         mixed = type(error).__name__

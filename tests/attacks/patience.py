@@ -3,8 +3,8 @@
 import numpy as np
 
 from contracts import calls, stakes
-from contracts.rpc import request
-from contracts.transactions import execute, mined
+from contracts.rpc import call_json_rpc
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, TaskState
 from requester.chain import escrow
@@ -203,8 +203,8 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
             return str(told[0]) if told else ""
 
         wait_until(lambda: accusation() == "open", "the accusation")
-        request(ledger.web3, "evm_increaseTime", hex(3 * HOUR + 2))
-        request(ledger.web3, "evm_mine")
+        call_json_rpc(ledger.web3, "evm_increaseTime", hex(3 * HOUR + 2))
+        call_json_rpc(ledger.web3, "evm_mine")
         wait_until(lambda: accusation() == "slashed", "the slash")
         left, burnt = stakes.staker(ledger, liar.address).amount // UNIT, stakes.to_burn(ledger) // UNIT
         return f"audit {found(job)}; accusation {accusation()}; of {STAKE} staked {left} left; to be burnt {burnt}"
@@ -215,10 +215,10 @@ def joined(job: Posted, worker: ScriptedWorker) -> None:
     ledger, terms = job.scene.ledger, job.spec.stake
     assert terms is not None
     market = ledger.deployment.contract
-    joins = calls.join_job(market, job.chain_job, Amount(AT_RISK * UNIT), escrow.quorum(terms))
+    joins = calls.join_job(market, job.chain_job, Amount(AT_RISK * UNIT), escrow.compute_quorum_hash(terms))
     with_money(ledger, worker.key)
     for call in (calls.stake(market, Amount(STAKE * UNIT)), joins):
-        mined(execute(ledger.web3, worker.key, call))
+        require_receipt(execute_call(ledger.web3, worker.key, call))
     known = f"/v1/workers/{worker.address}"
 
     def seen() -> bool:

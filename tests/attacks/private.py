@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from gradmarket.compute.own_rows import OwnRows
-from gradmarket.data.pack import Cut, pack, write
-from gradmarket.market.data.manifest import parsed
+from gradmarket.data.pack import Cut, pack_dataset, write_dataset
+from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
@@ -95,7 +95,11 @@ def a_holder_sends_the_parameters_as_they_came(scene: Scene) -> str:
 def a_holder_asks_for_the_rows_by_which_it_is_paid(scene: Scene) -> str:
     """To train on them; the digest is in the manifest, which it reads."""
     job, (holder,) = job_of(scene, HONEST)
-    digest = parsed(holder.http.get(f"/v1/blobs/{job.told()['publication']['manifest']}").content).partitions[0].digest
+    digest = (
+        parse_manifest(holder.http.get(f"/v1/blobs/{job.told()['publication']['manifest']}").content)
+        .partitions[0]
+        .digest
+    )
     whole, pieces = (holder.http.get(f"/v1/blobs/{digest}{more}").status_code for more in ("", "/pieces"))
     own = holder.http.post("/v1/jobs", json=scene.spec(evaluation={"partition": "train"})).status_code
     return f"by digest {whole}, its list {pieces}; a job of its own {own}"
@@ -196,7 +200,7 @@ def a_dataset_unlike_the_schema(scene: Scene) -> str:
     job, _ = job_of(scene, HONEST)
     rows = {"x": np.zeros((9, 2), np.float32), "y": np.zeros((9, 1), np.float32)}
     with TemporaryDirectory() as folder, Runner(RunnerSettings()) as runner:
-        write(pack(rows, Cut(rows=100)), Path(folder))
+        write_dataset(pack_dataset(rows, Cut(rows=100)), Path(folder))
         try:
             OwnRows.opened(Path(folder)).check(job.spec, runner)
         except Refused as error:
@@ -216,7 +220,7 @@ def offered(scene: Scene, **changed: Any) -> str:
 
     def why(publication: Publication) -> str:
         offer = replace(lease.lease.offer.struct(), spec=hash_of(publication.digest))
-        proposal = Proposal(job.domain, job.id, offer, sign(key, digest(job.domain, offer)), publication)
+        proposal = Proposal(job.domain, job.id, offer, sign_digest(key, digest_struct(job.domain, offer)), publication)
         return str(why_not(proposal, chain, RequesterStanding(0, Units(0), 0), limits) or "taken")
 
     other = JobSpec.model_validate(said.spec.model_dump(mode="json") | changed)

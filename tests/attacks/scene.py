@@ -17,24 +17,24 @@ from eth_keys.datatypes import PrivateKey
 
 from contracts import claims
 from contracts import deployment as deployments
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
-from contracts.transactions import mined
+from contracts.transactions import require_receipt
 from gradmarket.market.data.inputs import Column
-from gradmarket.market.data.manifest import Manifest, Partition, parsed
+from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.gradient import payload, payload_layout
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
 from gradmarket.market.terms import Address, Digest, JobId
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from graphdoc import tensors
 from graphdoc.document.interpret import Program
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.encoding import canonical
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import ROWS, document, named, table
@@ -65,11 +65,11 @@ class Scene:
         self.market, self.ledger, self.url = market, ledger, market.url
         self.requester = market.http(market.token)
         self.document, self.rows = document(), table()
-        self.data = tensors.pack(self.rows)
-        self.program = Program(load(self.document))
-        self.parameters = tensors.pack({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)})
+        self.data = tensors.pack_tensors(self.rows)
+        self.program = Program(parse_document(self.document))
+        self.parameters = tensors.pack_tensors({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)})
         self.partition, self.manifest = self._publish(self.data)
-        self.measured = self._publish(tensors.pack(table(4)), unserved=True)
+        self.measured = self._publish(tensors.pack_tensors(table(4)), unserved=True)
         """Rows of the same law that nobody trains on, and their manifest."""
         self._clean: dict[int, str] = {}
         self._one = threading.Lock()
@@ -151,7 +151,7 @@ class Posted:
 
     @property
     def layout(self) -> payload_layout.Layout:
-        return layout(self.scene.program.document)
+        return build_layout(self.scene.program.document)
 
     @property
     def chain_job(self) -> int:
@@ -207,7 +207,9 @@ class Posted:
         scene, spec = self.scene, self.spec
         digest = named(scene.parameters) if takes == "stale weights" else digest_of(offer.parameters)
         own = spec.private is not None
-        chosen = range(spec.step.rows) if own else task_rows(parsed(scene.manifest), spec, offer.round, offer.task)
+        chosen = (
+            range(spec.step.rows) if own else task_rows(parse_manifest(scene.manifest), spec, offer.round, offer.task)
+        )
         batch = {name: np.ascontiguousarray(rows[chosen]) for name, rows in scene.rows.items()}
         step = spec.step
         if takes == "fewer samples":
@@ -215,8 +217,10 @@ class Posted:
             step = step.model_copy(update={"rows": step.rows - 1})
         if takes == "flipped labels":
             batch["y"] = -batch["y"]
-        answer = compute(scene.program, tensors.unpack(self._blob(digest)), batch, offer.seed, step)
-        return bytes(payload.encode(self.layout, spoil(answer, address), codec(spec.uplink.codec), offer.seed))
+        answer = compute_step(scene.program, tensors.unpack_tensors(self._blob(digest)), batch, offer.seed, step)
+        return bytes(
+            payload.encode_payload(self.layout, spoil(answer, address), load_codec(spec.uplink.codec), offer.seed)
+        )
 
     def _blob(self, digest: Digest) -> bytes:
         if digest not in self._blobs:
@@ -229,7 +233,7 @@ class Posted:
         """Each puts its newest voucher on-chain, sent by a stranger."""
         vouchers = [scripted.voucher for scripted in puppets if scripted.voucher]
         if vouchers:
-            mined(claims.redeem_batch(self.scene.ledger, self.scene.rich(), vouchers))
+            require_receipt(claims.redeem_batch(self.scene.ledger, self.scene.rich(), vouchers))
 
     def paid(self, scripted: ScriptedWorker) -> int:
         """Units that it has on-chain once its newest voucher was presented."""
@@ -264,10 +268,10 @@ def funded(history: bool = False) -> Iterator[tuple[Path, LocalChain, Ledger]]:
         chain = LocalChain.start(None, history=history)
         try:
             web3 = chain.connect()
-            deployment = deploy(web3, DEPLOYER)
+            deployment = deploy_market(web3, DEPLOYER)
             data = Path(folder) / "market"
             data.mkdir()
-            deployments.write(deployment, data / "deployment.json")
+            deployments.write_deployment(deployment, data / "deployment.json")
             yield data, chain, Ledger(web3, deployment)
         finally:
             chain.stop()

@@ -59,8 +59,8 @@ class ScriptedWorker(Scripted):
         nonce = self.http.get("/v1/session/nonce").json()
         self.signed_in: dict[str, Any] = signed(letter(nonce, self.address, payout), self.key)
         if by is not None:
-            consent = signing.digest(self.job.domain, SignedConsent(self.address, payout or self.address, 1))
-            self.signed_in["consent"] = {"nonce": 1, "signature": "0x" + signing.sign(by, consent).hex()}
+            consent = signing.digest_struct(self.job.domain, SignedConsent(self.address, payout or self.address, 1))
+            self.signed_in["consent"] = {"nonce": 1, "signature": "0x" + signing.sign_digest(by, consent).hex()}
         answer = self.http.post("/v1/session", json=self.signed_in)
         answer.raise_for_status()
         self.http.headers["Authorization"] = f"Bearer {answer.json()['token']}"
@@ -159,7 +159,7 @@ class ScriptedWorker(Scripted):
         """A request with one payload, or with what is sent instead."""
         part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence if fence is None else fence)
         said = poll.PollRequest(determinism_class=self.determinism_class, answers=answers, payloads=(part,), wait_s=0.0)
-        head = framing.framed(said)
+        head = framing.frame_poll_request(said)
         content = head + data if isinstance(data, bytes) else chain([head], data)
         answer = self.http.post("/v1/work/answers", content=content)
         if answer.status_code != 200:

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from contracts import calls, events, stakes
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.errors import MarketError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.signing import address_of
@@ -18,7 +18,7 @@ from tests.worker.fake_market import FakeMarket, Server, app_of
 from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.accusation_watch import AccusationWatch
-from worker.money.stake import Bounds, Pledge, offered
+from worker.money.stake import Bounds, Pledge, fetch_stake_offer
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 
@@ -36,7 +36,7 @@ def slashing(scene: Scene, contest_s: int, slash_s: int) -> FakeMarket:
     expiry, digest = ledger.block().time + HOUR, hash_of(publication.digest)
     place = (Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), digest)
     opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, slash_s, contest_s, 24 * HOUR, BOND))
-    (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
+    (event,) = events.opened(ledger, require_receipt(execute_call(ledger.web3, requester, opening)))
     job = OpenedJob(event.job, ledger, requester, signer, digest, expiry, expiry + HOUR)
     return FakeMarket(job, publication, honest.blobs)
 
@@ -46,7 +46,7 @@ def staked(scene: Scene, stranger: FakeMarket, wallet: Wallet) -> str:
     rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     with Server(app_of(stranger, rpc)) as server:
         try:
-            wanted = offered(server.url, JobId(stranger.publication.job))
+            wanted = fetch_stake_offer(server.url, JobId(stranger.publication.job))
             Pledge(scene.ledger, wallet.key).put(wanted, AT_RISK, BOUNDS)
             said = "staked"
         except MarketError as error:
@@ -81,7 +81,7 @@ def accused_of_an_answer_that_it_never_gave(scene: Scene) -> str:
     with_money(scene.ledger, job.requester)
     job.send(calls.accuse(job.market, job.id, wallet.address, AT_RISK, event))
     with TemporaryDirectory() as folder, (Path(folder) / "journal").open("w") as journal:
-        known_chains.keep(Path(folder), stranger.facts(str(scene.ledger.web3.provider.endpoint_uri)))  # type: ignore[attr-defined]
+        known_chains.store_chain_facts(Path(folder), stranger.facts(str(scene.ledger.web3.provider.endpoint_uri)))  # type: ignore[attr-defined]
         watch = AccusationWatch(WorkerSettings(data=Path(folder)), wallet, Journal(stream=journal))
         while not watch.look():
             continue

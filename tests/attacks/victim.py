@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from contracts import calls, events
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
@@ -24,7 +24,7 @@ from worker.journal import Journal
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import AccountStore
-from worker.money.chain_view import ChainView, join
+from worker.money.chain_view import ChainView, connect_to_deployment
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.policy import WorkLimits
@@ -57,7 +57,7 @@ def _funded(scene: Scene, publication: Publication) -> OpenedJob:
     requester, signer = with_money(ledger, scene.key()), scene.key()
     expiry, spec = ledger.block().time + HOUR, hash_of(publication.digest)
     terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
-    receipt = mined(execute(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
     (event,) = events.opened(ledger, receipt)
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
 
@@ -89,7 +89,7 @@ def _desk(scene: Scene, stranger: FakeMarket, folder: Path) -> Iterator[WorkerCo
         limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e12, max_memory=2**31)
         fetcher = Fetcher(Cache(folder / "cache", 2**26), server.url, 2**24)
         settings = WorkerSettings(market=server.url, data=folder, wait_s=0.2)  # type: ignore[arg-type]
-        sight, bench = ChainView(join(rpc, facts), wallet.address), Executor(runner, fetcher, limits)
+        sight, bench = ChainView(connect_to_deployment(rpc, facts), wallet.address), Executor(runner, fetcher, limits)
         journal, signals = Journal(stream=(folder / "journal").open("a")), Signals()
         book = AccountStore(folder / "book.json")
         try:

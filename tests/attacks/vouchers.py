@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from eth_keys.datatypes import PrivateKey
 
 from contracts import calls
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from gradmarket.market.messages import Voucher
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Units
 from tests.attacks.commitments import refusal
 from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, group, tried
@@ -51,11 +51,11 @@ def in_another_job(scene: Scene) -> str:
 @attack("voucher replay", "another contract BadSignature 0; at home done 45")
 def in_another_contract(scene: Scene) -> str:
     home = chain_fixture(scene)
-    again = Ledger(scene.ledger.web3, deploy(scene.ledger.web3, DEPLOYER))
+    again = Ledger(scene.ledger.web3, deploy_market(scene.ledger.web3, DEPLOYER))
     there = chain_fixture(scene, again)
     there.job.reserve((home.worker, DEPOSIT - RESERVED))
     voucher = Voucher(there.job.id, home.worker, Units(EARNED))
-    signature = sign(there.job.signer, digest(home.job.ledger.domain(), voucher))
+    signature = sign_digest(there.job.signer, digest_struct(home.job.ledger.domain(), voucher))
     answer = redeemed(there, voucher, signature)
     paid = again.balance(home.worker)
     return f"another contract {answer} {paid}; at home {replayed(home, home.job.voucher(home.worker, EARNED)[1])}"
@@ -79,7 +79,7 @@ def history(keys: list[PrivateKey], key: PrivateKey) -> Iterator[Till]:
     """A new chain on which `keys` open the first job and reserve in it for `key`."""
     chain = LocalChain.start(None)
     try:
-        ledger = Ledger(chain.connect(), deploy(chain.connect(), DEPLOYER))
+        ledger = Ledger(chain.connect(), deploy_market(chain.connect(), DEPLOYER))
         job = open_on(ledger, iter(keys).__next__, deposit=DEPOSIT)
         job.reserve((address_of(key), RESERVED))
         yield Till(job, key)

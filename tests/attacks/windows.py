@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from gradmarket.compute.task_run import Arrays, TaskRun
-from gradmarket.market.data.manifest import parsed
+from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model import window_state
-from gradmarket.market.model.compute import compute
+from gradmarket.market.model.compute import compute_step
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
@@ -90,18 +90,18 @@ def answered(
 ) -> bytes:
     task = task_of(job, offer, skips)
     answer, leaves = run(task)
-    packed = codec(job.spec.uplink.codec)
-    return bytes(payload.encode(task.layout, dict(answer), packed, offer.seed, leaves))  # type: ignore[arg-type]
+    packed = load_codec(job.spec.uplink.codec)
+    return bytes(payload.encode_payload(task.layout, dict(answer), packed, offer.seed, leaves))  # type: ignore[arg-type]
 
 
 def task_of(job: Posted, offer: OfferFields, skips: Skips = nothing) -> TaskRun:
     scene, spec = job.scene, job.spec
-    chosen = task_rows(parsed(scene.manifest), spec, offer.round, offer.task)
+    chosen = task_rows(parse_manifest(scene.manifest), spec, offer.round, offer.task)
     batch = {name: np.ascontiguousarray(rows[chosen]) for name, rows in scene.rows.items()}
-    state = tensors.unpack(scene.requester.get(f"/v1/blobs/{digest_of(offer.parameters)}").content)
+    state = tensors.unpack_tensors(scene.requester.get(f"/v1/blobs/{digest_of(offer.parameters)}").content)
 
     def moved(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
-        honest = compute(scene.program, state, batch, seed, step)
+        honest = compute_step(scene.program, state, batch, seed, step)
         if not isinstance(step, WindowStep) or not skips(step):
             return honest
         return {name: array if name == window_state.LOSSES else state[name] for name, array in honest.items()}

@@ -15,7 +15,7 @@ from requester import blobs as stores
 from requester.blobs import Blobs
 from requester.settings import RequesterSettings
 
-NAMES = plugins.names(stores.__name__)
+NAMES = plugins.list_plugin_names(stores.__name__)
 DATA = bytes(range(256)) * 1000
 ABSENT = Digest("blake3:" + "0" * 64)
 NO_DIGESTS = ("", "blake3:", "blake3:" + "g" * 64, "../../etc/passwd", "blake3:" + "0" * 63)
@@ -32,7 +32,7 @@ def settings(s3: str, bucket: str, tmp_path: Path) -> RequesterSettings:
 
 @pytest.fixture
 def store(name: str, settings: RequesterSettings) -> Blobs:
-    return stores.opened(settings.model_copy(update={"blobs": name}))
+    return stores.open_blob_store(settings.model_copy(update={"blobs": name}))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,7 +52,7 @@ class TestStore:
         data = Random(length).randbytes(length)
         digest = store.put(data)
         if length > PIECE:
-            assert store.pieces(digest) == piece_digests.listed(data)
+            assert store.pieces(digest) == piece_digests.join_piece_digests(data)
             store.drop(digest)
         with pytest.raises(NotFound):
             store.pieces(digest)
@@ -110,7 +110,7 @@ class TestStore:
     ) -> None:
         with store.receive() as incoming:
             incoming.write(DATA)
-            other = stores.opened(settings.model_copy(update={"blobs": name}))
+            other = stores.open_blob_store(settings.model_copy(update={"blobs": name}))
             assert store.keep(incoming) == named(DATA)
         assert other.read(named(DATA)) == DATA
 
@@ -127,12 +127,12 @@ class TestStore:
 
 def test_another_name_is_refused_with_those_there_are(settings: RequesterSettings) -> None:
     with pytest.raises(Refused, match="disk, s3"):
-        stores.opened(settings.model_copy(update={"blobs": "os"}))
+        stores.open_blob_store(settings.model_copy(update={"blobs": "os"}))
 
 
 def test_what_a_killed_process_left_behind_is_swept(tmp_path: Path) -> None:
     left = tmp_path / "blobs" / "incoming" / "0123"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half a blob")
-    stores.opened(RequesterSettings(data=tmp_path))
+    stores.open_blob_store(RequesterSettings(data=tmp_path))
     assert not left.exists()

@@ -53,7 +53,7 @@ def test_an_upload_that_began_anew_is_not_tidied_as_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploads = UnfinishedUploads(tmp_path, 1 << 20)
-    path = uploads._file("worker", "replica")
+    path = uploads._build_upload_path("worker", "replica")
     path.write_bytes(b"old")
     os.utime(path, (path.stat().st_mtime - 2 * KEPT_S,) * 2)
 
@@ -62,5 +62,5 @@ def test_an_upload_that_began_anew_is_not_tidied_as_the_old_one(
         path.write_bytes(b"new")
 
     before_the_first_lock(monkeypatch, begin_anew)
-    uploads.tidy()
+    uploads.delete_stale_uploads()
     assert path.read_bytes() == b"new"

@@ -26,7 +26,7 @@ from tests.blobs.test_blob_stores import DATA, named
 @pytest.fixture
 def store(s3: str, bucket: str, tmp_path: Path) -> S3Blobs:
     settings = RequesterSettings(data=tmp_path, blobs="s3", s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
-    opened = stores.opened(settings)
+    opened = stores.open_blob_store(settings)
     assert isinstance(opened, S3Blobs)
     return opened
 
@@ -127,7 +127,7 @@ def test_a_worker_mends_a_download_from_the_store(  # type: ignore[no-untyped-de
     s3: str, bucket: str, tmp_path: Path, anvil, deployment
 ) -> None:
     """All bytes are there and one of them is wrong; the list comes from the service, the piece from the store."""
-    deployments.write(deployment, tmp_path / "deployment.json")
+    deployments.write_deployment(deployment, tmp_path / "deployment.json")
     here: dict[str, Any] = {"blobs": "s3", "s3_endpoint": s3, "s3_bucket": bucket, "rpc": anvil.url}
     cache, fetched = Cache(tmp_path / "cache", 2**26), list[httpx.URL]()
     with serving(RequesterSettings(data=tmp_path, **here)) as service:
@@ -153,7 +153,7 @@ def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: st
     first, second, third = store.missing_parts("replica", len(LONG))
     assert put_part(second).is_success
     settings = RequesterSettings(data=tmp_path / "b", blobs="s3", s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
-    left = stores.opened(settings).missing_parts("replica", len(LONG))
+    left = stores.open_blob_store(settings).missing_parts("replica", len(LONG))
     assert [part.start for part in left] == [first.start, third.start]
     for part in left:
         assert put_part(part).is_success
@@ -161,7 +161,7 @@ def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: st
     with store.left("replica", len(LONG)) as incoming:
         assert store.keep(incoming, named(LONG)) == named(LONG)
     assert store.read(named(LONG)) == LONG
-    assert store.pieces(named(LONG)) == piece_digests.listed(LONG)
+    assert store.pieces(named(LONG)) == piece_digests.join_piece_digests(LONG)
 
 
 def test_what_lacks_a_part_is_not_there_and_loses_nothing(store: S3Blobs) -> None:
@@ -193,13 +193,13 @@ def test_a_part_that_is_changed_after_the_look_changes_nothing(store: S3Blobs) -
 def test_a_store_that_does_not_answer_is_an_error_of_its_own(tmp_path: Path, bucket: str) -> None:
     settings = RequesterSettings(data=tmp_path, blobs="s3", s3_endpoint="http://127.0.0.1:1", s3_bucket=bucket)  # type: ignore[arg-type]
     with pytest.raises(StoreDown):
-        stores.opened(settings)
+        stores.open_blob_store(settings)
 
 
 def test_addresses_are_made_for_the_public_name(s3: str, bucket: str, tmp_path: Path) -> None:
     settings = RequesterSettings(
         data=tmp_path, blobs="s3", s3_endpoint=s3, s3_public_endpoint="https://store.example", s3_bucket=bucket
     )  # type: ignore[arg-type]
-    store = stores.opened(settings)
+    store = stores.open_blob_store(settings)
     assert str(store.where(store.put(DATA))).startswith(f"https://store.example/{bucket}/blobs/")
     assert (store.door("replica", 1, 60) or "").startswith(f"https://store.example/{bucket}/doors/")

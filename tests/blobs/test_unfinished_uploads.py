@@ -30,7 +30,7 @@ def broken(uploads: UnfinishedUploads, owner: str, name: str, length: int, start
         raise Broken
     if age:
         then = time.time() - age
-        os.utime(uploads._file(owner, name), (then, then))
+        os.utime(uploads._build_upload_path(owner, name), (then, then))
 
 
 def test_what_broke_off_is_there_and_what_ended_is_not(uploads: UnfinishedUploads) -> None:
@@ -74,7 +74,7 @@ def test_a_thousand_half_uploads_are_kept_within_the_bound_and_cost_the_others_n
     broken(uploads, "honest", "its only one", 30, age=60)
     for number in range(1000):
         broken(uploads, "hog", str(number), 30, age=50 - number / 1000)
-    uploads.tidy()
+    uploads.delete_stale_uploads()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 100
     assert uploads.received("honest", "its only one") == 30
     assert uploads.received("hog", "999") == 30, "the oldest go first"
@@ -87,7 +87,7 @@ def test_one_that_is_written_does_not_count_as_deleted(uploads: UnfinishedUpload
     broken(uploads, "other", "one", 40, age=60)
     broken(uploads, "other", "two", 40, age=50)
     with suppress(Broken), uploads.opened("hog", "written", 500):
-        uploads.tidy()
+        uploads.delete_stale_uploads()
         raise Broken
     assert [uploads.received("other", name) for name in ("one", "two")] == [0, 0]
     assert uploads.received("hog", "written") == 500
@@ -97,7 +97,7 @@ def test_half_of_a_small_disk_is_the_most(uploads: UnfinishedUploads, monkeypatc
     broken(uploads, "a", "one", 40, age=60)
     broken(uploads, "a", "two", 40, age=50)
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=10))
-    uploads.tidy()
+    uploads.delete_stale_uploads()
     assert [uploads.received("a", name) for name in ("one", "two")] == [0, 40]
 
 
@@ -106,7 +106,7 @@ def test_what_nobody_continues_is_deleted_and_what_is_written_is_not(uploads: Un
     broken(uploads, "a", "young", 10, age=KEPT_S - 60)
     broken(uploads, "a", "written", 10, age=KEPT_S + 1)
     with suppress(Broken), uploads.opened("a", "written", 10):
-        uploads.tidy()
+        uploads.delete_stale_uploads()
         raise Broken
     assert [uploads.received("a", name) for name in ("old", "young", "written")] == [0, 10, 10]
 

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.commands.following import follow
+from gradmarket.commands.following import follow_job
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.demo.workers import DemoWorker
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import checksum_address
 from tests.bucket import KEYS
 from tests.lanes import FULL
 
@@ -32,7 +32,7 @@ JOB: dict[str, Any] = {
 
 
 def work(children: DemoProcesses, served: Service, folder: Path, store: str) -> DemoWorker:
-    payout = checksum("0x" + secrets.token_hex(20))
+    payout = checksum_address("0x" + secrets.token_hex(20))
     options = ["--market", served.place.url, "--payout", payout, "--data", str(folder)]
     command = ["-m", "gradmarket", "worker", "run", "--json", *options]
     child = children.start("worker", command, {"GRADMARKET_WORKER_STORES": f'["{store}"]'})
@@ -53,11 +53,11 @@ def test_a_job_ends_well_with_its_blobs_in_a_bucket(
     s3: str, bucket: str, children: DemoProcesses, tmp_path: Path, hidden: int
 ) -> None:
     settings = {"GRADMARKET_BLOBS": "s3", "GRADMARKET_S3_ENDPOINT": s3, "GRADMARKET_S3_BUCKET": bucket, **KEYS}
-    served = service.start(children, tmp_path / "service", settings)
+    served = service.start_service(children, tmp_path / "service", settings)
     with served.place.market() as market:
         job = market.submit(JOB | {"model": {"architecture": "mlp", "arguments": {"hidden": [hidden]}}}).id
         worker = work(children, served, tmp_path / "worker", s3)
-        ended = follow(market, job, lambda _job: children.check(), lambda *_away: children.check())
+        ended = follow_job(market, job, lambda _job: children.check(), lambda *_away: children.check())
         assert ended.state == "finished", ended.reason
         assert ended.accepted == 4
         stats = market.stats(job)

@@ -16,18 +16,18 @@ from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
 from contracts.ledger import Ledger
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Voucher
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, AuditState, BatchState, JobState, ReplicaState, TaskState, Units
 from requester.chain import reconcile
 from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
 from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.store import earned_rows
-from requester.store.session import connect, sessions_of
+from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
-from requester.store.work import begin, reading
+from requester.store.work import begin_work, open_reader
 from tests.databases import NewDatabase, new_sqlite
 from tests.kit.clock import Clock
 from tests.offers import ALONE, offer
@@ -52,7 +52,7 @@ class ChainFixture:
     ) -> None:
         self.folder, self.ledger, self.policy = folder, ledger, policy
         self.key, self.signer = new_key(), new_key()
-        request(ledger.web3, "evm_mine")  # the newest block may be of a test long ago
+        call_json_rpc(ledger.web3, "evm_mine")  # the newest block may be of a test long ago
         self.clock = Clock(float(ledger.block().time))
         self._numbers, self._lives = count(), count()
         self._others: list[Engine] = []
@@ -67,11 +67,11 @@ class ChainFixture:
         self._open()
 
     def _open(self) -> None:
-        self._engine = connect(self._database)
+        self._engine = open_engine(self._database)
         sessions = sessions_of(self._engine)
         self.chain = ChainContext(
-            begin=partial(begin, sessions),
-            reading=partial(reading, sessions),
+            begin=partial(begin_work, sessions),
+            reading=partial(open_reader, sessions),
             ledger=self.ledger,
             key=self.key,
             signer=address_of(self.signer),
@@ -171,7 +171,7 @@ class ChainFixture:
                 work.flush()
             job = work.get_one(Job, job_id)
             job.determinism_class = job.determinism_class or CLASS
-            earned_rows.account(work, job_id, address)
+            earned_rows.load_or_create_account(work, job_id, address)
         self.asks(address)
         return address
 
@@ -187,7 +187,7 @@ class ChainFixture:
                 work.add(replica)
                 work.flush()
                 account = work.get_one(Account, (job_id, worker))
-                earned_rows.earn(work, account, task, replica, keccak(text=name), self.clock())
+                earned_rows.record_earning(work, account, task, replica, keccak(text=name), self.clock())
 
     def open_task(self, job_id: str, worker: Address, state: ReplicaState, patience_until: float) -> str:
         """An open task whose only replica ended in this state; returns its id."""
@@ -223,7 +223,7 @@ class ChainFixture:
         """What the worker was promised: all that it has earned."""
         earned = self.account(job_id, worker).earned
         voucher = Voucher(self.job(job_id).chain_job or 0, worker, Units(earned))
-        return voucher, sign(self.signer, digest(self.ledger.domain(), voucher))
+        return voucher, sign_digest(self.signer, digest_struct(self.ledger.domain(), voucher))
 
     def job(self, job_id: str) -> Job:
         with self.chain.reading() as reader:
@@ -293,7 +293,7 @@ def check(chain_fixture: ChainFixture, job_id: str, worker: Address, gradients: 
     """Settled once: every row is in a settled batch, and books and chain are equal."""
     chain_fixture.clock.now += chain_fixture.policy.settle_every_s
     chain_fixture.settle_down()
-    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
     chain_job = chain_fixture.job(job_id).chain_job or 0
     assert chain_fixture.ledger.account(chain_job, worker).settled == gradients * PRICE
     batches = chain_fixture.all(Batch, Batch.job_id == job_id)

@@ -9,14 +9,14 @@ from sqlalchemy import select
 
 from contracts import calls, stakes
 from contracts.ledger import Ledger
-from contracts.rpc import request
-from contracts.transactions import execute, mined
+from contracts.rpc import call_json_rpc
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
 from gradmarket.market.rules import accusing
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import AccusationState, Address, Amount, Hash
 from requester.chain import escrow
-from requester.chain.accusing import step as accusing_step
+from requester.chain.accusing import advance_accusations as accusing_step
 from requester.store import accusations, jobs
 from requester.store.tables import Accusation, Job, JobEvent, Replica, Task, Transaction
 from tests.chain.chain_fixture import ChainFixture
@@ -40,14 +40,16 @@ class Court:
         return self.chain_fixture.chain.market
 
     def send(self, key: PrivateKey, call: calls.Call) -> None:
-        mined(execute(self.chain_fixture.ledger.web3, key, call))
+        require_receipt(execute_call(self.chain_fixture.ledger.web3, key, call))
 
     def joins(self) -> None:
-        terms = jobs.spec(self.chain_fixture.job(self.job)).stake
+        terms = jobs.load_spec(self.chain_fixture.job(self.job)).stake
         assert terms is not None
         self.send(with_money(self.chain_fixture.ledger, self.worker), calls.stake(self.market, Amount(STAKE)))
         chain_job = self.chain_fixture.job(self.job).chain_job or 0
-        self.send(self.worker, calls.join_job(self.market, chain_job, Amount(AT_RISK), escrow.quorum(terms)))
+        self.send(
+            self.worker, calls.join_job(self.market, chain_job, Amount(AT_RISK), escrow.compute_quorum_hash(terms))
+        )
 
     def audit_fails(self) -> None:
         """As stages.audit does."""
@@ -57,15 +59,17 @@ class Court:
             task = work.session.scalars(select(Task).where(Task.job_id == self.job)).one()
             replica = work.session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
             replica.sealed, replica.root = b"\x01" * 32, WRONG
-            accusations.bring(work, work.get_one(Job, self.job), task, [replica], RIGHT, self.chain_fixture.clock())
+            accusations.create_accusations(
+                work, work.get_one(Job, self.job), task, [replica], RIGHT, self.chain_fixture.clock()
+            )
 
     def accusation(self) -> Accusation:
         with self.chain_fixture.chain.reading() as reader:
             return reader.session.scalars(select(Accusation)).one()
 
     def passes(self, seconds: int) -> None:
-        request(self.chain_fixture.ledger.web3, "evm_increaseTime", hex(seconds))
-        request(self.chain_fixture.ledger.web3, "evm_mine")
+        call_json_rpc(self.chain_fixture.ledger.web3, "evm_increaseTime", hex(seconds))
+        call_json_rpc(self.chain_fixture.ledger.web3, "evm_mine")
         self.chain_fixture.settle_down()
 
     def contest(self) -> None:
@@ -76,7 +80,9 @@ class Court:
 
     def rule(self, guilty: bool) -> None:
         case = Hash(self.accusation().case)
-        ruling = sign(self.judge, digest(self.chain_fixture.ledger.domain(), Ruling(case, Amount(AT_RISK), guilty)))
+        ruling = sign_digest(
+            self.judge, digest_struct(self.chain_fixture.ledger.domain(), Ruling(case, Amount(AT_RISK), guilty))
+        )
         judge = with_money(self.chain_fixture.ledger, self.judge)
         self.send(judge, calls.decide(self.market, case, guilty, [address_of(judge)], 1, [ruling]))
         self.chain_fixture.settle_down()
@@ -104,7 +110,7 @@ def test_an_uncontested_accusation_is_made_once_and_slashes_all_that_was_at_risk
     court.chain_fixture.settle_down()
     row = court.accusation()
     assert (row.state, row.amount) == (AccusationState.OPEN, str(AT_RISK))
-    assert row.event == accusing.event(*evidence(court))
+    assert row.event == accusing.compute_accusation_event(*evidence(court))
     assert court.chain_fixture.account(court.job, address_of(court.worker)).at_risk == 0
     court.chain_fixture.restart()
     court.chain_fixture.settle_down()

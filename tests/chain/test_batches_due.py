@@ -3,7 +3,7 @@
 import pytest
 
 from requester.chain.chain_context import ChainPolicy
-from requester.chain.settlement_batches import due
+from requester.chain.settlement_batches import is_batch_due
 
 POLICY = ChainPolicy(settle_every_s=5.0, settle_gradients=10, settle_units=100)
 
@@ -24,9 +24,9 @@ POLICY = ChainPolicy(settle_every_s=5.0, settle_gradients=10, settle_units=100)
 def test_a_batch_is_due_from_each_threshold_on(
     waiting: int, units: int, age: float, ended: bool, expected: bool
 ) -> None:
-    assert due(waiting, units, 1000.0, POLICY, 1000.0 + age, ended) is expected
+    assert is_batch_due(waiting, units, 1000.0, POLICY, 1000.0 + age, ended) is expected
 
 
 def test_without_a_worth_only_age_and_number_count() -> None:
     policy = ChainPolicy(settle_every_s=5.0, settle_gradients=10)
-    assert not due(9, 10**18, 0.0, policy, 4.0, False)
+    assert not is_batch_due(9, 10**18, 0.0, policy, 4.0, False)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.processes import gone
+from contracts.processes import has_process_ended
 from gradmarket.market.terms import ReplicaState
 from requester.chain import reconcile
 from requester.chain.chain_worker import ChainWorker
@@ -26,7 +26,7 @@ def own(tmp_path: Path) -> Iterator[LocalChain]:
     """A chain with a folder of its own."""
     chain = LocalChain.start(tmp_path / "chain")
     yield chain
-    running = LocalChain.reattach(tmp_path / "chain")
+    running = LocalChain.find_running_chain(tmp_path / "chain")
     if running is not None:
         running.stop()
 
@@ -34,14 +34,14 @@ def own(tmp_path: Path) -> Iterator[LocalChain]:
 @pytest.fixture
 def chain_fixture(own: LocalChain, tmp_path: Path, new_key: NewKey) -> Iterator[ChainFixture]:
     web3 = own.connect()
-    made = ChainFixture(tmp_path, Ledger(web3, deploy(web3, DEPLOYER)), new_key)
+    made = ChainFixture(tmp_path, Ledger(web3, deploy_market(web3, DEPLOYER)), new_key)
     yield made
     made.close()
 
 
 def kill(chain: LocalChain) -> None:
     os.kill(chain.pid, signal.SIGKILL)
-    while not gone(chain.pid):
+    while not has_process_ended(chain.pid):
         pass
 
 
@@ -65,7 +65,7 @@ def test_our_own_chain_is_started_again_and_the_money_goes_on(
     worker = chain_fixture.joins(job_id, new_key())
     chain_fixture.settle_down()
     wait_for_the_state(own)
-    running = LocalChain.reattach(own.directory or Path())
+    running = LocalChain.find_running_chain(own.directory or Path())
     assert running is not None
     assert running.url == own.url, "workers and the service know it by its port"
     kill(running)
@@ -77,7 +77,7 @@ def test_our_own_chain_is_started_again_and_the_money_goes_on(
     assert why(chain_fixture, job_id) == ""
     chain = chain_fixture.ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
     assert chain.settled == PRICE
-    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
@@ -85,7 +85,7 @@ def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
 ) -> None:
     job_id = chain_fixture.running_job()
     wait_for_the_state(own)
-    running = LocalChain.reattach(own.directory or Path())
+    running = LocalChain.find_running_chain(own.directory or Path())
     assert running is not None
     kill(running)
     assert not chain_fixture.chain_worker.step()
@@ -105,7 +105,7 @@ def test_what_was_declined_while_the_chain_was_gone_is_offered_again_at_once(
     worker = chain_fixture.joins(job_id, new_key())
     chain_fixture.settle_down()
     wait_for_the_state(own)
-    running = LocalChain.reattach(own.directory or Path())
+    running = LocalChain.find_running_chain(own.directory or Path())
     assert running is not None
     kill(running)
     assert not chain_fixture.chain_worker.step()

@@ -16,11 +16,11 @@ from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
 from contracts import claims
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import request
-from contracts.transactions import mined
+from contracts.rpc import call_json_rpc
+from contracts.transactions import require_receipt
 from gradmarket.market.terms import Address
 from requester.chain import reconcile
 from requester.store.tables import Transaction
@@ -44,9 +44,9 @@ def settled_once(chain_fixture: ChainFixture, job_id: str, worker: Address, grad
     """The books equal the chain, and the voucher brings exactly what was earned, once."""
     check(chain_fixture, job_id, worker, gradients)
     for _ in range(2):
-        mined(claims.redeem(chain_fixture.ledger, DEPLOYER, *chain_fixture.voucher(job_id, worker)))
+        require_receipt(claims.redeem(chain_fixture.ledger, DEPLOYER, *chain_fixture.voucher(job_id, worker)))
     chain_fixture.settle_down()
-    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
     assert chain_fixture.ledger.balance(worker) == gradients * PRICE
 
 
@@ -88,7 +88,7 @@ def historic() -> Iterator[Ledger]:
     """On a chain that keeps the states of its old blocks."""
     chain = LocalChain.start(None, history=True)
     web3 = chain.connect()
-    yield Ledger(web3, deploy(web3, DEPLOYER))
+    yield Ledger(web3, deploy_market(web3, DEPLOYER))
     chain.stop()
 
 
@@ -98,7 +98,7 @@ def test_blocks_are_replaced_by_empty_ones(historic: Ledger, till_on: TillOn, ne
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
     last = historic.block().number
-    request(historic.web3, "anvil_reorg", 3, [])
+    call_json_rpc(historic.web3, "anvil_reorg", 3, [])
     assert historic.block().number == last
     assert historic.job(chain_fixture.job(job_id).chain_job or 0).batches == 0
     settled_once(chain_fixture, job_id, worker, 7)
@@ -111,7 +111,7 @@ def test_a_re_org_between_batches(historic: Ledger, till_on: TillOn, new_key: Ne
     chain_fixture.earns(job_id, worker, 2)
     chain_fixture.clock.now += chain_fixture.policy.settle_every_s
     assert chain_fixture.chain_worker.step()
-    request(historic.web3, "anvil_reorg", 2, [])
+    call_json_rpc(historic.web3, "anvil_reorg", 2, [])
     settled_once(chain_fixture, job_id, worker, 9)
 
 
@@ -138,7 +138,7 @@ def folders(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     both = (tmp_path / "front", tmp_path / "behind")
     yield both
     for folder in both:
-        running = LocalChain.reattach(folder)
+        running = LocalChain.find_running_chain(folder)
         if running is not None:
             running.stop()
 
@@ -149,7 +149,7 @@ def test_a_node_behind_answers(
 ) -> None:
     front, behind = folders
     web3 = LocalChain.open(front).connect()
-    chain_fixture = till_on(Ledger(web3, deploy(web3, DEPLOYER)))
+    chain_fixture = till_on(Ledger(web3, deploy_market(web3, DEPLOYER)))
     job_id, worker = busy(chain_fixture, new_key)
     LocalChain.open(front).stop()
     shutil.copytree(front, behind)

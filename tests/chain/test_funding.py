@@ -8,8 +8,8 @@ import pytest
 from contracts import claims
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
-from contracts.rpc import request
-from contracts.transactions import mined
+from contracts.rpc import call_json_rpc
+from contracts.transactions import require_receipt
 from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.chain import escrow, funding, reconcile
@@ -96,12 +96,12 @@ def test_a_job_cancelled_while_it_is_opened_gets_its_deposit_back(
     job_id = chain_fixture.new_job()
     assert chain_fixture.chain.grant is not None
     chain_fixture.chain.grant(Amount(BUDGET))
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     chain_fixture.settle_down()
     assert chain_fixture.ledger.balance(chain_fixture.chain.sender) == BUDGET
     chain_fixture.set_job(job_id, state=JobState.CANCELLED)
-    request(own_ledger.web3, "evm_mine")
-    request(own_ledger.web3, "evm_setAutomine", True)
+    call_json_rpc(own_ledger.web3, "evm_mine")
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
     chain_fixture.settle_down()
     job = chain_fixture.job(job_id)
     assert (job.state, job.deposited, job.refunded) == (JobState.CANCELLED, BUDGET, BUDGET)
@@ -134,13 +134,13 @@ def test_when_the_workers_have_released_the_rest_comes_back_too(chain_fixture: C
     chain_fixture.settle_down()
     fund_gas(chain_fixture.ledger.web3, worker, ETHER)
     chain_job = chain_fixture.job(job_id).chain_job or 0
-    mined(claims.redeem(chain_fixture.ledger, key, *chain_fixture.voucher(job_id, worker)))
-    mined(claims.release(chain_fixture.ledger, key, chain_job, Units(0)))
+    require_receipt(claims.redeem(chain_fixture.ledger, key, *chain_fixture.voucher(job_id, worker)))
+    require_receipt(claims.release(chain_fixture.ledger, key, chain_job, Units(0)))
     chain_fixture.settle_down()
     job = chain_fixture.job(job_id)
     assert (job.deposited, job.refunded) == (BUDGET, BUDGET - PRICE)
     assert chain_fixture.ledger.balance(worker) == PRICE
-    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_what_a_silent_worker_kept_comes_back_after_the_claim_window(
@@ -156,13 +156,13 @@ def test_what_a_silent_worker_kept_comes_back_after_the_claim_window(
     chain_fixture.settle_down()
     job = chain_fixture.job(job_id)
     assert job.refunded < BUDGET - PRICE
-    request(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
-    request(own_ledger.web3, "evm_mine")
+    call_json_rpc(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
+    call_json_rpc(own_ledger.web3, "evm_mine")
     chain_fixture.clock.now -= 30 * 86_400  # the service's own clock decides nothing of this
     chain_fixture.settle_down()
     assert chain_fixture.job(job_id).refunded == BUDGET - PRICE
     assert own_ledger.account(job.chain_job or 0, worker).due == PRICE
-    mined(claims.collect(own_ledger, chain_fixture.key, job.chain_job or 0, worker))
+    require_receipt(claims.collect(own_ledger, chain_fixture.key, job.chain_job or 0, worker))
     assert own_ledger.balance(worker) == PRICE
     assert own_ledger.balance(own_ledger.deployment.contract) == 0
 

@@ -12,7 +12,7 @@ from web3.types import RPCEndpoint, RPCResponse
 
 from contracts import claims
 from contracts.ledger import Ledger
-from contracts.transactions import mined
+from contracts.transactions import require_receipt
 from gradmarket.market.terms import JobState
 from requester.store.tables import Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, check
@@ -87,7 +87,7 @@ def test_killed_at_a_question(
     job_id, worker, kills = story(chain_fixture, ledger, new_key, at, before)
     assert kills == 1
     check(chain_fixture, job_id, worker, 2)
-    mined(claims.redeem(ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))
+    require_receipt(claims.redeem(ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))
     chain_fixture.settle_down()
     job = chain_fixture.job(job_id)
     assert ledger.balance(worker) == 2 * PRICE

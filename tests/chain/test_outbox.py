@@ -8,7 +8,7 @@ from sqlalchemy import update
 from contracts import calls, claims
 from contracts.local import fund_gas
 from contracts.proofs import batch_root
-from contracts.transactions import MAX_GAS, execute, mined
+from contracts.transactions import MAX_GAS, execute_call, require_receipt
 from gradmarket.market.errors import Conflict
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, BatchState, Units
@@ -37,7 +37,7 @@ def test_a_batch_takes_nothing_that_an_audit_took_back_meanwhile(chain_fixture: 
         batch = Batch(job_id=job_id, number=9, state=BatchState.PREPARED, gradients=7, units=70, created_at=0.0)
         work.add(batch)
     with pytest.raises(Conflict, match="1 of the gradients"), chain_fixture.chain.begin() as work:
-        settlement_batches.take(work, batch, rows)
+        settlement_batches.assign_earned_rows(work, batch, rows)
     assert {row.batch_id for row in chain_fixture.all(Earned, Earned.id.in_([row.id for row in rows]))} == {None}
 
 
@@ -71,7 +71,7 @@ def test_a_batch_is_due_by_time_size_value_or_end(
     waiting: int, units: int, age: float, ended: bool, expected: bool
 ) -> None:
     policy = ChainPolicy(settle_every_s=5.0, settle_gradients=10, settle_units=100)
-    assert settlement_batches.due(waiting, units, 1_000.0, policy, 1_000.0 + age, ended) is expected
+    assert settlement_batches.is_batch_due(waiting, units, 1_000.0, policy, 1_000.0 + age, ended) is expected
 
 
 def test_the_contract_keeps_the_root_of_the_rows(chain_fixture: ChainFixture, new_key: NewKey) -> None:
@@ -99,7 +99,7 @@ def test_many_small_batches_add_up(chain_fixture: ChainFixture, new_key: NewKey)
 
 def test_killed_after_the_batch_is_written_before_it_is_sent(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
-    assert settlement_batches.step(chain_fixture.chain)
+    assert settlement_batches.settle_due_batches(chain_fixture.chain)
     assert chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0).batches == 0
     chain_fixture.restart()
     check(chain_fixture, job_id, worker, 7)
@@ -107,7 +107,7 @@ def test_killed_after_the_batch_is_written_before_it_is_sent(chain_fixture: Chai
 
 def test_killed_after_sending_before_that_is_written(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
-    settlement_batches.step(chain_fixture.chain)
+    settlement_batches.settle_due_batches(chain_fixture.chain)
     (row,) = chain_fixture.all(Transaction, Transaction.kind == "settle")
     chain_fixture.ledger.web3.eth.send_raw_transaction(row.raw)
     chain_fixture.restart()
@@ -117,8 +117,8 @@ def test_killed_after_sending_before_that_is_written(chain_fixture: ChainFixture
 
 def test_killed_after_sending_before_the_outcome_is_written(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
-    settlement_batches.step(chain_fixture.chain)
-    assert sender.push(chain_fixture.chain)
+    settlement_batches.settle_due_batches(chain_fixture.chain)
+    assert sender.send_pending_transactions(chain_fixture.chain)
     assert [batch.state for batch in chain_fixture.all(Batch)] == [BatchState.SENT]
     chain_fixture.restart()
     check(chain_fixture, job_id, worker, 7)
@@ -128,9 +128,9 @@ def test_killed_after_sending_before_the_outcome_is_written(chain_fixture: Chain
 @FULL
 def test_killed_before_the_accounts_are_copied(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
-    settlement_batches.step(chain_fixture.chain)
-    sender.push(chain_fixture.chain)
-    sender.follow(chain_fixture.chain)
+    settlement_batches.settle_due_batches(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
+    sender.record_known_outcomes(chain_fixture.chain)
     assert chain_fixture.account(job_id, worker).settled == 0
     chain_fixture.restart()
     check(chain_fixture, job_id, worker, 7)
@@ -173,12 +173,12 @@ def settle_behind_its_back(chain_fixture: ChainFixture, job_id: str, number: int
     """The same key settles from elsewhere: a second process, or this one before its database was restored."""
     chain_job = chain_fixture.job(job_id).chain_job or 0
     call = calls.settle_packed(chain_fixture.chain.market, chain_job, number, escrow.groups_of(rows))
-    mined(execute(chain_fixture.ledger.web3, chain_fixture.key, call))
+    require_receipt(execute_call(chain_fixture.ledger.web3, chain_fixture.key, call))
 
 
 def test_the_same_batch_sent_by_another_transaction_counts_once(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
-    settlement_batches.step(chain_fixture.chain)
+    settlement_batches.settle_due_batches(chain_fixture.chain)
     rows = chain_fixture.all(Earned, Earned.batch_id.is_not(None))
     settle_behind_its_back(chain_fixture, job_id, 0, rows)
     chain_fixture.restart()
@@ -199,7 +199,7 @@ def test_a_batch_that_only_the_chain_knows_is_adopted(chain_fixture: ChainFixtur
 @FULL
 def test_another_batch_under_our_number_displaces_ours(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
-    settlement_batches.step(chain_fixture.chain)
+    settlement_batches.settle_due_batches(chain_fixture.chain)
     rows = chain_fixture.all(Earned, Earned.job_id == job_id)
     settle_behind_its_back(chain_fixture, job_id, 0, rows[:2])
     chain_fixture.restart()
@@ -217,7 +217,7 @@ def test_a_batch_of_what_nobody_earned_stops_the_job_s_settlement_and_no_other(
     row.digest = bytes(32)
     settle_behind_its_back(chain_fixture, job_id, 0, [row])
     with pytest.raises(reconcile.BooksDiffer):
-        reconcile.batches(chain_fixture.chain, job_id)
+        reconcile.correct_batches(chain_fixture.chain, job_id)
     chain_fixture.settle_down()
     assert [event.kind for event in chain_fixture.all(JobEvent, JobEvent.kind == "books_differ")] == ["books_differ"]
     assert chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0).batches == 1
@@ -227,9 +227,9 @@ def test_a_batch_of_what_nobody_earned_stops_the_job_s_settlement_and_no_other(
 def test_one_gradient_is_in_one_batch(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, _ = busy(chain_fixture, new_key)
     rows = chain_fixture.all(Earned, Earned.job_id == job_id)
-    settlement_batches.step(chain_fixture.chain)
+    settlement_batches.settle_due_batches(chain_fixture.chain)
     with pytest.raises(Conflict), chain_fixture.chain.begin() as work:
-        settlement_batches.take(work, work.get_one(Batch, 1), rows[:1])
+        settlement_batches.assign_earned_rows(work, work.get_one(Batch, 1), rows[:1])
 
 
 # --- vouchers and batches count the same ----------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_voucher_and_batch_together_pay_what_was_earned(
     job_id, worker = busy(chain_fixture, new_key)
     if not redeem_first:
         chain_fixture.settle_down()
-    mined(claims.redeem(chain_fixture.ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))
+    require_receipt(claims.redeem(chain_fixture.ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))
     check(chain_fixture, job_id, worker, 7)
     assert chain_fixture.ledger.balance(worker) == 70
     assert chain_fixture.account(job_id, worker).withdrawn == 70
@@ -252,7 +252,7 @@ def test_voucher_and_batch_together_pay_what_was_earned(
 def test_what_a_worker_takes_is_seen_without_a_restart(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
-    mined(claims.redeem(chain_fixture.ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))
+    require_receipt(claims.redeem(chain_fixture.ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))
     assert chain_fixture.account(job_id, worker).withdrawn == 0
     chain_fixture.settle_down()
     assert chain_fixture.account(job_id, worker).withdrawn == 70
@@ -283,7 +283,7 @@ def test_a_full_batch_fits_the_chain(chain_fixture: ChainFixture, workers: int) 
     groups = [replace(group, worker=Address(f"0x{1 + int(group.worker, 16):040x}")) for group in
               escrow.groups_of(that_fit(rows))]  # fmt: skip
     call = calls.settle_packed(chain_fixture.chain.market, chain_fixture.job(job_id).chain_job or 0, 0, groups)
-    assert sender.quote(chain_fixture.chain, call).gas < MAX_GAS
+    assert sender.quote_call(chain_fixture.chain, call).gas < MAX_GAS
 
 
 def test_gas_money_of_the_workers_is_not_the_sender_s(chain_fixture: ChainFixture, new_key: NewKey) -> None:

@@ -9,12 +9,12 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from contracts import calls
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import LOCAL_CHAIN_IDS, request
+from contracts.rpc import LOCAL_CHAIN_IDS, call_json_rpc
 from contracts.transaction_types import Receipt
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, AuditState, JobState, Units
 from requester.chain import funding, reconcile
@@ -32,7 +32,7 @@ def abroad() -> Iterator[Ledger]:
     """A chain whose money the service may not make."""
     chain = LocalChain.start(None, chain_id=CHAIN_ID)
     web3 = chain.connect()
-    yield Ledger(web3, deploy(web3, DEPLOYER))
+    yield Ledger(web3, deploy_market(web3, DEPLOYER))
     chain.stop()
 
 
@@ -41,7 +41,7 @@ def owner(abroad: Ledger, new_key: NewKey) -> PrivateKey:
     key = new_key()
     rich(abroad, address_of(key))
     mint = calls.mint(abroad.deployment.token, address_of(key), Amount(100 * BUDGET))
-    mined(execute(abroad.web3, DEPLOYER, mint))
+    require_receipt(execute_call(abroad.web3, DEPLOYER, mint))
     return key
 
 
@@ -56,7 +56,7 @@ def chain_fixture(abroad: Ledger, owner: PrivateKey, new_key: NewKey, tmp_path: 
 
 
 def rich(ledger: Ledger, who: Address) -> None:
-    request(ledger.web3, "anvil_setBalance", who, hex(ETHER))
+    call_json_rpc(ledger.web3, "anvil_setBalance", who, hex(ETHER))
 
 
 def signs(chain_fixture: ChainFixture, owner: PrivateKey, job_id: str, added: int = 0) -> list[str]:
@@ -64,7 +64,7 @@ def signs(chain_fixture: ChainFixture, owner: PrivateKey, job_id: str, added: in
     asked = chain_fixture.chain_worker.to_sign(chain_fixture.job(job_id), Units(added))
     for each in asked:
         assert (each.owner, each.chain_id) == (address_of(owner), CHAIN_ID)
-        mined(execute(chain_fixture.ledger.web3, owner, each.call))
+        require_receipt(execute_call(chain_fixture.ledger.web3, owner, each.call))
     return [each.purpose for each in asked]
 
 
@@ -117,7 +117,7 @@ def test_the_service_reserves_and_settles_what_it_does_not_own(
     assert signs(chain_fixture, owner, job_id) == ["withdrawFree"]
     chain_fixture.settle_down()
     assert (chain_fixture.ledger.free(chain_job), signs(chain_fixture, owner, job_id)) == (0, [])
-    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_what_waits_for_its_owner_does_not_keep_the_office_awake(
@@ -137,10 +137,12 @@ def test_what_waits_for_its_owner_does_not_keep_the_office_awake(
 
 
 def opened_otherwise(chain_fixture: ChainFixture, owner: PrivateKey, job_id: str, **changes: object) -> Receipt:
-    terms = replace(funding.terms(chain_fixture.chain, chain_fixture.job(job_id)), **changes)  # type: ignore[arg-type]
+    terms = replace(funding.compute_job_terms(chain_fixture.chain, chain_fixture.job(job_id)), **changes)  # type: ignore[arg-type]
     place = chain_fixture.ledger.deployment
-    mined(execute(chain_fixture.ledger.web3, owner, calls.approve(place.token, place.contract, Amount(10**30))))
-    return mined(execute(chain_fixture.ledger.web3, owner, calls.open_job(place.contract, terms)))
+    require_receipt(
+        execute_call(chain_fixture.ledger.web3, owner, calls.approve(place.token, place.contract, Amount(10**30)))
+    )
+    return require_receipt(execute_call(chain_fixture.ledger.web3, owner, calls.open_job(place.contract, terms)))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_a_budget_raised_after_the_deposit_was_signed_asks_for_the_rest(
 def test_times_that_leave_too_little_are_refused_by_name(chain_fixture: ChainFixture, owner: PrivateKey) -> None:
     job_id = chain_fixture.new_job()
     chain_fixture.settle_down()
-    terms = funding.terms(chain_fixture.chain, chain_fixture.job(job_id))
+    terms = funding.compute_job_terms(chain_fixture.chain, chain_fixture.job(job_id))
     soon = chain_fixture.ledger.block().time + 60
     opened_otherwise(chain_fixture, owner, job_id, expiry=soon, claim_until=soon + 3600)
     chain_fixture.settle_down()
@@ -203,7 +205,9 @@ def test_another_s_job_under_the_same_specification_is_not_the_owner_s(
 ) -> None:
     thief, job_id = new_key(), chain_fixture.new_job()
     rich(abroad, address_of(thief))
-    mined(execute(abroad.web3, DEPLOYER, calls.mint(abroad.deployment.token, address_of(thief), Amount(10 * BUDGET))))
+    require_receipt(
+        execute_call(abroad.web3, DEPLOYER, calls.mint(abroad.deployment.token, address_of(thief), Amount(10 * BUDGET)))
+    )
     chain_fixture.settle_down()
     opened_otherwise(chain_fixture, thief, job_id)
     chain_fixture.settle_down()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from gradmarket.market.terms import Amount, BatchState, JobState
 from requester.chain import reconcile
 from requester.chain.chain_context import TransactionState
@@ -22,22 +22,22 @@ def kept(tmp_path: Path) -> Iterator[Path]:
     """The folder of a chain that keeps its state; whatever runs there at the end is stopped."""
     folder = tmp_path / "kept"
     yield folder
-    running = LocalChain.reattach(folder)
+    running = LocalChain.find_running_chain(folder)
     if running is not None:
         running.stop()
 
 
 def on_kept(kept: Path) -> Ledger:
     web3 = LocalChain.open(kept).connect()
-    return Ledger(web3, deploy(web3, DEPLOYER))
+    return Ledger(web3, deploy_market(web3, DEPLOYER))
 
 
 def snapshot(ledger: Ledger) -> str:
-    return str(request(ledger.web3, "evm_snapshot"))
+    return str(call_json_rpc(ledger.web3, "evm_snapshot"))
 
 
 def go_back(ledger: Ledger, to: str) -> None:
-    assert request(ledger.web3, "evm_revert", to) is True
+    assert call_json_rpc(ledger.web3, "evm_revert", to) is True
 
 
 def test_anvil_restarted_with_its_state(kept: Path, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey) -> None:
@@ -59,7 +59,7 @@ def test_a_new_chain_stops_the_work_and_says_why(
     anew = LocalChain.start(None)
     try:
         web3 = anew.connect()
-        other = deploy(web3, DEPLOYER)
+        other = deploy_market(web3, DEPLOYER)
         assert other.contract == own_ledger.deployment.contract
         chain_fixture.restart(Ledger(web3, own_ledger.deployment))
         for _ in range(3):
@@ -80,12 +80,12 @@ def test_a_chain_swapped_between_two_steps_is_noticed(
     own_anvil: LocalChain, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     web3 = own_anvil.connect()
-    ledger = Ledger(web3, deploy(web3, DEPLOYER))
+    ledger = Ledger(web3, deploy_market(web3, DEPLOYER))
     chain_fixture = till_on(ledger)
     busy(chain_fixture, new_key)
     before = len(chain_fixture.all(Transaction))
-    request(web3, "anvil_reset")
-    again = deploy(web3, DEPLOYER)
+    call_json_rpc(web3, "anvil_reset")
+    again = deploy_market(web3, DEPLOYER)
     assert again.contract == ledger.deployment.contract
     assert not chain_fixture.chain_worker.step()
     assert "instance" in chain_fixture.chain_worker.trouble or "genesis" in chain_fixture.chain_worker.trouble
@@ -135,11 +135,11 @@ def test_a_reservation_that_a_re_org_drops_after_the_end_still_covers_what_was_e
     chain_fixture.earns(job_id, worker)
     chain_fixture.set_job(job_id, state=JobState.FINISHED, ended_at=chain_fixture.clock())
     go_back(own_ledger, before)
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     for step in range(4):
         chain_fixture.chain_worker.step()
-        request(own_ledger.web3, "anvil_mine", hex(min(step, 1)))
-    request(own_ledger.web3, "evm_setAutomine", True)
+        call_json_rpc(own_ledger.web3, "anvil_mine", hex(min(step, 1)))
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
     for _ in range(4):
         chain_fixture.settle_down()
         chain_fixture.clock.now += 60
@@ -156,7 +156,7 @@ def test_a_batch_is_settled_only_when_it_is_deep_enough(
     chain_fixture.with_policy(confirmations=3)
     chain_fixture.settle_down()
     assert [batch.state for batch in chain_fixture.all(Batch)] == [BatchState.SENT]
-    request(own_ledger.web3, "anvil_mine", "0x2")
+    call_json_rpc(own_ledger.web3, "anvil_mine", "0x2")
     check(chain_fixture, job_id, worker, 7)
 
 
@@ -171,7 +171,7 @@ def test_an_unconfirmed_batch_that_a_re_org_drops_is_sent_again(
     go_back(own_ledger, saved)
     chain_fixture.clock.now += chain_fixture.policy.resend_after_s
     chain_fixture.settle_down()
-    request(own_ledger.web3, "anvil_mine", "0x2")
+    call_json_rpc(own_ledger.web3, "anvil_mine", "0x2")
     check(chain_fixture, job_id, worker, 7)
 
 
@@ -201,12 +201,12 @@ def test_a_database_restored_from_before_the_opening_does_not_deposit_twice(chai
 def test_differences_are_told(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
-    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
     chain_fixture.set_job(job_id, deposited=1)
     with chain_fixture.chain.begin() as work:
         work.get_one(Earned, chain_fixture.all(Earned)[0].id).units += 1
         work.get_one(Batch, 1).state = BatchState.SETTLED
-    found = " ".join(reconcile.differences(chain_fixture.chain, job_id))
+    found = " ".join(reconcile.list_chain_differences(chain_fixture.chain, job_id))
     for word in ("deposited", "root of batch 0", f"settled for {worker}"):
         assert word in found
 

@@ -7,13 +7,13 @@ from web3 import Web3
 
 from contracts import claims
 from contracts.local import fund_gas
-from contracts.transactions import mined
+from contracts.transactions import require_receipt
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from requester.chain import reservations
-from requester.chain.reservations import Need, headroom, plan
+from requester.chain.reservations import Need, compute_headroom, plan_reservations
 from requester.store.tables import Account, Job, JobEvent, Transaction, Worker
 from tests.chain.chain_fixture import CLASS, PRICE, ChainFixture
 from tests.onchain import NewKey
@@ -38,7 +38,7 @@ def needs(draw: st.DrawFn) -> list[Need]:
 
 @given(needs(), st.integers(0, 5_000))
 def test_never_more_than_is_free_and_nobody_twice(cases: list[Need], free: int) -> None:
-    rows = plan(cases, Units(free), Units(PRICE), AHEAD)
+    rows = plan_reservations(cases, Units(free), Units(PRICE), AHEAD)
     assert sum(units for _, units in rows) <= free
     assert len({worker for worker, _ in rows}) == len(rows)
     assert all(units > 0 for _, units in rows)
@@ -47,51 +47,51 @@ def test_never_more_than_is_free_and_nobody_twice(cases: list[Need], free: int) 
 
 @given(needs(), st.integers(0, 5_000))
 def test_who_can_take_no_task_goes_first(cases: list[Need], free: int) -> None:
-    given_to = {worker for worker, _ in plan(cases, Units(free), Units(PRICE), AHEAD)}
+    given_to = {worker for worker, _ in plan_reservations(cases, Units(free), Units(PRICE), AHEAD)}
     stuck = {case.worker for case in cases if case.standing.uncommitted < PRICE}
     assert stuck <= given_to or free // PRICE <= len(given_to & stuck) or free < PRICE * len(stuck)
 
 
 @given(needs())
 def test_enough_money_covers_a_gradient_for_each(cases: list[Need]) -> None:
-    rows = dict(plan(cases, Units(10**9), Units(PRICE), AHEAD))
+    rows = dict(plan_reservations(cases, Units(10**9), Units(PRICE), AHEAD))
     for case in cases:
         assert case.standing.uncommitted + rows.get(case.worker, 0) >= PRICE
 
 
 @given(needs(), st.integers(0, 5_000))
 def test_the_order_of_the_workers_does_not_matter(cases: list[Need], free: int) -> None:
-    one = plan(cases, Units(free), Units(PRICE), AHEAD)
-    other = plan(cases[::-1], Units(free), Units(PRICE), AHEAD)
+    one = plan_reservations(cases, Units(free), Units(PRICE), AHEAD)
+    other = plan_reservations(cases[::-1], Units(free), Units(PRICE), AHEAD)
     assert sorted(one) == sorted(other)
 
 
 def test_an_idle_identity_locks_one_gradient_and_an_earner_four_for_each_that_it_earned() -> None:
     needs = [need(1), need(2, 10, 10), need(3, 30, 30), need(4, 90, 90)]
-    rows = dict(plan(needs, Units(10**6), Units(PRICE), AHEAD))
+    rows = dict(plan_reservations(needs, Units(10**6), Units(PRICE), AHEAD))
     assert [rows[each.worker] // PRICE for each in needs] == [1, 4, 12, AHEAD]
 
 
 def test_nothing_is_added_while_half_is_there() -> None:
-    assert plan([need(1, 200, 100)], Units(10**6), Units(PRICE), AHEAD) == []
-    assert plan([need(1, 199, 100)], Units(10**6), Units(PRICE), AHEAD) != []
+    assert plan_reservations([need(1, 200, 100)], Units(10**6), Units(PRICE), AHEAD) == []
+    assert plan_reservations([need(1, 199, 100)], Units(10**6), Units(PRICE), AHEAD) != []
 
 
 def test_less_lies_ahead_as_the_escrow_runs_out() -> None:
-    assert headroom(Units(10**6), Units(PRICE), 5, AHEAD) == AHEAD
-    assert headroom(Units(1_000), Units(PRICE), 5, AHEAD) == 5
-    assert headroom(Units(0), Units(PRICE), 5, AHEAD) == 1
-    assert headroom(Units(10), Units(PRICE), 0, AHEAD) == 1
+    assert compute_headroom(Units(10**6), Units(PRICE), 5, AHEAD) == AHEAD
+    assert compute_headroom(Units(1_000), Units(PRICE), 5, AHEAD) == 5
+    assert compute_headroom(Units(0), Units(PRICE), 5, AHEAD) == 1
+    assert compute_headroom(Units(10), Units(PRICE), 0, AHEAD) == 1
 
 
 def test_a_shortage_is_shared_gradient_by_gradient() -> None:
-    rows = dict(plan([need(1), need(2), need(3)], Units(29), Units(PRICE), AHEAD))
+    rows = dict(plan_reservations([need(1), need(2), need(3)], Units(29), Units(PRICE), AHEAD))
     assert rows == {need(1).worker: PRICE, need(2).worker: PRICE}
 
 
 @given(st.integers(0, 1000), st.integers(0, 10**6), st.integers(1, 100))
 def test_what_lies_with_who_never_earned_is_a_round_s_cost_or_a_quarter(cost: int, deposit: int, price: int) -> None:
-    most = newcomers.allowance(Units(deposit), Units(cost * price))
+    most = newcomers.compute_allowance(Units(deposit), Units(cost * price))
     assert most <= deposit
     assert most <= max(cost * price, deposit // 4)
 
@@ -257,7 +257,7 @@ def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: C
     with chain_fixture.chain.begin() as work:
         work.get_one(Worker, worker).capacity = 0
     fund_gas(chain_fixture.ledger.web3, worker, 10**18)
-    mined(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
+    require_receipt(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
     chain_fixture.settle_down()
     assert chain_fixture.account(job_id, worker).reserved == 0
     assert chain_fixture.ledger.free(chain_fixture.job(job_id).chain_job or 0) == chain_fixture.job(job_id).budget
@@ -270,7 +270,7 @@ def test_what_was_not_sent_before_the_job_was_over_is_not_reserved(
     """Its workers have released the rest by then; the demo's requester lacked what three of them were given."""
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())
-    assert reservations.step(chain_fixture.chain)
+    assert reservations.post_reservations(chain_fixture.chain)
     chain_fixture.set_job(job_id, state=JobState.FINISHED, ended_at=chain_fixture.clock())
     chain_fixture.settle_down()
     chain = chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0)

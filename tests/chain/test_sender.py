@@ -12,9 +12,9 @@ from contracts import calls, transactions
 from contracts.gas_price import GWEI, GasPrice
 from contracts.ledger import Ledger
 from contracts.processes import known_ended, own_name
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from contracts.transaction_types import Fees
-from contracts.transactions import execute, fees, mined, sign
+from contracts.transactions import execute_call, fetch_fees, require_receipt, sign_call
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from gradmarket.network.chain_errors import ContractRefused
@@ -31,9 +31,9 @@ SOMEONE = Address("0x" + "5e" * 20)
 
 def post(chain_fixture: ChainFixture, kind: TransactionKind = TransactionKind.APPROVE) -> Transaction:
     """A transaction that is always possible."""
-    quoted = sender.quote(chain_fixture.chain, calls.set_payout(chain_fixture.chain.market, SOMEONE))
+    quoted = sender.quote_call(chain_fixture.chain, calls.set_payout(chain_fixture.chain.market, SOMEONE))
     with chain_fixture.chain.begin() as work:
-        return sender.post(chain_fixture.chain, work, quoted, kind, None)
+        return sender.store_transaction(chain_fixture.chain, work, quoted, kind, None)
 
 
 @pytest.fixture
@@ -47,20 +47,20 @@ def test_nonces_follow_each_other_before_anything_is_sent(rich: ChainFixture) ->
     rows = [post(rich) for _ in range(3)]
     assert [row.nonce for row in rows] == [0, 1, 2]
     assert rich.ledger.nonce(rich.chain.sender) == 0
-    sender.push(rich.chain)
-    assert sender.follow(rich.chain) == {""}
+    sender.send_pending_transactions(rich.chain)
+    assert sender.record_known_outcomes(rich.chain) == {""}
     assert {row.state for row in rich.all(Transaction)} == {TransactionState.MINED}
     assert rich.ledger.nonce(rich.chain.sender) == 3
 
 
 def test_nonces_start_where_the_chain_is(rich: ChainFixture) -> None:
-    mined(execute(rich.ledger.web3, rich.key, calls.set_payout(rich.chain.market, SOMEONE)))
+    require_receipt(execute_call(rich.ledger.web3, rich.key, calls.set_payout(rich.chain.market, SOMEONE)))
     assert post(rich).nonce == 1
 
 
 def test_what_the_contract_would_refuse_takes_no_nonce(rich: ChainFixture) -> None:
     with pytest.raises(ContractRefused):
-        sender.quote(rich.chain, calls.refund(rich.chain.market, 10**9))
+        sender.quote_call(rich.chain, calls.refund(rich.chain.market, 10**9))
     assert rich.all(Transaction) == []
 
 
@@ -68,8 +68,8 @@ def test_a_gap_is_filled_so_that_what_follows_is_mined(rich: ChainFixture) -> No
     first, second = post(rich), post(rich)
     with rich.chain.begin() as work:
         work.session.delete(work.get_one(Transaction, first.id))
-    sender.push(rich.chain)
-    sender.follow(rich.chain)
+    sender.send_pending_transactions(rich.chain)
+    sender.record_known_outcomes(rich.chain)
     assert [(row.nonce, row.kind, row.state) for row in sorted(rich.all(Transaction), key=lambda row: row.nonce)] == [
         (0, TransactionKind.FILL, TransactionState.MINED),
         (1, TransactionKind.APPROVE, TransactionState.MINED),
@@ -82,7 +82,7 @@ def test_a_stuck_transaction_is_replaced_and_counts_once(
 ) -> None:
     chain_fixture = till_on(own_ledger)
     job_id, worker = busy(chain_fixture, new_key)
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     chain_fixture.settle_down()
     (before,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     chain_fixture.clock.now += chain_fixture.policy.replace_after_s
@@ -90,8 +90,8 @@ def test_a_stuck_transaction_is_replaced_and_counts_once(
     (after,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     assert after.hash != before.hash
     assert after.nonce == before.nonce
-    request(own_ledger.web3, "evm_mine")
-    request(own_ledger.web3, "evm_setAutomine", True)
+    call_json_rpc(own_ledger.web3, "evm_mine")
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
     check(chain_fixture, job_id, worker, 7)
 
 
@@ -100,16 +100,16 @@ def test_the_first_attempt_may_be_the_one_that_is_mined(
 ) -> None:
     chain_fixture = till_on(own_ledger)
     job_id, worker = busy(chain_fixture, new_key)
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     chain_fixture.settle_down()
     (first,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     for _ in range(2):
         chain_fixture.clock.now += chain_fixture.policy.replace_after_s * 2
         chain_fixture.settle_down()
-    request(own_ledger.web3, "anvil_dropAllTransactions")
+    call_json_rpc(own_ledger.web3, "anvil_dropAllTransactions")
     own_ledger.web3.eth.send_raw_transaction(first.raw)
-    request(own_ledger.web3, "evm_mine")
-    request(own_ledger.web3, "evm_setAutomine", True)
+    call_json_rpc(own_ledger.web3, "evm_mine")
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
     check(chain_fixture, job_id, worker, 7)
     (row,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     assert row.hash == first.hash
@@ -124,11 +124,11 @@ def test_what_an_earlier_release_replaced_may_be_the_one_that_is_mined(
     chain_fixture = till_on(own_ledger)
     assert chain_fixture.chain.grant is not None
     chain_fixture.chain.grant(Amount(1))
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     row, odd = post(chain_fixture), Fees(8 * GWEI + 1, GWEI + 1)
     call = calls.Call(Address(row.to), row.data)
     attempts = [
-        sign(chain_fixture.key, own_ledger.deployment.chain_id, row.nonce, call, 90_000, price)
+        sign_call(chain_fixture.key, own_ledger.deployment.chain_id, row.nonce, call, 90_000, price)
         for price in (odd, Fees(2 * odd.most, 2 * odd.tip), Fees(4 * odd.most, 4 * odd.tip))
     ]
     with chain_fixture.chain.begin() as work:
@@ -137,12 +137,12 @@ def test_what_an_earlier_release_replaced_may_be_the_one_that_is_mined(
         old.state, old.sent_at = TransactionState.SENT, chain_fixture.clock()
     if replaced_since:
         chain_fixture.clock.now += chain_fixture.policy.replace_after_s * 4
-        sender.push(chain_fixture.chain)
+        sender.send_pending_transactions(chain_fixture.chain)
         assert [len(each.replaced) for each in chain_fixture.all(Transaction)] == [3]
-        request(own_ledger.web3, "anvil_dropAllTransactions")
+        call_json_rpc(own_ledger.web3, "anvil_dropAllTransactions")
     own_ledger.web3.eth.send_raw_transaction(attempts[mined_one].raw)
-    request(own_ledger.web3, "evm_mine")
-    sender.follow(chain_fixture.chain)
+    call_json_rpc(own_ledger.web3, "evm_mine")
+    sender.record_known_outcomes(chain_fixture.chain)
     (after,) = chain_fixture.all(Transaction)
     assert (after.state, after.hash) == (TransactionState.MINED, attempts[mined_one].hash)
 
@@ -153,29 +153,29 @@ def test_where_the_chain_forgets_the_attempt_that_it_mined_another_may_follow(
     chain_fixture = till_on(own_ledger)
     assert chain_fixture.chain.grant is not None
     chain_fixture.chain.grant(Amount(1))
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     first = post(chain_fixture)
-    sender.push(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
     chain_fixture.clock.now += chain_fixture.policy.replace_after_s
-    sender.push(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
     (second,) = chain_fixture.all(Transaction)
     for mined_one in (first, second):
-        before = request(own_ledger.web3, "evm_snapshot")
-        request(own_ledger.web3, "anvil_dropAllTransactions")
+        before = call_json_rpc(own_ledger.web3, "evm_snapshot")
+        call_json_rpc(own_ledger.web3, "anvil_dropAllTransactions")
         own_ledger.web3.eth.send_raw_transaction(mined_one.raw or b"")
-        request(own_ledger.web3, "evm_mine")
-        sender.follow(chain_fixture.chain)
+        call_json_rpc(own_ledger.web3, "evm_mine")
+        sender.record_known_outcomes(chain_fixture.chain)
         (after,) = chain_fixture.all(Transaction)
         assert (after.state, after.hash) == (TransactionState.MINED, mined_one.hash)
-        request(own_ledger.web3, "evm_revert", before)
+        call_json_rpc(own_ledger.web3, "evm_revert", before)
         with chain_fixture.chain.begin() as work:
-            outcomes.unfinished(work, work.get_one(Transaction, first.id))
+            outcomes.undo_outcome(work, work.get_one(Transaction, first.id))
 
 
 def base_fee(ledger: Ledger, gwei: float) -> None:
     """Of the newest block, and so of the next ones."""
-    request(ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(int(gwei * GWEI)))
-    request(ledger.web3, "evm_mine")
+    call_json_rpc(ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(int(gwei * GWEI)))
+    call_json_rpc(ledger.web3, "evm_mine")
 
 
 def test_where_the_base_fee_is_forty_times_as_high_a_transaction_is_replaced_at_once(
@@ -185,18 +185,18 @@ def test_where_the_base_fee_is_forty_times_as_high_a_transaction_is_replaced_at_
     assert chain_fixture.chain.grant is not None
     chain_fixture.chain.grant(Amount(1))
     base_fee(own_ledger, 1)
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     before = post(chain_fixture)
-    sender.push(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
     base_fee(own_ledger, 40)
     chain_fixture.clock.now += chain_fixture.policy.resend_after_s
-    sender.push(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
     (after,) = chain_fixture.all(Transaction)
     assert (after.nonce, after.replaced) == (before.nonce, [before.hash])
     assert int(after.offer["most"]) >= 80 * GWEI
     assert int(after.offer["tip"]) < 2 * int(before.offer["tip"])
-    request(own_ledger.web3, "evm_mine")
-    sender.follow(chain_fixture.chain)
+    call_json_rpc(own_ledger.web3, "evm_mine")
+    sender.record_known_outcomes(chain_fixture.chain)
     assert [row.state for row in chain_fixture.all(Transaction)] == [TransactionState.MINED]
 
 
@@ -206,11 +206,11 @@ def test_what_can_be_mined_is_not_replaced_by_the_clock_before_it_is_overdue(
     chain_fixture = till_on(own_ledger)
     assert chain_fixture.chain.grant is not None
     chain_fixture.chain.grant(Amount(1))
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     before = post(chain_fixture)
-    sender.push(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
     chain_fixture.clock.now += chain_fixture.policy.resend_after_s
-    sender.push(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
     assert [row.hash for row in chain_fixture.all(Transaction)] == [before.hash]
 
 
@@ -245,13 +245,13 @@ def test_what_is_sent_already_waits_for_its_ceiling_too(
     chain_fixture.chain.grant(Amount(1))
     chain = replace(chain_fixture.chain, policy=replace(chain_fixture.policy, max_fee=50 * GWEI))
     base_fee(own_ledger, 1)
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     before = post(chain_fixture)
-    sender.push(chain)
+    sender.send_pending_transactions(chain)
     base_fee(own_ledger, 120)
     chain_fixture.clock.now += chain_fixture.policy.resend_after_s
-    sender.push(chain)
-    assert "waits: gas is 12" in sender.refused(chain)
+    sender.send_pending_transactions(chain)
+    assert "waits: gas is 12" in sender.find_refusal(chain)
     assert [row.hash for row in chain_fixture.all(Transaction)] == [before.hash]
 
 
@@ -264,13 +264,13 @@ def test_on_a_chain_without_a_base_fee_the_service_sends_legacy_transactions(
     chain_fixture.chain.grant(Amount(1))
     for module in (transactions, sender):
         monkeypatch.setattr(module, "gas_price", lambda _web3: GasPrice(None, 3 * GWEI))
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     post(chain_fixture)
-    sender.push(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
     chain_fixture.clock.now += chain_fixture.policy.replace_after_s
-    sender.push(chain_fixture.chain)
-    request(own_ledger.web3, "evm_mine")
-    sender.follow(chain_fixture.chain)
+    sender.send_pending_transactions(chain_fixture.chain)
+    call_json_rpc(own_ledger.web3, "evm_mine")
+    sender.record_known_outcomes(chain_fixture.chain)
     (row,) = chain_fixture.all(Transaction)
     assert (row.state, len(row.replaced), row.offer["legacy"]) == (TransactionState.MINED, 1, True)
     assert int(own_ledger.web3.eth.get_transaction(HexBytes(row.hash or ""))["type"]) == 0
@@ -283,8 +283,12 @@ def test_a_nonce_that_another_used_is_given_up_late_and_its_purpose_served(
     chain_fixture.chain_worker.step()
     chain_fixture.earns(job_id, worker, 2)
     chain_fixture.clock.now += chain_fixture.policy.settle_every_s
-    assert settlement_batches.step(chain_fixture.chain)
-    mined(execute(chain_fixture.ledger.web3, chain_fixture.key, calls.set_payout(chain_fixture.chain.market, SOMEONE)))
+    assert settlement_batches.settle_due_batches(chain_fixture.chain)
+    require_receipt(
+        execute_call(
+            chain_fixture.ledger.web3, chain_fixture.key, calls.set_payout(chain_fixture.chain.market, SOMEONE)
+        )
+    )
     chain_fixture.settle_down()
     assert chain_fixture.all(Transaction, Transaction.state == TransactionState.LOST) == []
     chain_fixture.clock.now += chain_fixture.policy.lost_after_s
@@ -298,24 +302,24 @@ def test_a_reverted_batch_is_sent_again_when_it_can_be(
     """It runs out of gas, say: its gradients stay in the batch, and the batch gets another transaction."""
     chain_fixture = till_on(own_ledger)
     job_id, worker = busy(chain_fixture, new_key)
-    request(own_ledger.web3, "evm_setAutomine", False)
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     chain_fixture.settle_down()
     (row,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
-    request(own_ledger.web3, "anvil_dropAllTransactions")
-    starved = sign(
+    call_json_rpc(own_ledger.web3, "anvil_dropAllTransactions")
+    starved = sign_call(
         chain_fixture.key,
         own_ledger.deployment.chain_id,
         row.nonce,
         calls.Call(chain_fixture.chain.market, row.data),
         60_000,
-        fees(own_ledger.web3),
+        fetch_fees(own_ledger.web3),
     )
     with chain_fixture.chain.begin() as work:
         found = work.get_one(Transaction, row.id)
         found.raw, found.hash = starved.raw, starved.hash
     own_ledger.web3.eth.send_raw_transaction(starved.raw)
-    request(own_ledger.web3, "evm_mine")
-    request(own_ledger.web3, "evm_setAutomine", True)
+    call_json_rpc(own_ledger.web3, "evm_mine")
+    call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
     check(chain_fixture, job_id, worker, 7)
     states = [each.state for each in chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)]
     assert states == [TransactionState.REVERTED, TransactionState.MINED]
@@ -327,10 +331,10 @@ def test_no_gas_money_is_told_and_ends(
     chain_fixture = till_on(own_ledger)
     job_id, worker = busy(chain_fixture, new_key)
     wealth = own_ledger.gas_money(chain_fixture.chain.sender)
-    request(own_ledger.web3, "anvil_setBalance", chain_fixture.chain.sender, "0x0")
+    call_json_rpc(own_ledger.web3, "anvil_setBalance", chain_fixture.chain.sender, "0x0")
     chain_fixture.chain_worker.step()
     assert "nsufficient funds" in chain_fixture.chain_worker.trouble
-    request(own_ledger.web3, "anvil_setBalance", chain_fixture.chain.sender, hex(wealth))
+    call_json_rpc(own_ledger.web3, "anvil_setBalance", chain_fixture.chain.sender, hex(wealth))
     chain_fixture.clock.now += chain_fixture.policy.resend_after_s
     check(chain_fixture, job_id, worker, 7)
     assert chain_fixture.chain_worker.trouble == ""
@@ -338,17 +342,17 @@ def test_no_gas_money_is_told_and_ends(
 
 def test_one_process_at_a_time_has_the_duty(chain_fixture: ChainFixture) -> None:
     mate = replace(chain_fixture.chain, holder="a mate")
-    assert leader_lease.hold(chain_fixture.chain)
-    assert not leader_lease.hold(mate)
+    assert leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert not leader_lease.renew_leader_lease(mate)
     assert not ChainWorker(mate).step()
     chain_fixture.clock.now += chain_fixture.policy.duty_s / 2 + 1
-    assert leader_lease.hold(chain_fixture.chain)
-    assert not leader_lease.hold(mate)
+    assert leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert not leader_lease.renew_leader_lease(mate)
     chain_fixture.clock.now += chain_fixture.policy.duty_s + 1
-    assert leader_lease.hold(mate)
-    assert not leader_lease.hold(chain_fixture.chain)
-    leader_lease.leave(mate)
-    assert leader_lease.hold(chain_fixture.chain)
+    assert leader_lease.renew_leader_lease(mate)
+    assert not leader_lease.renew_leader_lease(chain_fixture.chain)
+    leader_lease.release_leader_lease(mate)
+    assert leader_lease.renew_leader_lease(chain_fixture.chain)
 
 
 def test_a_dead_process_holds_no_duty(chain_fixture: ChainFixture) -> None:
@@ -356,8 +360,8 @@ def test_a_dead_process_holds_no_duty(chain_fixture: ChainFixture) -> None:
     say = "from contracts.processes import own_name; print(own_name())"
     dead = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True).stdout.strip()
     assert known_ended(dead)
-    assert leader_lease.hold(replace(chain_fixture.chain, holder=dead))
-    assert leader_lease.hold(chain_fixture.chain)
+    assert leader_lease.renew_leader_lease(replace(chain_fixture.chain, holder=dead))
+    assert leader_lease.renew_leader_lease(chain_fixture.chain)
 
 
 def test_a_process_of_another_machine_may_live(chain_fixture: ChainFixture) -> None:
@@ -365,12 +369,12 @@ def test_a_process_of_another_machine_may_live(chain_fixture: ChainFixture) -> N
     foreign = f"another-boot {space} 999999999 1"
     assert not any(known_ended(name) for name in (foreign, own_name(), "no name of a process", ""))
     assert known_ended(own_name().rpartition(" ")[0] + " 1")
-    assert leader_lease.hold(replace(chain_fixture.chain, holder=foreign))
-    assert not leader_lease.hold(chain_fixture.chain)
+    assert leader_lease.renew_leader_lease(replace(chain_fixture.chain, holder=foreign))
+    assert not leader_lease.renew_leader_lease(chain_fixture.chain)
 
 
 def test_another_sender_has_a_duty_of_its_own(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     other = replace(chain_fixture.chain, key=new_key())
-    assert leader_lease.hold(chain_fixture.chain)
-    assert leader_lease.hold(other)
+    assert leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert leader_lease.renew_leader_lease(other)
     assert other.sender != address_of(chain_fixture.key)

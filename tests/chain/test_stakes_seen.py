@@ -3,7 +3,7 @@
 from eth_keys.datatypes import PrivateKey
 
 from contracts import calls, stakes
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash
@@ -23,13 +23,13 @@ def slashing_job(chain_fixture: ChainFixture) -> str:
 
 def send(chain_fixture: ChainFixture, key: PrivateKey, *sent: calls.Call) -> None:
     for call in sent:
-        mined(execute(chain_fixture.ledger.web3, key, call))
+        require_receipt(execute_call(chain_fixture.ledger.web3, key, call))
 
 
 def joins_with_stake(chain_fixture: ChainFixture, job_id: str, key: PrivateKey, quorum: Hash | None = None) -> Address:
     """The worker asks for work, and has AT_RISK of its STAKE at risk in the job."""
     market, chain_job = chain_fixture.chain.market, chain_fixture.job(job_id).chain_job or 0
-    named = quorum or escrow.quorum(Stakes.model_validate(TERMS))
+    named = quorum or escrow.compute_quorum_hash(Stakes.model_validate(TERMS))
     send(chain_fixture, with_money(chain_fixture.ledger, key), calls.stake(market, Amount(STAKE)))
     send(chain_fixture, key, calls.join_job(market, chain_job, Amount(AT_RISK), named))
     return chain_fixture.joins(job_id, key)

@@ -7,9 +7,9 @@ import pytest
 from contracts import claims
 from contracts.ledger import Ledger
 from contracts.local import fund_gas
-from contracts.rpc import request
-from contracts.transactions import mined
-from gradmarket.market.rules.bookkeeping import EntryKind, LedgerEntry, balances
+from contracts.rpc import call_json_rpc
+from contracts.transactions import require_receipt
+from gradmarket.market.rules.bookkeeping import EntryKind, LedgerEntry, compute_balances
 from gradmarket.market.terms import JobState, Units
 from requester.chain import statement
 from requester.store.tables import Earned
@@ -19,10 +19,12 @@ from tests.onchain import ETHER, NewKey
 
 def told(chain_fixture: ChainFixture, job_id: str) -> tuple[list[LedgerEntry], list[str]]:
     with chain_fixture.chain.reading() as reader:
-        promised = statement.promises(reader, chain_fixture.job(job_id))
-    found = statement.figures(chain_fixture.ledger, promised)
-    moves = statement.moves(chain_fixture.ledger, promised, found.block.number if found.block else None, found)
-    return moves, statement.compare(moves, found)
+        promised = statement.load_promises(reader, chain_fixture.job(job_id))
+    found = statement.fetch_figures(chain_fixture.ledger, promised)
+    moves = statement.list_ledger_entries(
+        chain_fixture.ledger, promised, found.block.number if found.block else None, found
+    )
+    return moves, statement.compare_with_contract(moves, found)
 
 
 def units(moves: list[LedgerEntry], kind: EntryKind) -> int:
@@ -46,15 +48,15 @@ def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFix
     chain_fixture.set_job(job_id, state=JobState.FINISHED)
     chain_fixture.settle_down()
     fund_gas(chain_fixture.ledger.web3, worker, ETHER)
-    mined(claims.redeem(chain_fixture.ledger, key, *chain_fixture.voucher(job_id, worker)))
-    mined(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
+    require_receipt(claims.redeem(chain_fixture.ledger, key, *chain_fixture.voucher(job_id, worker)))
+    require_receipt(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
     chain_fixture.settle_down()
     moves, differ = told(chain_fixture, job_id)
     assert differ == []
     assert units(moves, EntryKind.DEPOSIT) == BUDGET
     assert units(moves, EntryKind.SETTLED) == units(moves, EntryKind.REDEEMED) == 3 * PRICE
     assert units(moves, EntryKind.REFUND) == BUDGET - 3 * PRICE
-    left = {name: sum_ for name, sum_ in balances(moves).items() if sum_}
+    left = {name: sum_ for name, sum_ in compute_balances(moves).items() if sum_}
     assert left.keys() == {"gradients", "requester", "promised", f"settled:{worker}"}
     settled = next(move for move in moves if move.kind is EntryKind.SETTLED)
     assert (settled.cause.batch, settled.cause.tx is None, settled.cause.block is None) == (0, False, False)
@@ -69,14 +71,14 @@ def test_what_lapses_at_the_end_of_all_claims_is_an_entry(
     chain_fixture.set_job(job_id, state=JobState.FINISHED)
     chain_fixture.settle_down()
     job = chain_fixture.job(job_id)
-    request(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
-    request(own_ledger.web3, "evm_mine")
+    call_json_rpc(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
+    call_json_rpc(own_ledger.web3, "evm_mine")
     chain_fixture.clock.now = float(job.claim_until or 0) + 2
     chain_fixture.settle_down()
     moves, differ = told(chain_fixture, job_id)
     assert differ == []
     assert units(moves, EntryKind.LAPSED) > 0
-    assert balances(moves)[f"reserved:{worker}"] == 7 * PRICE
+    assert compute_balances(moves)[f"reserved:{worker}"] == 7 * PRICE
 
 
 @pytest.mark.parametrize("change", ["forgotten", "invented"])

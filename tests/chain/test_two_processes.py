@@ -52,18 +52,18 @@ def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -
     check(chain_fixture, job_id, worker, 7)
     assert len(chain_fixture.all(Batch)) == len(chain_fixture.all(Transaction, Transaction.kind == "settle"))
     assert {row.state for row in chain_fixture.all(Transaction)} == {"mined"}
-    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_who_has_not_the_duty_touches_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     before = len(chain_fixture.all(Transaction))
     other = chain_fixture.another()
-    assert leader_lease.hold(chain_fixture.chain)
+    assert leader_lease.renew_leader_lease(chain_fixture.chain)
     assert not other.step()
     assert len(chain_fixture.all(Transaction)) == before
     chain_fixture.clock.now += chain_fixture.policy.duty_s + 1
     assert other.step(), "who holds it has not been heard of for too long"
-    assert not leader_lease.hold(chain_fixture.chain)
+    assert not leader_lease.renew_leader_lease(chain_fixture.chain)
     other.leave()
     check(chain_fixture, job_id, worker, 7)

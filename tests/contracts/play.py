@@ -13,7 +13,7 @@ from contracts.deployment import MIN_WINDOW_S
 from contracts.packing import PackedGroup
 from contracts.proofs import batch_root
 from gradmarket.market.messages import Payout, Release, Voucher
-from gradmarket.market.signing import Domain, Struct, address_of, digest, sign
+from gradmarket.market.signing import Domain, Struct, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.contracts.reference import Refusal
 from tests.contracts.reference_stakes import Books
@@ -79,7 +79,9 @@ class Moves(RuleBasedStateMachine):
 
     def signed(self, by: str, message: Struct, instance: Hash | None = None) -> bytes:
         place = self.replay.ledger.domain()
-        return sign(KEYS[by], digest(Domain(place.chain_id, place.contract, instance or place.instance), message))
+        return sign_digest(
+            KEYS[by], digest_struct(Domain(place.chain_id, place.contract, instance or place.instance), message)
+        )
 
     def voucher(self, job: int, worker: str, cumulative: int, valid: bool) -> tuple[Voucher, bytes]:
         """An invalid one is the signer's own, of another history of the chain."""

@@ -10,9 +10,9 @@ from contracts import calls
 from contracts.calls import Call
 from contracts.calls.encoding import to_market, to_token
 from contracts.ledger import Ledger
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from contracts.transaction_types import Fees, Mined, Reverted
-from contracts.transactions import send, sign, wait
+from contracts.transactions import send_transaction, sign_call, wait_for_outcome
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from tests.patience import PATIENCE_S
@@ -31,22 +31,22 @@ class Replay:
     _saved: str = ""
 
     def begin(self) -> None:
-        self._saved = request(self.ledger.web3, "evm_snapshot")
+        self._saved = call_json_rpc(self.ledger.web3, "evm_snapshot")
         self.now, self.nonces = self.ledger.block().time + 1, {}
 
     def rewind(self) -> None:
-        request(self.ledger.web3, "evm_revert", self._saved)
+        call_json_rpc(self.ledger.web3, "evm_revert", self._saved)
 
     def play(self, key: PrivateKey, call: Call) -> str:
         """The name of the error with which the contract refused; empty where it did not."""
         web3, sender = self.ledger.web3, address_of(key)
         nonce = self.nonces.get(sender)
         nonce = self.ledger.nonce(sender) if nonce is None else nonce
-        request(web3, "evm_setNextBlockTimestamp", self.now)
-        signed = sign(key, self.ledger.deployment.chain_id, nonce, call, GAS, PRICE)
-        send(web3, signed.raw)
+        call_json_rpc(web3, "evm_setNextBlockTimestamp", self.now)
+        signed = sign_call(key, self.ledger.deployment.chain_id, nonce, call, GAS, PRICE)
+        send_transaction(web3, signed.raw)
         self.now, self.nonces[sender] = self.now + 1, nonce + 1
-        match wait(web3, signed.hash, 10):
+        match wait_for_outcome(web3, signed.hash, 10):
             case Mined():
                 return ""
             case Reverted(name):
@@ -71,7 +71,7 @@ class Replay:
 
     def fund(self, minter: PrivateKey, key: PrivateKey, tokens: int) -> None:
         place, owner = self.ledger.deployment, address_of(key)
-        request(self.ledger.web3, "anvil_setBalance", owner, hex(10**20))
+        call_json_rpc(self.ledger.web3, "anvil_setBalance", owner, hex(10**20))
         assert not self.play(minter, calls.mint(place.token, owner, Amount(tokens)))
         assert not self.play(key, calls.approve(place.token, place.contract, Amount(2**255)))
 

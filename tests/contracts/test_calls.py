@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from contracts import calls, events
 from contracts.deployment import market_at, token_at
 from contracts.ledger import Ledger
-from contracts.packing import MAX_COUNT, PackedGroup, group, pack_groups, pack_reservations
+from contracts.packing import MAX_COUNT, PackedGroup, group_by_worker, pack_groups, pack_reservations
 from contracts.proofs import batch_root
-from contracts.transactions import estimate
+from contracts.transactions import estimate_gas_limit
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import Release, Voucher
-from gradmarket.market.signing import address_of, checksum
+from gradmarket.market.signing import address_of, checksum_address
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import OpenJob
@@ -58,12 +58,12 @@ def test_calls_are_encoded_as_web3_does(ledger: Ledger) -> None:
 
 
 def _checked(address: Address) -> str:
-    return checksum(address)
+    return checksum_address(address)
 
 
 @given(rows)
 def test_grouping_loses_and_invents_nothing(given_rows: list[tuple[Address, Units, Hash]]) -> None:
-    groups = group(given_rows)
+    groups = group_by_worker(given_rows)
     again = [(each.worker, each.price, digest) for each in groups for digest in each.digests]
     assert sorted(again) == sorted(given_rows)
     assert len({(each.worker, each.price) for each in groups}) == len(groups)
@@ -74,7 +74,7 @@ def test_grouping_loses_and_invents_nothing(given_rows: list[tuple[Address, Unit
 def test_the_root_and_the_events_are_the_contract_s(open_job: OpenJob, count: int) -> None:
     job = open_job(deposit=1_000)
     digests = [Hash(bytes([number]) * 32) for number in range(count)]
-    groups = group(
+    groups = group_by_worker(
         (ALICE if number % 3 else BOB, Units(number % 2 + 1), digest) for number, digest in enumerate(digests)
     )
     job.send(calls.settle_packed(job.market, job.id, 0, groups))
@@ -112,4 +112,4 @@ def test_packed_rows_cut_short_are_refused_by_the_contract(open_job: OpenJob) ->
     length = (28 + 64).to_bytes(32, "big")
     cut = calls.Call(whole.to, whole.data.replace(length, (28 + 63).to_bytes(32, "big")))
     with pytest.raises(ContractRefused, match="Malformed"):
-        estimate(job.ledger.web3, address_of(job.requester), cut)
+        estimate_gas_limit(job.ledger.web3, address_of(job.requester), cut)

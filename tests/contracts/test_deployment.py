@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 from eth_utils.address import to_checksum_address
 
-from contracts.deployment import Deployment, deploy, market_at, read, verify, write
+from contracts.deployment import (
+    Deployment,
+    deploy_market,
+    load_deployment,
+    market_at,
+    verify_deployment,
+    write_deployment,
+)
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import connect, request
+from contracts.rpc import call_json_rpc, connect_to_node
 from gradmarket.market.messages import Voucher
-from gradmarket.market.signing import address_of, digest
+from gradmarket.market.signing import address_of, digest_struct
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain
 from tests.onchain import DEPLOYER
@@ -19,16 +26,16 @@ from tests.onchain import DEPLOYER
 
 def test_the_address_book_is_read_back(deployment: Deployment, ledger: Ledger, tmp_path: Path) -> None:
     path = tmp_path / "book" / "chain.json"
-    write(deployment, path)
-    assert read(path) == deployment
-    verify(ledger.web3, read(path))
+    write_deployment(deployment, path)
+    assert load_deployment(path) == deployment
+    verify_deployment(ledger.web3, load_deployment(path))
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"genesis": "zz", "instance": ""}'])
 def test_what_is_no_address_book_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "chain.json").write_text(text)
     with pytest.raises(ValueError):  # noqa: PT011
-        read(tmp_path / "chain.json")
+        load_deployment(tmp_path / "chain.json")
 
 
 def test_each_difference_is_named(deployment: Deployment, ledger: Ledger) -> None:
@@ -42,22 +49,22 @@ def test_each_difference_is_named(deployment: Deployment, ledger: Ledger) -> Non
     }
     for field, changed in changes.items():
         with pytest.raises(ForeignChain) as caught:
-            verify(ledger.web3, changed)
+            verify_deployment(ledger.web3, changed)
         assert caught.value.field == field
 
 
 def test_an_address_without_code_is_no_deployment(deployment: Deployment, ledger: Ledger) -> None:
     with pytest.raises(ForeignChain):
-        verify(ledger.web3, replace(deployment, contract=address_of(DEPLOYER)))
+        verify_deployment(ledger.web3, replace(deployment, contract=address_of(DEPLOYER)))
 
 
 def test_one_changed_instruction_is_found(own_ledger: Ledger) -> None:
     web3, place = own_ledger.web3, own_ledger.deployment
     code = bytearray(web3.eth.get_code(to_checksum_address(place.contract)))
     code[-60] ^= 1
-    request(web3, "anvil_setCode", place.contract, "0x" + code.hex())
+    call_json_rpc(web3, "anvil_setCode", place.contract, "0x" + code.hex())
     with pytest.raises(ForeignChain) as caught:
-        verify(web3, place)
+        verify_deployment(web3, place)
     assert caught.value.field == "code"
 
 
@@ -65,12 +72,12 @@ def test_a_chain_started_anew_is_foreign_though_its_addresses_are_the_same(own_l
     anew = LocalChain.start(None)
     try:
         web3, known = anew.connect(), own_ledger.deployment
-        again = deploy(web3, DEPLOYER)
+        again = deploy_market(web3, DEPLOYER)
         assert (again.contract, again.chain_id) == (known.contract, known.chain_id)
         with pytest.raises(ForeignChain):
-            verify(web3, known)
+            verify_deployment(web3, known)
         with pytest.raises(ForeignChain, match="instance"):
-            verify(web3, replace(known, genesis=again.genesis))
+            verify_deployment(web3, replace(known, genesis=again.genesis))
     finally:
         anew.stop()
 
@@ -79,10 +86,10 @@ def test_the_contract_hashes_what_we_sign(ledger: Ledger) -> None:
     worker = Address("0x" + "1" * 40)
     market = ledger.deployment.contract
     contract = market_at(ledger.web3, market)
-    ours = digest(ledger.domain(), Voucher(7, worker, Units(42)))
+    ours = digest_struct(ledger.domain(), Voucher(7, worker, Units(42)))
     assert contract.functions.hashVoucher(7, worker, 42).call() == ours
 
 
 def test_no_node_is_no_foreign_chain(deployment: Deployment) -> None:
     with pytest.raises(ChainUnreachable):
-        verify(connect("http://127.0.0.1:9", timeout_s=1), deployment)
+        verify_deployment(connect_to_node("http://127.0.0.1:9", timeout_s=1), deployment)

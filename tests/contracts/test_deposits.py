@@ -10,9 +10,9 @@ from contracts.ledger import Ledger
 from contracts.local import development_key, fund_gas
 from contracts.permits import SignedPermit, sign_permit
 from contracts.transaction_types import Receipt
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Release
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import ETHER, HOUR, NewKey, OpenJob, with_money
@@ -25,16 +25,16 @@ def requester(ledger: Ledger, new_key: NewKey) -> PrivateKey:
     """It has gas money and tokens, and has approved nothing."""
     key = with_money(ledger, new_key())
     market, token = ledger.deployment.contract, ledger.deployment.token
-    mined(execute(ledger.web3, key, calls.approve(token, market, Amount(0))))
+    require_receipt(execute_call(ledger.web3, key, calls.approve(token, market, Amount(0))))
     return key
 
 
 def permit(ledger: Ledger, owner: PrivateKey, value: int, signer: PrivateKey | None = None) -> SignedPermit:
     """`signer` forges it where that is not the owner."""
-    wanted = ledger.permit(address_of(owner), Amount(value), ledger.block().time + HOUR)
+    wanted = ledger.build_permit(address_of(owner), Amount(value), ledger.block().time + HOUR)
     if signer is None:
         return sign_permit(owner, ledger.token_separator(), wanted)
-    forged = sign(signer, Hash(bytes(32)))
+    forged = sign_digest(signer, Hash(bytes(32)))
     return SignedPermit(wanted.deadline, forged[64], forged[:32], forged[32:64])
 
 
@@ -44,7 +44,7 @@ def opening(ledger: Ledger, requester: PrivateKey, allowed: SignedPermit) -> Rec
         Units(DEPOSIT), Amount(2), expiry, expiry + HOUR, address_of(requester), Hash(bytes(32)), endpoint="permitted"
     )
     call = calls.open_job_with_permit(ledger.deployment.contract, terms, allowed)
-    return mined(execute(ledger.web3, requester, call))
+    return require_receipt(execute_call(ledger.web3, requester, call))
 
 
 def test_a_permit_stands_for_an_approval(ledger: Ledger, requester: PrivateKey) -> None:
@@ -52,7 +52,7 @@ def test_a_permit_stands_for_an_approval(ledger: Ledger, requester: PrivateKey) 
     assert opened.deposited == DEPOSIT
     assert ledger.allowance(address_of(requester)) == 0
     call = partial(calls.top_up_with_permit, ledger.deployment.contract, opened.job, Units(7))
-    mined(execute(ledger.web3, requester, call(permit(ledger, requester, 14))))
+    require_receipt(execute_call(ledger.web3, requester, call(permit(ledger, requester, 14))))
     assert ledger.job(opened.job).deposited == DEPOSIT + 7
     assert ledger.balance(address_of(requester)) == 10**24 - 2 * (DEPOSIT + 7)
 
@@ -69,7 +69,7 @@ def test_a_permit_that_does_not_cover_the_deposit_opens_nothing(
 
 
 def test_nobody_signs_another_s_permit(ledger: Ledger, requester: PrivateKey, new_key: NewKey) -> None:
-    wanted = ledger.permit(address_of(requester), Amount(1), 1)
+    wanted = ledger.build_permit(address_of(requester), Amount(1), 1)
     with pytest.raises(ValueError, match=address_of(requester)):
         sign_permit(new_key(), ledger.token_separator(), wanted)
 
@@ -80,7 +80,8 @@ def test_an_early_close_applies_good_releases_and_skips_bad_ones(open_job: OpenJ
     job.reserve(*((worker, 100) for worker in workers))
     messages = [Release(job.id, worker, Units(10), 0) for worker in workers]
     releases = [
-        (message, sign(key, digest(job.ledger.domain(), message))) for message, key in zip(messages, keys, strict=True)
+        (message, sign_digest(key, digest_struct(job.ledger.domain(), message)))
+        for message, key in zip(messages, keys, strict=True)
     ]
     releases[1] = (messages[1], releases[0][1])
     receipt = job.send(calls.close_job(job.market, job.id, releases))
@@ -92,7 +93,7 @@ def test_an_early_close_applies_good_releases_and_skips_bad_ones(open_job: OpenJ
     with pytest.raises(ContractRefused, match="TooLate"):
         job.send(calls.top_up(job.market, job.id, Units(1)))
     sender = development_key(1)
-    mined(claims.redeem(job.ledger, sender, *job.voucher(workers[1], 100)))
+    require_receipt(claims.redeem(job.ledger, sender, *job.voucher(workers[1], 100)))
     assert job.ledger.balance(workers[1]) == 100
 
 

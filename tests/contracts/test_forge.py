@@ -12,8 +12,8 @@ from tests.lanes import FULL
 
 
 def _forge(profile: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(toolchain.find("forge")), "test", *arguments]
-    environment = toolchain.environment() | {"NO_COLOR": "1", "FOUNDRY_PROFILE": profile}
+    command = [str(toolchain.locate_tool("forge")), "test", *arguments]
+    environment = toolchain.build_node_environment() | {"NO_COLOR": "1", "FOUNDRY_PROFILE": profile}
     return subprocess.run(command, cwd=toolchain.HERE, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -9,10 +9,10 @@ from contracts import calls, claims, events, history
 from contracts.ledger import AccountOnChain, Ledger
 from contracts.local import fund_gas
 from contracts.packing import PackedGroup
-from contracts.rpc import connect
-from contracts.transactions import mined
+from contracts.rpc import connect_to_node
+from contracts.transactions import require_receipt
 from gradmarket.market.messages import Release, Voucher
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import ETHER, NewKey, OpenedJob, OpenJob
@@ -51,7 +51,7 @@ def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
     job, me = open_job(deposit=500), address_of(worker)
     job.reserve((me, 60))
     settle(job, worker, 0, 2)
-    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+    require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
     provider, spans = job.ledger.web3.provider, list[int]()
     make = type(provider).make_request
     end = job.ledger.block().number
@@ -62,7 +62,7 @@ def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
             ChainView(ledger, me).opened(job.id),
             events.find_opened(ledger, address_of(job.requester), job.spec_digest),
             sorted(events.accounts_touched(ledger, 0, end)),
-            list(events.announced(ledger.web3, 0, end)),
+            list(events.fetch_announced_jobs(ledger.web3, 0, end)),
             history.moves(ledger, job.id, end),
             events.batches_crediting(ledger, job.id, me),
         ]
@@ -73,7 +73,7 @@ def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
         return make(self, method, about)
 
     monkeypatch.setattr(type(provider), "make_request", note)
-    ledger = Ledger(connect(provider.endpoint_uri), job.ledger.deployment)  # type: ignore[attr-defined]
+    ledger = Ledger(connect_to_node(provider.endpoint_uri), job.ledger.deployment)  # type: ignore[attr-defined]
     whole = read()
     spans.clear()
     monkeypatch.setattr(ledger.web3.provider, "log_span", 3, raising=False)
@@ -91,7 +91,7 @@ def test_no_such_job(ledger: Ledger) -> None:
 def test_a_voucher_pays_its_worker_to_the_unit(open_job: OpenJob, worker: PrivateKey) -> None:
     job, me = open_job(deposit=100, unit=7), address_of(worker)
     job.reserve((me, 60))
-    receipt = mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+    receipt = require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
     assert [(paid.worker, paid.amount) for paid in events.paid(job.ledger, receipt)] == [(me, 45)]
     assert job.ledger.balance(me) == 45 * 7
     assert job.ledger.account(job.id, me) == AccountOnChain(Units(60), Units(0), Units(45), Units(45))
@@ -101,7 +101,7 @@ def test_the_same_voucher_twice_pays_once(open_job: OpenJob, worker: PrivateKey)
     job, me = open_job(), address_of(worker)
     job.reserve((me, 60))
     for _ in range(2):
-        mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+        require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
     assert job.ledger.balance(me) == 45
     assert sum(paid.amount for paid in events.all_paid(job.ledger, job.id)) == 45
 
@@ -112,7 +112,7 @@ def test_batch_and_voucher_count_the_same_earnings(open_job: OpenJob, worker: Pr
     job.reserve((me, 60))
     if not voucher_first:
         settle(job, worker, 0, 9, price=5)
-    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+    require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
     if voucher_first:
         settle(job, worker, 0, 9, price=5)
     assert job.ledger.account(job.id, me).due == 0
@@ -124,14 +124,14 @@ def test_what_a_batch_credited_is_collected_without_a_voucher(open_job: OpenJob,
     job.reserve((me, 60))
     settle(job, worker, 0, 3, price=5)
     assert job.ledger.account(job.id, me).due == 15
-    mined(claims.collect(job.ledger, worker, job.id, me))
+    require_receipt(claims.collect(job.ledger, worker, job.id, me))
     assert job.ledger.balance(me) == 15
 
 
 def test_beyond_the_reservation_nothing_is_due_until_it_grows(open_job: OpenJob, worker: PrivateKey) -> None:
     job, me = open_job(), address_of(worker)
     job.reserve((me, 10))
-    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 25)))
+    require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 25)))
     assert job.ledger.balance(me) == 10
     job.reserve((me, 90))
     assert job.ledger.account(job.id, me).due == 15
@@ -144,9 +144,11 @@ def test_a_voucher_of_another_key_job_or_instance_is_refused(open_job: OpenJob, 
     voucher, _ = job.voucher(me, 45)
     domain = job.ledger.domain()
     forged = [
-        sign(job.requester, digest(domain, voucher)),
+        sign_digest(job.requester, digest_struct(domain, voucher)),
         other.voucher(me, 45)[1],
-        sign(job.signer, digest(type(domain)(domain.chain_id, domain.contract, Hash(bytes(32))), voucher)),
+        sign_digest(
+            job.signer, digest_struct(type(domain)(domain.chain_id, domain.contract, Hash(bytes(32))), voucher)
+        ),
         job.voucher(me, 46)[1],
         b"",
     ]
@@ -159,24 +161,24 @@ def test_a_voucher_of_another_key_job_or_instance_is_refused(open_job: OpenJob, 
 def test_anybody_may_send_a_voucher_and_its_worker_is_paid(open_job: OpenJob, new_key: NewKey) -> None:
     job, poor = open_job(), new_key()
     job.reserve((address_of(poor), 5))
-    mined(claims.redeem(job.ledger, job.requester, *job.voucher(address_of(poor), 5)))
+    require_receipt(claims.redeem(job.ledger, job.requester, *job.voucher(address_of(poor), 5)))
     assert job.ledger.balance(address_of(poor)) == 5
 
 
 def test_a_payout_address_gets_the_money(open_job: OpenJob, worker: PrivateKey, new_key: NewKey) -> None:
     job, me, cold = open_job(), address_of(worker), address_of(new_key())
     job.reserve((me, 5))
-    mined(claims.set_payout(job.ledger, worker, cold))
+    require_receipt(claims.set_payout(job.ledger, worker, cold))
     assert job.ledger.payout_of(me) == cold
-    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 5)))
+    require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 5)))
     assert (job.ledger.balance(me), job.ledger.balance(cold)) == (0, 5)
 
 
 def test_a_release_gives_back_what_was_not_earned(open_job: OpenJob, worker: PrivateKey) -> None:
     job, me = open_job(deposit=100), address_of(worker)
     job.reserve((me, 60))
-    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 20)))
-    mined(claims.release(job.ledger, worker, job.id, Units(0)))
+    require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 20)))
+    require_receipt(claims.release(job.ledger, worker, job.id, Units(0)))
     assert job.ledger.account(job.id, me).reserved == 20
     assert job.ledger.free(job.id) == 80
     assert job.ledger.release_nonce(job.id, me) == 1
@@ -186,8 +188,8 @@ def test_a_signed_release_is_sent_by_another_once(open_job: OpenJob, worker: Pri
     job, me = open_job(deposit=100), address_of(worker)
     job.reserve((me, 60))
     message = Release(job.id, me, Units(10), 0)
-    signature = sign(worker, digest(job.ledger.domain(), message))
-    mined(claims.release_for(job.ledger, job.requester, message, signature))
+    signature = sign_digest(worker, digest_struct(job.ledger.domain(), message))
+    require_receipt(claims.release_for(job.ledger, job.requester, message, signature))
     assert job.ledger.free(job.id) == 90
     with pytest.raises(ContractRefused, match="BadSignature"):
         claims.release_for(job.ledger, job.requester, message, signature)

@@ -10,7 +10,7 @@ from web3 import Web3
 
 from contracts import events
 from contracts.ledger import Ledger
-from contracts.rpc import LOG_SPAN, connect
+from contracts.rpc import LOG_SPAN, connect_to_node
 from gradmarket.market.signing import address_of
 from gradmarket.network.chain_errors import ChainUnreachable, NodeBusy, NodeRefused
 from tests.network.servers import serving
@@ -41,7 +41,7 @@ def limited(ledger: Ledger, most: int, refusal: Refusal) -> Iterator[tuple[Ledge
         return 200, node.post(url, content=body, headers={"content-type": "application/json"}).content
 
     with node, serving(answer) as limited_url:
-        yield Ledger(connect(limited_url), ledger.deployment), spans
+        yield Ledger(connect_to_node(limited_url), ledger.deployment), spans
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_a_busy_node_is_told_as_such(ledger: Ledger, status: int, words: str) ->
         serving(lambda *_asked: (status, b"")) as url,
         pytest.raises(ChainUnreachable, match=f"cannot answer now: it answers {words}") as busy,
     ):
-        Ledger(connect(url), ledger.deployment).height()
+        Ledger(connect_to_node(url), ledger.deployment).height()
     assert (busy.value.remedy != "") is (status == 429)
 
 
 @pytest.mark.parametrize("status", [401, 404])
 def test_a_node_that_refuses_by_its_status_is_told_as_such(ledger: Ledger, status: int) -> None:
     with serving(lambda *_asked: (status, b"")) as url, pytest.raises(NodeRefused, match=f"it answers {status}"):
-        Ledger(connect(url), ledger.deployment).height()
+        Ledger(connect_to_node(url), ledger.deployment).height()
 
 
 def asked_in_spans(web3: Web3, last: int, refuses: Callable[[int, int], bool], first: int = 0) -> list[tuple[int, int]]:
@@ -127,20 +127,20 @@ def asked_in_spans(web3: Web3, last: int, refuses: Callable[[int, int], bool], f
 
 def test_a_small_range_that_was_refused_once_leaves_later_ones_as_wide() -> None:
     """The node behind a load balancer lacked the newest block for a moment."""
-    web3, moments = connect("http://127.0.0.1:9"), iter([True])
+    web3, moments = connect_to_node("http://127.0.0.1:9"), iter([True])
     assert len(asked_in_spans(web3, 101, lambda _at, _to: next(moments, False), first=100)) == 3
     assert asked_in_spans(web3, LOG_SPAN - 1, lambda _at, _to: False) == [(0, LOG_SPAN - 1)]
 
 
 def test_behind_a_full_block_spans_grow_again() -> None:
-    web3 = connect("http://127.0.0.1:9")
+    web3 = connect_to_node("http://127.0.0.1:9")
     asked = asked_in_spans(web3, 20 * LOG_SPAN, lambda at, to: at <= 70 < to)
     assert len(asked) < 260
     assert min(to - at + 1 for at, to in asked[-100:-1]) >= events.LEAST_KEPT
 
 
 def test_what_a_node_answers_is_remembered_but_nothing_narrower_than_public_nodes_do() -> None:
-    web3 = connect("http://127.0.0.1:9")
+    web3 = connect_to_node("http://127.0.0.1:9")
     asked_in_spans(web3, 9_999, lambda at, to: to - at >= 800)
     assert max(to - at + 1 for at, to in asked_in_spans(web3, 9_999, lambda _at, _to: False)) == 625
     asked_in_spans(web3, 9_999, lambda at, to: to - at >= 100)
@@ -161,7 +161,7 @@ def too_full(ledger: Ledger, block: int, also: bytes) -> Iterator[Ledger]:
         return 200, httpx.post(url, content=body, headers={"content-type": "application/json"}).content
 
     with serving(answer) as full_url:
-        yield Ledger(connect(full_url), ledger.deployment)
+        yield Ledger(connect_to_node(full_url), ledger.deployment)
 
 
 def test_discovery_goes_on_without_a_block_that_is_full_of_events(open_job: OpenJob) -> None:
@@ -170,6 +170,6 @@ def test_discovery_goes_on_without_a_block_that_is_full_of_events(open_job: Open
     wanted = [job.id for job in (first, second)]
     start, block, end = (events.opened_job(job.ledger, job.id).block for job in (first, full, second))
     with too_full(first.ledger, block, b'"address"') as ledger:
-        assert [event.job for event in events.announced(ledger.web3, start, end)] == wanted
+        assert [event.job for event in events.fetch_announced_jobs(ledger.web3, start, end)] == wanted
     with too_full(first.ledger, block, b"") as ledger, pytest.raises(NodeRefused):
-        list(events.announced(ledger.web3, start, end))
+        list(events.fetch_announced_jobs(ledger.web3, start, end))

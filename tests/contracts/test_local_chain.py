@@ -13,7 +13,7 @@ from eth_utils.address import to_checksum_address
 
 from contracts import local
 from contracts.local import CHAIN_ID, AlreadyRuns, LocalChain, development_key, fund_gas
-from contracts.processes import gone, holds, listening_port
+from contracts.processes import has_open_file, has_process_ended, listening_port
 from gradmarket.market.signing import address_of
 from gradmarket.network.chain_errors import LocalChainFailed
 from tests.onchain import wait_until_dumped
@@ -34,7 +34,7 @@ signal.pause()
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Of a chain; whatever runs there at the end is stopped."""
     yield tmp_path
-    running = LocalChain.reattach(tmp_path)
+    running = LocalChain.find_running_chain(tmp_path)
     if running is not None:
         running.stop()
 
@@ -68,10 +68,10 @@ def test_a_second_start_is_refused_and_open_gives_the_first(folder: Path) -> Non
     try:
         with pytest.raises(AlreadyRuns):
             LocalChain.start(folder)
-        assert LocalChain.open(folder) == chain == LocalChain.reattach(folder)
+        assert LocalChain.open(folder) == chain == LocalChain.find_running_chain(folder)
     finally:
         chain.stop()
-    assert LocalChain.reattach(folder) is None
+    assert LocalChain.find_running_chain(folder) is None
 
 
 def test_callers_at_once_get_the_same_chain(folder: Path) -> None:
@@ -87,12 +87,12 @@ def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
     assert chain.pid == pid
     fund_gas(chain.connect(), "0x" + "22" * 20, 5)
     chain.stop()
-    assert gone(pid)
+    assert has_process_ended(pid)
 
 
 def test_without_folder_ends_with_starter() -> None:
     pid = killed_starter(None)
-    wait_until(lambda: gone(pid))
+    wait_until(lambda: has_process_ended(pid))
 
 
 def test_a_killed_anvil_is_started_anew_from_its_state(folder: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_killed_anvil_is_started_anew_from_its_state(folder: Path) -> None:
     fund_gas(chain.connect(), ONE, 9)
     wait_until_dumped(folder)
     os.kill(chain.pid, signal.SIGKILL)
-    wait_until(lambda: gone(chain.pid))
-    assert LocalChain.reattach(folder) is None
+    wait_until(lambda: has_process_ended(chain.pid))
+    assert LocalChain.find_running_chain(folder) is None
     again = LocalChain.open(folder)
     try:
         assert again.connect().eth.get_balance(ONE) == 9
@@ -112,7 +112,7 @@ def test_a_killed_anvil_is_started_anew_from_its_state(folder: Path) -> None:
 def test_somebody_else_s_process_is_not_taken_for_the_chain(folder: Path) -> None:
     (folder / "anvil.lock").touch()
     (folder / "anvil.pid").write_text(str(os.getpid()))
-    assert LocalChain.reattach(folder) is None
+    assert LocalChain.find_running_chain(folder) is None
 
 
 def test_a_half_written_state_is_named_and_the_one_before_kept(folder: Path) -> None:
@@ -155,8 +155,8 @@ def test_development_keys_are_the_ones_anvil_funds(anvil: LocalChain) -> None:
 def test_what_a_process_holds(folder: Path) -> None:
     path = folder / "held"
     with path.open("w"):
-        assert holds(os.getpid(), path)
-    assert not holds(os.getpid(), path)
+        assert has_open_file(os.getpid(), path)
+    assert not has_open_file(os.getpid(), path)
 
 
 def test_a_chain_that_does_not_answer_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,4 +164,4 @@ def test_a_chain_that_does_not_answer_leaves_no_process_behind(tmp_path: Path, m
     with pytest.raises(LocalChainFailed):
         LocalChain.start(tmp_path)
     pid = int((tmp_path / "anvil.pid").read_text())
-    wait_until(lambda: gone(pid))
+    wait_until(lambda: has_process_ended(pid))

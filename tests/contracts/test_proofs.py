@@ -5,38 +5,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import calls
-from contracts.packing import PackedGroup, group
-from contracts.proofs import batch_root, prove, proves
+from contracts.packing import PackedGroup, group_by_worker
+from contracts.proofs import batch_root, build_proof, is_record_proven
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import checksum_address
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import OpenJob
 
-ALICE, BOB = checksum("0x" + "1a" * 20), checksum("0x" + "2b" * 20)
+ALICE, BOB = checksum_address("0x" + "1a" * 20), checksum_address("0x" + "2b" * 20)
 
 hashes = st.binary(min_size=32, max_size=32).map(Hash)
 records = st.tuples(st.sampled_from([ALICE, BOB]), st.integers(0, 9).map(Units), hashes)
 
 
 def batch(count: int) -> list[PackedGroup]:
-    return group((ALICE if at % 3 else BOB, Units(at % 2 + 1), Hash(bytes([at]) * 32)) for at in range(count))
+    return group_by_worker((ALICE if at % 3 else BOB, Units(at % 2 + 1), Hash(bytes([at]) * 32)) for at in range(count))
 
 
 @given(st.lists(records, min_size=1, max_size=20, unique=True), records)
 def test_what_is_in_the_batch_is_proved_and_nothing_else(
     rows: list[tuple[Address, Units, Hash]], other: tuple[Address, Units, Hash]
 ) -> None:
-    groups = group(rows)
+    groups = group_by_worker(rows)
     root = batch_root(groups)
     for row in rows:
-        proof = prove(groups, *row)
-        assert proves(root, *row, proof)
+        proof = build_proof(groups, *row)
+        assert is_record_proven(root, *row, proof)
         assert len(proof) <= (len(rows) - 1).bit_length()
-        assert (other == row) == proves(root, *other, proof)
+        assert (other == row) == is_record_proven(root, *other, proof)
     if other not in rows:
         with pytest.raises(NotFound):
-            prove(groups, *other)
+            build_proof(groups, *other)
 
 
 @pytest.mark.parametrize("count", [1, 5, 8])
@@ -45,7 +45,7 @@ def test_the_contract_answers_for_each_gradient(open_job: OpenJob, count: int) -
     job.send(calls.settle_packed(job.market, job.id, 0, groups))
     for each in groups:
         for digest in each.digests:
-            proof = prove(groups, each.worker, each.price, digest)
+            proof = build_proof(groups, each.worker, each.price, digest)
             assert job.ledger.was_accepted(job.id, 0, each.worker, each.price, digest, proof)
             assert not job.ledger.was_accepted(job.id, 0, each.worker, Units(each.price + 1), digest, proof)
             assert not job.ledger.was_accepted(job.id, 1, each.worker, each.price, digest, proof)
@@ -61,8 +61,8 @@ def test_a_rooted_batch_credits_the_sums_and_keeps_its_root_apart(open_job: Open
     root = job.ledger.record_root(job.id, 0)
     assert (root, job.ledger.batch_root(job.id, 0)) == (batch_root(groups), bytes(32))
     record = (groups[0].worker, groups[0].price, groups[0].digests[0])
-    proof = prove(groups, *record)
-    assert proves(root, *record, proof)
+    proof = build_proof(groups, *record)
+    assert is_record_proven(root, *record, proof)
     assert not job.ledger.was_accepted(job.id, 0, *record, proof), "the contract has not seen the records"
 
 

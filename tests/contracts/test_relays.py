@@ -4,9 +4,9 @@ import pytest
 
 from contracts import claims, events
 from contracts.ledger import Ledger
-from contracts.transactions import mined
+from contracts.transactions import require_receipt
 from gradmarket.market.messages import Payout
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Units
 from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import DEPLOYER, NewKey, OpenJob
@@ -18,7 +18,7 @@ def test_a_relay_redeems_for_many_workers_of_many_jobs(open_job: OpenJob, new_ke
         job.reserve(*((worker, 100) for worker in workers))
     rows = [job.voucher(worker, 40 + number) for number, worker in enumerate(workers) for job in jobs]
     ledger = jobs[0].ledger
-    receipt = mined(claims.redeem_batch(ledger, DEPLOYER, rows))
+    receipt = require_receipt(claims.redeem_batch(ledger, DEPLOYER, rows))
     assert events.skipped(ledger, receipt) == []
     assert [ledger.balance(worker) for worker in workers] == [80, 82, 84]
     assert len(events.paid(ledger, receipt)) == 6
@@ -29,7 +29,7 @@ def test_a_bad_voucher_stops_no_other_and_is_named(open_job: OpenJob, new_key: N
     job.reserve((mallory, 100), (honest, 100))
     stolen, signature = job.voucher(honest, 40)
     rows = [(type(stolen)(job.id, mallory, Units(99)), signature), (stolen, signature)]
-    receipt = mined(claims.redeem_batch(job.ledger, DEPLOYER, rows))
+    receipt = require_receipt(claims.redeem_batch(job.ledger, DEPLOYER, rows))
     (skipped,) = events.skipped(job.ledger, receipt)
     assert (skipped.worker, skipped.index, skipped.reason) == (mallory, 0, "BadSignature")
     assert (job.ledger.balance(mallory), job.ledger.balance(honest)) == (0, 40)
@@ -39,11 +39,11 @@ def test_a_worker_without_gas_names_its_payout_address(open_job: OpenJob, new_ke
     job, key, cold = open_job(), new_key(), address_of(new_key())
     worker = address_of(key)
     message = Payout(worker, cold, job.ledger.payout_nonce(worker))
-    signature = sign(key, digest(job.ledger.domain(), message))
-    mined(claims.set_payout_for(job.ledger, DEPLOYER, message, signature))
+    signature = sign_digest(key, digest_struct(job.ledger.domain(), message))
+    require_receipt(claims.set_payout_for(job.ledger, DEPLOYER, message, signature))
     assert job.ledger.payout_of(worker) == cold
     job.reserve((worker, 10))
-    mined(claims.redeem(job.ledger, DEPLOYER, *job.voucher(worker, 10)))
+    require_receipt(claims.redeem(job.ledger, DEPLOYER, *job.voucher(worker, 10)))
     assert (job.ledger.balance(worker), job.ledger.balance(cold)) == (0, 10)
     with pytest.raises(ContractRefused, match="BadSignature"):
         claims.set_payout_for(job.ledger, DEPLOYER, message, signature)
@@ -53,5 +53,5 @@ def test_nobody_else_names_it(ledger: Ledger, new_key: NewKey) -> None:
     worker, thief = address_of(new_key()), new_key()
     message = Payout(worker, address_of(thief), 0)
     with pytest.raises(ContractRefused, match="BadSignature"):
-        claims.set_payout_for(ledger, DEPLOYER, message, sign(thief, digest(ledger.domain(), message)))
+        claims.set_payout_for(ledger, DEPLOYER, message, sign_digest(thief, digest_struct(ledger.domain(), message)))
     assert ledger.payout_of(worker) == worker

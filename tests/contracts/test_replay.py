@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from contracts.deployment import MIN_WINDOW_S, deploy
+from contracts.deployment import MIN_WINDOW_S, deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from tests.contracts.play import KEYS, WEALTH, WHO, Play
@@ -26,7 +26,7 @@ LEAST = 5
 def replay() -> Iterator[Replay]:
     chain = LocalChain.start(None)
     web3 = chain.connect()
-    made = Replay(Ledger(web3, deploy(web3, DEPLOYER, MIN_WINDOW_S)))
+    made = Replay(Ledger(web3, deploy_market(web3, DEPLOYER, MIN_WINDOW_S)))
     made.begin()
     for key in KEYS.values():
         made.fund(DEPLOYER, key, WEALTH)

@@ -12,8 +12,15 @@ from eth_keys.datatypes import PrivateKey
 from contracts import calls, claims, events, history, stakes
 from contracts.deployment import Deployment
 from contracts.ledger import Ledger
-from contracts.rpc import connect, request
-from contracts.transactions import chain_id, estimate, execute, fees, outcome, send
+from contracts.rpc import call_json_rpc, connect_to_node
+from contracts.transactions import (
+    chain_id,
+    estimate_gas_limit,
+    execute_call,
+    fetch_fees,
+    fetch_outcome,
+    send_transaction,
+)
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
@@ -60,7 +67,7 @@ READS: dict[str, Callable[[Ledger], object]] = {
     "batch_root": lambda at: at.batch_root(1, 0),
     "was_accepted": lambda at: at.was_accepted(1, 0, ME, Units(1), ZERO, []),
     "balance": lambda at: at.balance(ME),
-    "permit": lambda at: at.permit(ME, at.balance(ME), 1),
+    "permit": lambda at: at.build_permit(ME, at.balance(ME), 1),
     "symbol": lambda at: at.symbol(),
     "decimals": lambda at: at.decimals(),
     "gas_money": lambda at: at.gas_money(ME),
@@ -71,7 +78,7 @@ READS: dict[str, Callable[[Ledger], object]] = {
     "next_time": lambda at: at.next_time() + 0,
     "opened_job": lambda at: events.opened_job(at, 1),
     "all_opened": lambda at: events.all_opened(at, ME, ZERO),
-    "announced": lambda at: list(events.announced(at.web3, 0, 1)),
+    "announced": lambda at: list(events.fetch_announced_jobs(at.web3, 0, 1)),
     "accounts_touched": lambda at: events.accounts_touched(at, 0, 1),
     "accused": lambda at: events.accused(at, ME, 0, 1),
     "ended": lambda at: events.ended(at, ZERO),
@@ -80,12 +87,12 @@ READS: dict[str, Callable[[Ledger], object]] = {
     "exposure": lambda at: stakes.exposure(at, 1, ME),
     "case": lambda at: stakes.case(at, ZERO),
     "chain_id": lambda at: chain_id(at.web3) + 0,
-    "estimate": lambda at: estimate(at.web3, ME, TO),
-    "fees": lambda at: fees(at.web3),
-    "outcome": lambda at: outcome(at.web3, "0x" + "11" * 32),
-    "send": lambda at: send(at.web3, b"\x02"),
-    "request": lambda at: request(at.web3, "anvil_setBalance", ME, "0x1"),
-    "execute": lambda at: execute(at.web3, KEY, TO, 0.0),
+    "estimate": lambda at: estimate_gas_limit(at.web3, ME, TO),
+    "fees": lambda at: fetch_fees(at.web3),
+    "outcome": lambda at: fetch_outcome(at.web3, "0x" + "11" * 32),
+    "send": lambda at: send_transaction(at.web3, b"\x02"),
+    "request": lambda at: call_json_rpc(at.web3, "anvil_setBalance", ME, "0x1"),
+    "execute": lambda at: execute_call(at.web3, KEY, TO, 0.0),
     "redeem": lambda at: claims.redeem(at, KEY, Voucher(1, address_of(KEY), Units(1)), bytes(65), 0.0),
 }
 
@@ -109,7 +116,7 @@ class Node(BaseHTTPRequestHandler):
 def senseless() -> Iterator[Ledger]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Node)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield Ledger(connect(f"http://127.0.0.1:{server.server_port}"), DEPLOYED)
+    yield Ledger(connect_to_node(f"http://127.0.0.1:{server.server_port}"), DEPLOYED)
     server.shutdown()
     server.server_close()
 

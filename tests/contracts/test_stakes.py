@@ -7,12 +7,12 @@ from eth_keys.datatypes import PrivateKey
 
 from contracts import calls, events, stakes
 from contracts.ledger import Ledger
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from contracts.stakes import CaseStage, Exposure, Staker
 from contracts.transaction_types import Receipt
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
@@ -44,7 +44,7 @@ class Court:
         return [address_of(key) for key in self.validators]
 
     def send(self, key: PrivateKey, call: calls.Call) -> Receipt:
-        return mined(execute(self.ledger.web3, key, call))
+        return require_receipt(execute_call(self.ledger.web3, key, call))
 
     def accuse(self, amount: int = 100) -> None:
         worker = address_of(self.worker)
@@ -53,15 +53,15 @@ class Court:
     def decide(self, guilty: bool, by: tuple[int, ...], signed: bool | None = None) -> None:
         """`by` validators of these numbers, who may have signed another ruling."""
         ruling = Ruling(self.case, Amount(100), guilty if signed is None else signed)
-        rulings = [sign(self.validators[number], digest(self.ledger.domain(), ruling)) for number in by]
+        rulings = [sign_digest(self.validators[number], digest_struct(self.ledger.domain(), ruling)) for number in by]
         self.send(DEPLOYER, calls.decide(self.market, self.case, guilty, self.named, 2, rulings))
 
     def staker(self) -> Staker:
         return stakes.staker(self.ledger, address_of(self.worker))
 
     def pass_by(self, seconds: int) -> None:
-        request(self.ledger.web3, "evm_increaseTime", hex(seconds))
-        request(self.ledger.web3, "evm_mine")
+        call_json_rpc(self.ledger.web3, "evm_increaseTime", hex(seconds))
+        call_json_rpc(self.ledger.web3, "evm_mine")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def court(own_ledger: Ledger, new_key: NewKey) -> Court:
     terms = calls.OpenJob(
         Units(100), Amount(UNIT), expiry, expiry + HOUR, address_of(requester), EVENT, 600, 60, 60, BOND
     )
-    receipt = mined(execute(ledger.web3, requester, calls.open_job(market, terms)))
+    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(market, terms)))
     made = Court(ledger, events.opened(ledger, receipt)[0].job, requester, worker, tuple(new_key() for _ in range(3)))
     made.send(worker, calls.stake(market, Amount(STAKE)))
     quorum = calls.quorum_of(made.named, 2)

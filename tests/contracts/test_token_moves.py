@@ -4,13 +4,13 @@ import pytest
 
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from contracts.token_moves import TokenMove, token_move
-from gradmarket.market.signing import address_of, checksum
+from gradmarket.market.signing import address_of, checksum_address
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import NewKey, open_on, with_money
 
-SOMEONE = checksum("0x" + "5d" * 20)
+SOMEONE = checksum_address("0x" + "5d" * 20)
 
 
 def test_our_own_token_moves_what_it_is_told(ledger: Ledger, new_key: NewKey) -> None:
@@ -43,5 +43,5 @@ def test_a_fee_is_seen_in_a_market_s_money_before_anybody_is_paid(
 
 def test_what_cannot_be_seen_is_not_guessed(ledger: Ledger, own_ledger: Ledger) -> None:
     assert token_move(ledger.web3, ledger.deployment.token, SOMEONE, ledger.deployment.contract) is None
-    request(own_ledger.web3, "anvil_setCode", own_ledger.deployment.token, "0x60006000fd")
+    call_json_rpc(own_ledger.web3, "anvil_setCode", own_ledger.deployment.token, "0x60006000fd")
     assert token_move(own_ledger.web3, own_ledger.deployment.token, SOMEONE, own_ledger.deployment.contract) is None

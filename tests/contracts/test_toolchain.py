@@ -18,7 +18,7 @@ def _program(folder: Path, name: str) -> Path:
 def test_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = _program(tmp_path, "anvil")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert toolchain.find("anvil") == mine
+    assert toolchain.locate_tool("anvil") == mine
 
 
 @pytest.mark.parametrize("tool", ["anvil", "cast", "forge", "node"])
@@ -26,26 +26,26 @@ def test_each_program_is_found_off_the_path_and_runs(
     tool: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    subprocess.run([toolchain.find(tool), "--version"], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([toolchain.locate_tool(tool), "--version"], stdout=subprocess.DEVNULL, check=True)
 
 
 def test_a_missing_program_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(toolchain.ToolMissing, match="chisel is not on the PATH") as missing:
-        toolchain.find("chisel")
+        toolchain.locate_tool("chisel")
     assert "make install" in missing.value.remedy
 
 
 def test_who_has_a_wheel_alone_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(toolchain, "CHECKOUT", tmp_path / "Makefile")
     with pytest.raises(toolchain.ToolMissing) as missing:
-        toolchain.find("chisel")
+        toolchain.locate_tool("chisel")
     assert "make install" not in missing.value.remedy
     assert "--rpc" in missing.value.remedy
 
 
 def test_the_environment_runs_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    environment = toolchain.environment()
+    environment = toolchain.build_node_environment()
     answer = subprocess.run(["node", "--version"], env=environment, capture_output=True, text=True, check=True)
     assert answer.stdout.startswith("v")

@@ -12,30 +12,30 @@ from eth_account.typed_transactions.typed_transaction import TypedTransaction
 from hexbytes import HexBytes
 
 from contracts import calls, local, transactions
-from contracts.gas_price import raised
+from contracts.gas_price import compute_raised_fees
 from contracts.ledger import Ledger
 from contracts.local import CHAIN_ID, LocalChain, fund_gas
-from contracts.rpc import connect, refusal, request
+from contracts.rpc import call_json_rpc, connect_to_node, decode_refusal
 from contracts.transaction_types import Fees, Mined, Reverted, Unknown
 from contracts.transactions import (
-    estimate,
-    execute,
-    fees,
+    estimate_gas_limit,
+    execute_call,
+    fetch_fees,
+    fetch_outcome,
     gas_price,
-    mined,
     offer_in,
-    outcome,
-    send,
-    sign,
-    wait,
+    require_receipt,
+    send_transaction,
+    sign_call,
+    wait_for_outcome,
 )
-from gradmarket.market.signing import address_of, checksum
+from gradmarket.market.signing import address_of, checksum_address
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
 from tests.network.servers import serving
 from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
 
-SOMEONE = checksum("0x" + "4d" * 20)
+SOMEONE = checksum_address("0x" + "4d" * 20)
 
 
 def test_a_refused_call_is_named_and_not_sent(open_job: OpenJob) -> None:
@@ -51,72 +51,74 @@ def test_a_revert_on_the_chain_is_an_outcome_with_its_name(open_job: OpenJob) ->
     job = open_job(deposit=10)
     web3, call = job.ledger.web3, calls.withdraw_free(job.market, job.id, Units(11))
     nonce = job.ledger.nonce(address_of(job.requester))
-    signed = sign(job.requester, CHAIN_ID, nonce, call, 200_000, fees(web3))
-    send(web3, signed.raw)
-    found = wait(web3, signed.hash, 10.0)
+    signed = sign_call(job.requester, CHAIN_ID, nonce, call, 200_000, fetch_fees(web3))
+    send_transaction(web3, signed.raw)
+    found = wait_for_outcome(web3, signed.hash, 10.0)
     assert isinstance(found, Reverted)
     assert found.name == "Overdrawn"
     with pytest.raises(ContractRefused, match="Overdrawn"):
-        mined(found)
+        require_receipt(found)
 
 
 def test_the_token_s_errors_have_names_too(open_job: OpenJob, new_key: NewKey) -> None:
     job = open_job()
     call = calls.transfer(job.ledger.deployment.token, SOMEONE, Amount(1))
     with pytest.raises(ContractRefused, match="ERC20InsufficientBalance"):
-        estimate(job.ledger.web3, address_of(new_key()), call)
+        estimate_gas_limit(job.ledger.web3, address_of(new_key()), call)
 
 
 def test_no_gas_money_is_the_node_s_refusal(ledger: Ledger, new_key: NewKey) -> None:
     call = calls.set_payout(ledger.deployment.contract, SOMEONE)
     key = new_key()
-    signed = sign(key, CHAIN_ID, 0, call, 100_000, fees(ledger.web3))
+    signed = sign_call(key, CHAIN_ID, 0, call, 100_000, fetch_fees(ledger.web3))
     with pytest.raises(NodeRefused, match=r"[Ii]nsufficient funds"):
-        send(ledger.web3, signed.raw)
+        send_transaction(ledger.web3, signed.raw)
 
 
 def test_sending_again_is_harmless(open_job: OpenJob) -> None:
     job = open_job(deposit=10)
     web3, call = job.ledger.web3, calls.withdraw_free(job.market, job.id, Units(4))
-    signed = sign(job.requester, CHAIN_ID, job.ledger.nonce(address_of(job.requester)), call, 200_000, fees(web3))
-    send(web3, signed.raw)
-    first = wait(web3, signed.hash, 10.0)
-    send(web3, signed.raw)
-    assert first == wait(web3, signed.hash, 10.0)
+    signed = sign_call(
+        job.requester, CHAIN_ID, job.ledger.nonce(address_of(job.requester)), call, 200_000, fetch_fees(web3)
+    )
+    send_transaction(web3, signed.raw)
+    first = wait_for_outcome(web3, signed.hash, 10.0)
+    send_transaction(web3, signed.raw)
+    assert first == wait_for_outcome(web3, signed.hash, 10.0)
     assert job.ledger.free(job.id) == 6
 
 
 def test_what_is_not_mined_yet_is_unknown(own_ledger: Ledger, new_key: NewKey) -> None:
     web3 = own_ledger.web3
     key = with_money(own_ledger, new_key())
-    request(web3, "evm_setAutomine", False)
-    found = execute(web3, key, calls.set_payout(own_ledger.deployment.contract, SOMEONE), timeout_s=0.0)
+    call_json_rpc(web3, "evm_setAutomine", False)
+    found = execute_call(web3, key, calls.set_payout(own_ledger.deployment.contract, SOMEONE), timeout_s=0.0)
     assert isinstance(found, Unknown)
     with pytest.raises(ChainUnreachable):
-        mined(found)
-    request(web3, "evm_mine")
-    assert isinstance(outcome(web3, found.hash), Mined)
-    assert isinstance(outcome(web3, found.hash, confirmations=2), Unknown)
-    request(web3, "evm_mine")
-    assert isinstance(outcome(web3, found.hash, confirmations=2), Mined)
+        require_receipt(found)
+    call_json_rpc(web3, "evm_mine")
+    assert isinstance(fetch_outcome(web3, found.hash), Mined)
+    assert isinstance(fetch_outcome(web3, found.hash, confirmations=2), Unknown)
+    call_json_rpc(web3, "evm_mine")
+    assert isinstance(fetch_outcome(web3, found.hash, confirmations=2), Mined)
 
 
 def test_a_replacement_overtakes_a_stuck_transaction(own_ledger: Ledger, new_key: NewKey) -> None:
     web3 = own_ledger.web3
     key = with_money(own_ledger, new_key())
-    request(web3, "evm_setAutomine", False)
+    call_json_rpc(web3, "evm_setAutomine", False)
     call = calls.set_payout(own_ledger.deployment.contract, SOMEONE)
-    nonce, old = own_ledger.nonce(address_of(key)), fees(web3)
-    stuck = sign(key, CHAIN_ID, nonce, call, 100_000, old)
-    send(web3, stuck.raw)
-    assert raised(old, gas_price(web3), overdue=False) is None
-    new = raised(old, gas_price(web3), overdue=True)
+    nonce, old = own_ledger.nonce(address_of(key)), fetch_fees(web3)
+    stuck = sign_call(key, CHAIN_ID, nonce, call, 100_000, old)
+    send_transaction(web3, stuck.raw)
+    assert compute_raised_fees(old, gas_price(web3), overdue=False) is None
+    new = compute_raised_fees(old, gas_price(web3), overdue=True)
     assert new is not None
-    faster = sign(key, CHAIN_ID, nonce, call, 100_000, new)
-    send(web3, faster.raw)
-    request(web3, "evm_mine")
-    assert isinstance(outcome(web3, stuck.hash), Unknown)
-    assert isinstance(outcome(web3, faster.hash), Mined)
+    faster = sign_call(key, CHAIN_ID, nonce, call, 100_000, new)
+    send_transaction(web3, faster.raw)
+    call_json_rpc(web3, "evm_mine")
+    assert isinstance(fetch_outcome(web3, stuck.hash), Unknown)
+    assert isinstance(fetch_outcome(web3, faster.hash), Mined)
 
 
 def test_a_transaction_that_the_base_fee_overtakes_is_replaced_while_it_is_waited_for(
@@ -124,18 +126,18 @@ def test_a_transaction_that_the_base_fee_overtakes_is_replaced_while_it_is_waite
 ) -> None:
     monkeypatch.setattr(transactions, "RAISE_S", 0.0)
     web3, key = own_ledger.web3, with_money(own_ledger, new_key())
-    request(web3, "evm_setAutomine", False)
+    call_json_rpc(web3, "evm_setAutomine", False)
     with ThreadPoolExecutor(1) as beside:
-        sent = beside.submit(execute, web3, key, calls.set_payout(own_ledger.deployment.contract, SOMEONE))
+        sent = beside.submit(execute_call, web3, key, calls.set_payout(own_ledger.deployment.contract, SOMEONE))
         while web3.eth.get_transaction_count(address_of(key), "pending") == web3.eth.get_transaction_count(
             address_of(key)
         ):
             assert not sent.done()
         for _ in range(2):  # the first block is too dear for it, and shows the new price
-            request(web3, "anvil_setNextBlockBaseFeePerGas", hex(10**12))
-            request(web3, "evm_mine")
+            call_json_rpc(web3, "anvil_setNextBlockBaseFeePerGas", hex(10**12))
+            call_json_rpc(web3, "evm_mine")
         while not sent.done():
-            request(web3, "evm_mine")
+            call_json_rpc(web3, "evm_mine")
         assert isinstance(sent.result(), Mined)
     assert own_ledger.payout_of(address_of(key)) == SOMEONE
 
@@ -145,14 +147,14 @@ def test_what_an_earlier_call_left_stuck_does_not_hold_up_the_next(
 ) -> None:
     monkeypatch.setattr(transactions, "STUCK_S", 0.0)
     web3, key = own_ledger.web3, with_money(own_ledger, new_key())
-    request(web3, "evm_setAutomine", False)
+    call_json_rpc(web3, "evm_setAutomine", False)
     call = calls.set_payout(own_ledger.deployment.contract, SOMEONE)
-    stuck = execute(web3, key, call, timeout_s=0.0)
+    stuck = execute_call(web3, key, call, timeout_s=0.0)
     assert isinstance(stuck, Unknown)
-    request(web3, "anvil_setNextBlockBaseFeePerGas", hex(10**12))
-    request(web3, "evm_mine")
-    request(web3, "evm_setAutomine", True)
-    assert isinstance(execute(web3, key, call), Mined)
+    call_json_rpc(web3, "anvil_setNextBlockBaseFeePerGas", hex(10**12))
+    call_json_rpc(web3, "evm_mine")
+    call_json_rpc(web3, "evm_setAutomine", True)
+    assert isinstance(execute_call(web3, key, call), Mined)
     assert own_ledger.payout_of(address_of(key)) == SOMEONE
 
 
@@ -178,7 +180,7 @@ def strict(ledger: Ledger) -> Iterator[tuple[Ledger, list[str]]]:
         return 200, httpx.post(url, content=body, headers={"content-type": "application/json"}).content
 
     with serving(answer) as strict_url:
-        yield Ledger(connect(strict_url), ledger.deployment), methods
+        yield Ledger(connect_to_node(strict_url), ledger.deployment), methods
 
 
 def test_what_is_stuck_with_a_high_tip_is_outbid_at_once(
@@ -187,16 +189,16 @@ def test_what_is_stuck_with_a_high_tip_is_outbid_at_once(
     """Its tip is beyond the usual one: what a first transaction offers is refused, and so are some raises."""
     monkeypatch.setattr(transactions, "STUCK_S", 0.0)
     key = with_money(own_ledger, new_key())
-    call, usual = calls.set_payout(own_ledger.deployment.contract, SOMEONE), fees(own_ledger.web3)
+    call, usual = calls.set_payout(own_ledger.deployment.contract, SOMEONE), fetch_fees(own_ledger.web3)
     with strict(own_ledger) as (ledger, methods):
-        request(ledger.web3, "evm_setAutomine", False)
+        call_json_rpc(ledger.web3, "evm_setAutomine", False)
         tip = 3 * usual.tip
-        stuck = sign(key, CHAIN_ID, ledger.nonce(address_of(key)), call, 100_000, Fees(usual.most + tip, tip))
-        send(ledger.web3, stuck.raw)
+        stuck = sign_call(key, CHAIN_ID, ledger.nonce(address_of(key)), call, 100_000, Fees(usual.most + tip, tip))
+        send_transaction(ledger.web3, stuck.raw)
         methods.clear()
-        sent = execute(ledger.web3, key, call, timeout_s=0.0)
-        request(ledger.web3, "evm_mine")
-        assert isinstance(outcome(ledger.web3, sent.hash), Mined)
+        sent = execute_call(ledger.web3, key, call, timeout_s=0.0)
+        call_json_rpc(ledger.web3, "evm_mine")
+        assert isinstance(fetch_outcome(ledger.web3, sent.hash), Mined)
     assert methods.count("eth_sendRawTransaction") > 3
     assert methods.count("eth_getTransactionCount latest") == 1, "it waits once for what is stuck"
     assert own_ledger.payout_of(address_of(key)) == SOMEONE
@@ -207,54 +209,54 @@ def test_what_is_stuck_and_offers_beyond_all_measure_is_named_at_once(
 ) -> None:
     monkeypatch.setattr(transactions, "STUCK_S", 0.0)
     key = with_money(own_ledger, new_key())
-    call, usual = calls.set_payout(own_ledger.deployment.contract, SOMEONE), fees(own_ledger.web3)
+    call, usual = calls.set_payout(own_ledger.deployment.contract, SOMEONE), fetch_fees(own_ledger.web3)
     with strict(own_ledger) as (ledger, methods):
-        request(ledger.web3, "evm_setAutomine", False)
+        call_json_rpc(ledger.web3, "evm_setAutomine", False)
         dear = Fees(20 * usual.most, 20 * usual.tip)
-        send(ledger.web3, sign(key, CHAIN_ID, ledger.nonce(address_of(key)), call, 100_000, dear).raw)
+        send_transaction(ledger.web3, sign_call(key, CHAIN_ID, ledger.nonce(address_of(key)), call, 100_000, dear).raw)
         with pytest.raises(NodeRefused, match=r"a transaction that waits \(nonce 1\) offers more than \d+ wei"):
-            execute(ledger.web3, key, call)
+            execute_call(ledger.web3, key, call)
     assert methods.count("eth_getTransactionCount latest") == 2, "one of them was the test's"
 
 
 def test_on_a_chain_without_a_base_fee_transactions_are_legacy_ones(
     new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = local._command
-    monkeypatch.setattr(local, "_command", lambda *given: [*command(*given), "--hardfork", "berlin"])
+    command = local._build_anvil_command
+    monkeypatch.setattr(local, "_build_anvil_command", lambda *given: [*command(*given), "--hardfork", "berlin"])
     chain = LocalChain.start(None)
     try:
         web3, key = chain.connect(), new_key()
         assert "baseFeePerGas" not in web3.eth.get_block("latest")
         fund_gas(web3, address_of(key), 10**18)
-        receipt = mined(execute(web3, key, calls.Call(SOMEONE, b"")))
+        receipt = require_receipt(execute_call(web3, key, calls.Call(SOMEONE, b"")))
         assert int(web3.eth.get_transaction(HexBytes(receipt.hash))["type"]) == 0
-        old = fees(web3)
+        old = fetch_fees(web3)
         assert (old.legacy, old.most) == (True, old.tip)
-        request(web3, "evm_setAutomine", False)
-        stuck = sign(key, CHAIN_ID, 1, calls.Call(SOMEONE, b""), 30_000, old)
-        send(web3, stuck.raw)
-        new = raised(old, gas_price(web3), overdue=True)
+        call_json_rpc(web3, "evm_setAutomine", False)
+        stuck = sign_call(key, CHAIN_ID, 1, calls.Call(SOMEONE, b""), 30_000, old)
+        send_transaction(web3, stuck.raw)
+        new = compute_raised_fees(old, gas_price(web3), overdue=True)
         assert new is not None
-        faster = sign(key, CHAIN_ID, 1, calls.Call(SOMEONE, b""), 30_000, new)
-        send(web3, faster.raw)
-        request(web3, "evm_mine")
-        assert isinstance(outcome(web3, faster.hash), Mined)
+        faster = sign_call(key, CHAIN_ID, 1, calls.Call(SOMEONE, b""), 30_000, new)
+        send_transaction(web3, faster.raw)
+        call_json_rpc(web3, "evm_mine")
+        assert isinstance(fetch_outcome(web3, faster.hash), Mined)
     finally:
         chain.stop()
 
 
 def test_what_an_earlier_version_signed_tells_its_offer(new_key: NewKey) -> None:
-    call = calls.construct("GradToken", "a", "b", 18, 0)
-    assert offer_in(sign(new_key(), CHAIN_ID, 0, call, 90_000, Fees(9, 3)).raw) == (90_000, Fees(9, 3))
+    call = calls.build_creation_call("GradToken", "a", "b", 18, 0)
+    assert offer_in(sign_call(new_key(), CHAIN_ID, 0, call, 90_000, Fees(9, 3)).raw) == (90_000, Fees(9, 3))
 
 
 def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:
     job = open_job()
-    silent = connect("http://127.0.0.1:9", timeout_s=1)
-    assert isinstance(outcome(silent, "0x" + "00" * 32), Unknown)
+    silent = connect_to_node("http://127.0.0.1:9", timeout_s=1)
+    assert isinstance(fetch_outcome(silent, "0x" + "00" * 32), Unknown)
     with pytest.raises(ChainUnreachable):
-        execute(silent, job.requester, calls.refund(job.market, job.id))
+        execute_call(silent, job.requester, calls.refund(job.market, job.id))
 
 
 def test_senders_of_one_key_at_once_all_get_through(own_ledger: Ledger, new_key: NewKey) -> None:
@@ -264,7 +266,9 @@ def test_senders_of_one_key_at_once_all_get_through(own_ledger: Ledger, new_key:
     to = [Address(f"0x{number + 1:040x}") for number in range(8)]
 
     def pay(address: Address) -> None:
-        mined(execute(connect(url), key, calls.transfer(token, address, Amount(3)), timeout_s=10.0))
+        require_receipt(
+            execute_call(connect_to_node(url), key, calls.transfer(token, address, Amount(3)), timeout_s=10.0)
+        )
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(pay, to))
@@ -272,10 +276,10 @@ def test_senders_of_one_key_at_once_all_get_through(own_ledger: Ledger, new_key:
 
 
 def test_revert_data_by_name() -> None:
-    assert refusal("0x").name == "revert"
-    assert refusal(None, "execution reverted: why").name == "execution reverted: why"
-    assert refusal("0x12345678").arguments == ("0x12345678",)
-    assert refusal("0x" + "00" * 3).name == "revert"
+    assert decode_refusal("0x").name == "revert"
+    assert decode_refusal(None, "execution reverted: why").name == "execution reverted: why"
+    assert decode_refusal("0x12345678").arguments == ("0x12345678",)
+    assert decode_refusal("0x" + "00" * 3).name == "revert"
 
 
 def test_a_known_error_with_broken_arguments_keeps_its_name(open_job: OpenJob) -> None:
@@ -285,11 +289,11 @@ def test_a_known_error_with_broken_arguments_keeps_its_name(open_job: OpenJob) -
     web3_error = caught.value.__cause__
     assert web3_error is not None
     data = web3_error.data  # type: ignore[attr-defined]
-    assert refusal(data[:-2]).name == "Overdrawn"
+    assert decode_refusal(data[:-2]).name == "Overdrawn"
 
 
 def test_gas_is_given_away_on_local_chains_only(own_ledger: Ledger) -> None:
-    request(own_ledger.web3, "anvil_setChainId", 11155111)
+    call_json_rpc(own_ledger.web3, "anvil_setChainId", 11155111)
     with pytest.raises(LocalChainFailed):
         fund_gas(own_ledger.web3, address_of(DEPLOYER), 1)
 
@@ -297,5 +301,5 @@ def test_gas_is_given_away_on_local_chains_only(own_ledger: Ledger) -> None:
 def test_a_changed_fee_is_another_transaction(new_key: NewKey) -> None:
     key, price = new_key(), Fees(10, 1)
     call = calls.set_payout(SOMEONE, SOMEONE)
-    one, other = (sign(key, CHAIN_ID, 0, call, 90_000, each) for each in (price, replace(price, most=11)))
+    one, other = (sign_call(key, CHAIN_ID, 0, call, 90_000, each) for each in (price, replace(price, most=11)))
     assert one.hash != other.hash

@@ -16,7 +16,7 @@ from contracts import permits, toolchain
 from contracts.ledger import Ledger
 from contracts.permits import Permit
 from gradmarket.market import messages
-from gradmarket.market.signing import NAME, VERSION, Domain, address_of, digest, sign
+from gradmarket.market.signing import NAME, VERSION, Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash
 
 KEY = PrivateKey(bytes(range(1, 33)))
@@ -66,7 +66,7 @@ def _cast(type_string: str, values: Sequence[object], domain: Mapping[str, objec
         "domain": domain,
         "message": {member: _plain(value) for (_, member), value in zip(members, values, strict=True)},
     }
-    command = [str(toolchain.find("cast")), "wallet", "sign", "--private-key", KEY.to_hex(), "--data"]
+    command = [str(toolchain.locate_tool("cast")), "wallet", "sign", "--private-key", KEY.to_hex(), "--data"]
     answer = subprocess.run([*command, json.dumps(typed)], capture_output=True, text=True, check=True)
     return bytes.fromhex(answer.stdout.strip().removeprefix("0x"))
 
@@ -76,7 +76,9 @@ def _cast(type_string: str, values: Sequence[object], domain: Mapping[str, objec
 @given(data=st.data())
 def test_cast_signs_the_same_bytes(kind: type[Any], data: st.DataObject) -> None:
     values = [_value(solidity, data) for solidity, _ in _members(kind.TYPE)[1:]]
-    assert _cast(kind.TYPE, [DOMAIN.instance, *values], MARKET) == sign(KEY, digest(DOMAIN, kind(*values)))
+    assert _cast(kind.TYPE, [DOMAIN.instance, *values], MARKET) == sign_digest(
+        KEY, digest_struct(DOMAIN, kind(*values))
+    )
 
 
 @settings(max_examples=8)

@@ -17,16 +17,16 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.data import sources
-from gradmarket.data.inputs import chosen
-from gradmarket.data.pack import Cut, Packed, pack
+from gradmarket.data.inputs import select_inputs
+from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.data.manifest import Labelled, Manifest
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.model.compute import compute
+from gradmarket.market.model.compute import compute_step
 from gradmarket.market.step import GradientStep
 from gradmarket.runner.publication import publish_ready
 from graphdoc import formats
 from graphdoc.document.interpret import Program
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.formats import format_of
 
 X = np.arange(40, dtype=np.float64).reshape(10, 4)
@@ -81,20 +81,20 @@ def unpacked(packed: Packed) -> dict[str, dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "folder", "safetensors", "parquet", "jsonl", "saved"])
 def test_every_source_gives_the_same_partitions(tmp_path: Path, kind: str) -> None:
-    packed = pack(chosen(sources.read(written(tmp_path, kind))), Cut(4))
-    straight = pack(chosen({"x": X, "y": Y}), Cut(4))
+    packed = pack_dataset(select_inputs(sources.load_arrays(written(tmp_path, kind))), Cut(4))
+    straight = pack_dataset(select_inputs({"x": X, "y": Y}), Cut(4))
     assert packed.files == straight.files
     assert packed.digest == straight.digest
 
 
 def test_a_table_becomes_x_and_y_by_its_target(tmp_path: Path) -> None:
     csv.write_csv(TABLE, tmp_path / "t.csv")
-    arrays = chosen(sources.read(tmp_path / "t.csv"), target="label")
+    arrays = select_inputs(sources.load_arrays(tmp_path / "t.csv"), target="label")
     assert {name: (array.shape, array.dtype.name) for name, array in arrays.items()} == {
         "x": ((10, 2), "float32"),
         "y": ((10,), "int64"),
     }
-    named = chosen(sources.read(tmp_path / "t.csv"), {"x": ["b"], "weight": ["a"]}, "label")
+    named = select_inputs(sources.load_arrays(tmp_path / "t.csv"), {"x": ["b"], "weight": ["a"]}, "label")
     assert set(named) == {"x", "weight", "y"}
     assert named["x"].tolist() == X[:, 1].tolist()
 
@@ -104,14 +104,14 @@ def test_a_table_becomes_x_and_y_by_its_target(tmp_path: Path) -> None:
     rows=st.integers(1, 30),
     held_out=st.sampled_from([0.0, 0.2, 0.5]),
     seed=st.integers(0, 2**63 - 1),
-    kind=st.sampled_from(formats.names()),
+    kind=st.sampled_from(formats.list_format_names()),
 )
 def test_every_row_is_in_one_partition(total: int, rows: int, held_out: float, seed: int, kind: str) -> None:
     arrays = {"x": np.arange(total, dtype=np.float32), "y": np.arange(total)}
     if held_out and not 0 < round(total * held_out) < total:
         held_out = 0.0
     cut = Cut(rows, kind, held_out, seed)
-    packed = pack(arrays, cut)
+    packed = pack_dataset(arrays, cut)
     parts = unpacked(packed)
     assert sorted(np.concatenate([part["y"] for part in parts.values()]).tolist()) == list(range(total))
     assert all((part["x"] == part["y"]).all() for part in parts.values())
@@ -119,20 +119,20 @@ def test_every_row_is_in_one_partition(total: int, rows: int, held_out: float, s
     sizes = [part.rows for part in packed.manifest.partitions if part.name != "test"]
     assert max(sizes) <= rows
     assert max(sizes) - min(sizes) <= 1
-    assert pack(arrays, cut).digest == packed.digest
+    assert pack_dataset(arrays, cut).digest == packed.digest
 
 
 def test_the_manifest_says_what_a_row_is_and_how_many_labels_there_are() -> None:
-    manifest = pack(chosen({"x": X, "y": Y}), Cut(5)).manifest
+    manifest = pack_dataset(select_inputs({"x": X, "y": Y}), Cut(5)).manifest
     assert manifest.labelled == Labelled(dtype="float32", shape=(4,), classes=3)
-    assert pack(chosen({"x": X, "y": Y - 1}), Cut(5)).manifest.labelled is None
+    assert pack_dataset(select_inputs({"x": X, "y": Y - 1}), Cut(5)).manifest.labelled is None
 
 
 def test_links_lead_to_the_requester_or_to_a_static_server() -> None:
-    arrays = chosen({"x": X, "y": Y})
-    for partition in pack(arrays, Cut(5)).manifest.partitions:
+    arrays = select_inputs({"x": X, "y": Y})
+    for partition in pack_dataset(arrays, Cut(5)).manifest.partitions:
         assert partition.link == f"/v1/blobs/{partition.digest}"
-    links = [part.link for part in pack(arrays, Cut(5, base_url="https://d.example/set/")).manifest.partitions]
+    links = [part.link for part in pack_dataset(arrays, Cut(5, base_url="https://d.example/set/")).manifest.partitions]
     assert links == ["https://d.example/set/train-0.safetensors", "https://d.example/set/train-1.safetensors"]
 
 
@@ -150,7 +150,7 @@ def test_links_lead_to_the_requester_or_to_a_static_server() -> None:
 )
 def test_what_is_no_dataset_is_refused(arrays: Any, options: Any, why: str) -> None:
     with pytest.raises(Refused, match=why):
-        chosen(arrays, **options)
+        select_inputs(arrays, **options)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_is_no_dataset_is_refused(arrays: Any, options: Any, why: str) -> N
 def test_a_column_that_is_no_number_is_named(tmp_path: Path, column: Any, why: str) -> None:
     parquet.write_table(pa.table({"c": column}), tmp_path / "t.parquet")
     with pytest.raises(Refused, match=why):
-        sources.read(tmp_path / "t.parquet")
+        sources.load_arrays(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize(
@@ -180,21 +180,21 @@ def test_a_column_that_is_no_number_is_named(tmp_path: Path, column: Any, why: s
 def test_columns_that_would_collide_side_by_side_are_refused_by_name(column: np.ndarray, why: str) -> None:
     arrays = {"a": column, "b": np.arange(10) / 7, "label": np.arange(10) % 3}
     with pytest.raises(Refused, match=why):
-        chosen(arrays, target="label")
-    kept = chosen({**arrays, "a": np.arange(2**24, 2**24 + 10)}, {"x": ["b"], "a": ["a"]}, "label")
+        select_inputs(arrays, target="label")
+    kept = select_inputs({**arrays, "a": np.arange(2**24, 2**24 + 10)}, {"x": ["b"], "a": ["a"]}, "label")
     assert len(np.unique(kept["a"])) == 10
 
 
 def test_an_index_is_no_feature(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(",a,label\n0,0.5,1\n1,0.25,0\n")
-    assert list(sources.read(tmp_path / "t.csv")) == ["a", "label"]
+    assert list(sources.load_arrays(tmp_path / "t.csv")) == ["a", "label"]
     (tmp_path / "t.csv").write_text(",a,label\n7,0.5,1\n9,0.25,0\n")
     with pytest.raises(Refused, match="the first column has no name"):
-        sources.read(tmp_path / "t.csv")
+        sources.load_arrays(tmp_path / "t.csv")
     table = pa.table({"a": [0.5], "__index_level_0__": [3]})
     told = {"pandas": json.dumps({"index_columns": ["__index_level_0__"]})}
     parquet.write_table(table.replace_schema_metadata(told), tmp_path / "t.parquet")
-    assert list(sources.read(tmp_path / "t.parquet")) == ["a"]
+    assert list(sources.load_arrays(tmp_path / "t.parquet")) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_an_index_is_no_feature(tmp_path: Path) -> None:
 def test_metadata_that_pandas_did_not_write_names_no_index(tmp_path: Path, told: bytes) -> None:
     table = pa.table({"a": [0.5]}).replace_schema_metadata({b"pandas": told})
     parquet.write_table(table, tmp_path / "t.parquet")
-    assert list(sources.read(tmp_path / "t.parquet")) == ["a"]
+    assert list(sources.load_arrays(tmp_path / "t.parquet")) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_metadata_that_pandas_did_not_write_names_no_index(tmp_path: Path, told:
 def test_a_csv_file_that_would_lose_something_is_refused(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "T.CSV").write_text(text)
     with pytest.raises(Refused, match=why):
-        sources.read(tmp_path / "T.CSV")
+        sources.load_arrays(tmp_path / "T.CSV")
 
 
 def test_a_column_of_tensors_keeps_its_shape(tmp_path: Path) -> None:
     images = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
     parquet.write_table(pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(images)}), tmp_path / "t.parquet")
-    assert (sources.read(tmp_path / "t.parquet")["x"] == images).all()
+    assert (sources.load_arrays(tmp_path / "t.parquet")["x"] == images).all()
 
 
 def test_archives_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -238,25 +238,25 @@ def test_archives_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> Non
         archive.writestr("readme.txt", "no array")
     for name, why in (("cut", "cut short"), ("empty", "no array in it"), ("text", "'readme.txt', which is no array")):
         with pytest.raises(Refused, match=why):
-            chosen(sources.read(tmp_path / f"{name}.npz"))
+            select_inputs(sources.load_arrays(tmp_path / f"{name}.npz"))
 
 
 def test_bfloat16_is_widened_and_fp8_is_refused_by_name(tmp_path: Path) -> None:
     numbers = torch.randn(6, 4, dtype=torch.bfloat16)
     save_file({"x": numbers, "y": torch.arange(6)}, tmp_path / "t.safetensors")
-    found = sources.read(tmp_path / "t.safetensors")
+    found = sources.load_arrays(tmp_path / "t.safetensors")
     assert (found["x"] == numbers.float().numpy()).all()
     assert found["y"].tolist() == list(range(6))
     save_file({"x": numbers.to(torch.float8_e4m3fn)}, tmp_path / "t.safetensors")
     with pytest.raises(Refused, match="x is of F8_E4M3: save it as float32"):
-        sources.read(tmp_path / "t.safetensors")
+        sources.load_arrays(tmp_path / "t.safetensors")
 
 
 def test_labels_of_one_byte_have_classes_and_classes_that_are_given_are_told() -> None:
     arrays = {"x": np.zeros((6, 4, 4), np.uint8), "y": (np.arange(6) % 3).astype(np.uint8)}
-    told = pack(chosen(arrays), Cut(5)).manifest.labelled
+    told = pack_dataset(select_inputs(arrays), Cut(5)).manifest.labelled
     assert told == Labelled(dtype="uint8", shape=(4, 4), classes=3)
-    given = pack(chosen(arrays), Cut(5, classes=10)).manifest.labelled
+    given = pack_dataset(select_inputs(arrays), Cut(5, classes=10)).manifest.labelled
     assert given is not None
     assert given.classes == 10
 
@@ -270,24 +270,24 @@ def test_a_ready_model_reads_pixels_of_one_byte_as_numbers_from_0_to_1() -> None
     pixels = np.arange(0, 240, 5, dtype=np.uint8).reshape(3, 4, 4)
     losses = []
     for made, x in zip(both, (pixels, (pixels / 255).astype(np.float32)), strict=True):
-        program = Program(load(made.document))
-        answer = compute(program, made.parameters, {"x": x, "y": np.arange(3)}, bytes(32), GradientStep(rows=3))
+        program = Program(parse_document(made.document))
+        answer = compute_step(program, made.parameters, {"x": x, "y": np.arange(3)}, bytes(32), GradientStep(rows=3))
         losses.append(float(answer["loss"]))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        sources.read(tmp_path / "nowhere.npz")
+        sources.load_arrays(tmp_path / "nowhere.npz")
     (tmp_path / "a.pt").write_bytes(b"")
     with pytest.raises(Refused, match="is none of"):
-        sources.read(tmp_path / "a.pt")
+        sources.load_arrays(tmp_path / "a.pt")
     np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(Refused, match="cannot be read"):
-        sources.read(tmp_path / "o.npy")
+        sources.load_arrays(tmp_path / "o.npy")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with pytest.raises(Refused, match="several splits"):
-        sources.read(tmp_path)
+        sources.load_arrays(tmp_path)
 
 
 def test_the_command_writes_the_same_folder_twice(tmp_path: Path) -> None:
@@ -342,4 +342,4 @@ def test_labels_beyond_the_classes_are_refused_by_file_and_row(tmp_path: Path) -
     assert "rows.npz: row 7 of y has 7; the model takes 0 to 3" in " ".join(answer.output.split())
     assert not (tmp_path / "packed").exists()
     assert CliRunner().invoke(app, [*command, "--classes", "8"]).exit_code == 0
-    pack(chosen({"x": X, "y": np.where(Y == 1, -100, Y)}), Cut(5, classes=3))
+    pack_dataset(select_inputs({"x": X, "y": np.where(Y == 1, -100, Y)}), Cut(5, classes=3))

@@ -6,19 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradmarket.data.pack import Cut, Packed, pack
+from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from graphdoc import formats
 from graphdoc.document.interpret import Program
-from graphdoc.document.ranges import ranges
-from graphdoc.document.schema import load
+from graphdoc.document.ranges import find_input_ranges
+from graphdoc.document.schema import parse_document
 from graphdoc.encoding import canonical
 from graphdoc.figures import Range
-from graphdoc.values import Outside, outside
+from graphdoc.values import Outside, find_misfit
 from requester.blobs.disk import DiskBlobs
-from requester.dataset import check as check_links
+from requester.dataset import check_dataset as check_links
 from requester.dataset import check_rows, manifest_of
 from requester.model_runner import ModelRunner
 from tests.handmade import encoded, node, tensor, value
@@ -61,11 +61,11 @@ def check(modelling: ModelRunner, folder: Path, packed: Packed, manifest: Manife
     check_rows(blobs, modelling, SPEC, manifest or packed.manifest, LABELS)
 
 
-@pytest.mark.parametrize("kind", formats.names())
+@pytest.mark.parametrize("kind", formats.list_format_names())
 def test_a_label_that_the_model_does_not_take_is_named(modelling: ModelRunner, tmp_path: Path, kind: str) -> None:
-    check(modelling, tmp_path, pack(dataset(), Cut(rows=10, format=kind)))
+    check(modelling, tmp_path, pack_dataset(dataset(), Cut(rows=10, format=kind)))
     with pytest.raises(JobRefused, match=r"partitions\.train-\d: row \d of y has 7; the model takes 0 to 3") as refused:
-        check(modelling, tmp_path, pack(dataset(7), Cut(rows=10, format=kind)))
+        check(modelling, tmp_path, pack_dataset(dataset(7), Cut(rows=10, format=kind)))
     assert "\n" not in str(refused.value)
 
 
@@ -79,14 +79,14 @@ def test_a_label_that_the_model_does_not_take_is_named(modelling: ModelRunner, t
 def test_arrays_unlike_the_manifest_are_named(
     modelling: ModelRunner, tmp_path: Path, lie: dict[str, object], why: str
 ) -> None:
-    packed = pack(dataset(), Cut(rows=10))
+    packed = pack_dataset(dataset(), Cut(rows=10))
     inputs = packed.manifest.inputs | {"y": packed.manifest.inputs["y"].model_copy(update=lie)}
     with pytest.raises(JobRefused, match=why):
         check(modelling, tmp_path, packed, packed.manifest.model_copy(update={"inputs": inputs}))
 
 
 def test_rows_unlike_the_manifest_are_named(modelling: ModelRunner, tmp_path: Path) -> None:
-    packed = pack(dataset(), Cut(rows=10))
+    packed = pack_dataset(dataset(), Cut(rows=10))
     first, second = packed.manifest.partitions
     fewer = packed.manifest.model_copy(update={"partitions": (first.model_copy(update={"rows": 9}), second)})
     with pytest.raises(JobRefused, match="train-0: it cannot be read"):
@@ -94,13 +94,13 @@ def test_rows_unlike_the_manifest_are_named(modelling: ModelRunner, tmp_path: Pa
 
 
 def test_what_was_in_order_is_not_read_again(modelling: ModelRunner, tmp_path: Path) -> None:
-    packed = pack(dataset(), Cut(rows=7))
+    packed = pack_dataset(dataset(), Cut(rows=7))
     check(modelling, tmp_path, packed)
     check_rows(DiskBlobs(tmp_path / "empty"), modelling, SPEC, packed.manifest, LABELS)
 
 
 def test_what_lies_elsewhere_is_left_to_who_reads_it(modelling: ModelRunner, tmp_path: Path) -> None:
-    packed = pack(dataset(7), Cut(rows=10, base_url="https://example.org/data"))
+    packed = pack_dataset(dataset(7), Cut(rows=10, base_url="https://example.org/data"))
     check(modelling, tmp_path, packed)
 
 
@@ -108,7 +108,7 @@ def test_what_lies_elsewhere_is_left_to_who_reads_it(modelling: ModelRunner, tmp
 def test_a_link_to_this_service_s_own_blob_is_that_blob_however_it_is_spelt(
     modelling: ModelRunner, tmp_path: Path, base: str
 ) -> None:
-    blobs, packed = DiskBlobs(tmp_path / "blobs"), pack(dataset(7), Cut(rows=10))
+    blobs, packed = DiskBlobs(tmp_path / "blobs"), pack_dataset(dataset(7), Cut(rows=10))
     parts = packed.manifest.partitions
     absolute = tuple(part.model_copy(update={"link": f"{base}/v1/blobs/{part.digest}"}) for part in parts)
     told = manifest_told(blobs, packed.manifest.model_copy(update={"partitions": absolute}))
@@ -120,7 +120,7 @@ def test_a_link_to_this_service_s_own_blob_is_that_blob_however_it_is_spelt(
 
 
 def test_a_link_to_another_s_blob_stays_as_it_is(tmp_path: Path) -> None:
-    blobs, packed = DiskBlobs(tmp_path / "blobs"), pack(dataset(), Cut(rows=10))
+    blobs, packed = DiskBlobs(tmp_path / "blobs"), pack_dataset(dataset(), Cut(rows=10))
     for base in ("https://market.example", "http://market.example:8000", "http://market.example.org", "http://[", "/x"):
         links = [
             part.model_copy(update={"link": f"{base}/v1/blobs/{part.digest}"}) for part in packed.manifest.partitions
@@ -138,11 +138,11 @@ def manifest_told(blobs: DiskBlobs, manifest: Manifest) -> Manifest:
 def test_the_ignored_label_is_in_order_and_every_place_of_a_row_is_looked_at() -> None:
     tokens = np.array([[1, 2, -100], [3, 4, 0], [0, 9, 1]])
     some = Range(0, 5, -100)
-    assert outside({"y": tokens}, {"y": [some]}) == Outside("y", 2, 9, some)
+    assert find_misfit({"y": tokens}, {"y": [some]}) == Outside("y", 2, 9, some)
     every = Range(0, 5, None)
-    assert outside({"y": tokens}, {"y": [every]}) == Outside("y", 0, -100, every)
-    assert outside({"y": tokens[:0]}, {"y": [every]}) is None
-    assert outside({"y": tokens.astype(np.float32)}, {"y": [every]}) is None
+    assert find_misfit({"y": tokens}, {"y": [every]}) == Outside("y", 0, -100, every)
+    assert find_misfit({"y": tokens[:0]}, {"y": [every]}) is None
+    assert find_misfit({"y": tokens.astype(np.float32)}, {"y": [every]}) is None
 
 
 def test_ranges_come_from_the_documents_own_operators() -> None:
@@ -167,5 +167,5 @@ def test_ranges_come_from_the_documents_own_operators() -> None:
             "updates": {},
         }
     )
-    found = ranges(Program(load(document)), 4)
+    found = find_input_ranges(Program(parse_document(document)), 4)
     assert found == {"tokens": (Range(0, 11, None),), "y": (Range(0, 5, 3),)}

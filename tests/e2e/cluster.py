@@ -63,7 +63,7 @@ class Cluster:
     def __init__(self, folder: Path, database: str, rpc: str, deployment: Deployment, **settings: str) -> None:
         self.folder, self.data, self.database = folder, folder / "data", database
         self.data.mkdir()
-        deployments.write(deployment, self.data / "deployment.json")
+        deployments.write_deployment(deployment, self.data / "deployment.json")
         self.redis_port = free_port()
         self._env = {
             "GRADMARKET_DATA": str(self.data),

@@ -66,6 +66,6 @@ class Reader:
     def leave(self) -> None:
         """Ends what still runs, and the local chain."""
         self._ending.close()
-        chain = LocalChain.reattach(self._folder / "data" / "chain")
+        chain = LocalChain.find_running_chain(self._folder / "data" / "chain")
         if chain is not None:
             chain.stop()

@@ -39,7 +39,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
     children = DemoProcesses(folder / "logs")
     try:
-        yield service.start(children, folder / "data")
+        yield service.start_service(children, folder / "data")
     finally:
         children.end()
         service.stop_chain(folder / "data")

@@ -112,7 +112,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made = Service(tmp_path / "data")
     yield made
     made.kill()
-    chain = LocalChain.reattach(made.data / "chain")
+    chain = LocalChain.find_running_chain(made.data / "chain")
     assert chain is not None
     chain.stop()
 
@@ -141,9 +141,9 @@ def _check_books(service: Service, job_id: str) -> None:
     """Every worker has redeemed and released: what was deposited is paid or back, to the unit, on the chain itself."""
     wait_until(lambda: _all_back(service.job(job_id)["costs"]), "the rest is taken back")
     job = service.job(job_id)
-    chain = LocalChain.reattach(service.data / "chain")
+    chain = LocalChain.find_running_chain(service.data / "chain")
     assert chain is not None
-    ledger = Ledger(chain.connect(), deployment.read(service.data / "deployment.json"))
+    ledger = Ledger(chain.connect(), deployment.load_deployment(service.data / "deployment.json"))
     paid = 0
     for worker in service.http.get(f"/v1/jobs/{job_id}/workers").json()["items"]:
         account = ledger.account(job["chain_job"], worker["address"])

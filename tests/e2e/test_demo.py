@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gradmarket.demo.demo_run import play
+from gradmarket.demo.demo_run import run_demo
 from gradmarket.demo.spec import PRICE
 from tests.e2e.processes_left import wait_until_left
 from tests.lanes import FULL
@@ -23,7 +23,7 @@ from tests.patience import PATIENCE_S
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, Path]:
     """The report, what was printed, and the folder that the demo had for itself."""
     folder, printed = tmp_path_factory.mktemp("demo"), StringIO()
-    return play(Console(file=printed, width=120), within=folder), printed.getvalue(), folder
+    return run_demo(Console(file=printed, width=120), within=folder), printed.getvalue(), folder
 
 
 @FULL

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.demo.cheat import noise, sign_flip
-from gradmarket.demo.demo_outcome import DemoOutcome, Escrow, Pay, check
+from gradmarket.demo.cheat import draw_noise, sign_flip
+from gradmarket.demo.demo_outcome import DemoOutcome, Escrow, Pay, check_outcome
 from gradmarket.demo.spec import JOB, PRICE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import JobState
@@ -42,7 +42,7 @@ def outcome(*workers: Pay, **escrow: int) -> DemoOutcome:
 
 
 def failing(found: DemoOutcome) -> list[str]:
-    return [name for name, held in check(found).items() if not held]
+    return [name for name, held in check_outcome(found).items() if not held]
 
 
 def test_true_figures_pass() -> None:
@@ -85,7 +85,7 @@ def test_the_demos_job_is_one_that_can_be_posted() -> None:
 
 def test_cheats_answer_in_the_honest_form_and_otherwise() -> None:
     honest = {"loss": np.float32(1.5), "a": np.arange(-3, 3, dtype=np.float32), "b": np.ones((2, 2), np.float32)}
-    flipped, first, second = sign_flip(honest), noise(honest), noise(honest)
+    flipped, first, second = sign_flip(honest), draw_noise(honest), draw_noise(honest)
     for answer in (flipped, first, second):
         assert {name: (array.shape, array.dtype) for name, array in answer.items()} == {
             name: (array.shape, array.dtype) for name, array in honest.items()

@@ -15,7 +15,7 @@ import pytest
 from gradmarket.client import RequesterClient
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcess, DemoProcesses
-from gradmarket.endpoint import find
+from gradmarket.endpoint import find_endpoint
 from gradmarket.market.terms import JobState
 from tests.e2e.test_commands import JOB
 from tests.lanes import FULL
@@ -47,10 +47,10 @@ class Restarted:
         service.stop_chain(self.data)
 
     def market(self) -> RequesterClient:
-        return find(data=self.data).market()
+        return find_endpoint(data=self.data).market()
 
     def _ready(self) -> bool:
-        return (self.data / "url").is_file() and service.answers(self.market())
+        return (self.data / "url").is_file() and service.is_service_ready(self.market())
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     for name in [name for name in os.environ if name.startswith("GRADMARKET_")]:
         monkeypatch.delenv(name)
-    wallet.create(tmp_path / "folder", None)
+    wallet.create_wallet(tmp_path / "folder", None)
     for name in JUNK:
         (tmp_path / name).write_bytes(b"\x93\xff\x00 junk \n" * 20)
     for name, text in {"passphrase": "secret\n", **TEXTS}.items():

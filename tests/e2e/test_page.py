@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
-from gradmarket.pages.rendering import size
+from gradmarket.pages.rendering import format_bytes
 from tests.chromium import chromium, needs_chromium
 from tests.lanes import FULL
 from tests.patience import wait_until
@@ -44,11 +44,11 @@ class Watched:
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("page")
     children = DemoProcesses(folder / "logs")
-    served = service.start(children, folder / "service")
+    served = service.start_service(children, folder / "service")
     try:
         token = (served.data / "keys" / "token").read_text().strip()
         spec = {**JOB, **SURE, "name": NAME, "rounds": 6, "stop": []}
-        workers.hire(children, served.place.url, folder / "workers")
+        workers.start_workers(children, served.place.url, folder / "workers")
         wait_until(lambda: ALL_ASK in httpx.get(f"{served.place.url}/metrics").text)
         posted = httpx.post(f"{served.place.url}/v1/jobs", json=spec, headers={"Authorization": f"Bearer {token}"})
         posted.raise_for_status()
@@ -234,8 +234,8 @@ def test_traffic_is_shown_to_everybody_and_how_data_is_used_to_who_may_read_it(
         parameters = httpx.get(f"{market.url}/v1/jobs/{market.job}/parameters", headers=headers).content
         assert stats["download_bytes"] == len(parameters) * sum(stats["replicas"].values())
         figures = shown.locator(".figures")
-        expect(figures).to_contain_text(f"{size(stats['payload_bytes'])} in {stats['uploads']} payloads")
-        expect(figures).to_contain_text(size(stats["download_bytes"]))
+        expect(figures).to_contain_text(f"{format_bytes(stats['payload_bytes'])} in {stats['uploads']} payloads")
+        expect(figures).to_contain_text(format_bytes(stats["download_bytes"]))
         coverage = shown.locator("#coverage")
         expect(coverage).to_contain_text("Only who may read")
         shown.locator("[name=token]").fill(market.token)

@@ -15,7 +15,7 @@ from web3.exceptions import Web3Exception
 from contracts import calls
 from contracts.ledger import Ledger
 from contracts.local import development_key
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.spec import JOB
@@ -104,10 +104,10 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     children = DemoProcesses(folder / "logs")
     owner: Address = address_of(OWNER)
     try:
-        served = service.start(children, folder / "service", {"GRADMARKET_OWNER": owner})
+        served = service.start_service(children, folder / "service", {"GRADMARKET_OWNER": owner})
         ledger = served.ledger()
         mint = calls.mint(ledger.deployment.token, owner, Amount(RICH))
-        mined(execute(ledger.web3, development_key(), mint))
+        require_receipt(execute_call(ledger.web3, development_key(), mint))
         token = (served.data / "keys" / "token").read_text().strip()
         yield Elsewhere(served.place.url, token, ledger)
     finally:

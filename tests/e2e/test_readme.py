@@ -91,7 +91,7 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
                 (folder / "hired.py").write_text(script)
                 assert 0 < float(run("python hired.py").splitlines()[-1]) < 3
     finally:
-        chain = LocalChain.reattach(folder / "data" / "chain")
+        chain = LocalChain.find_running_chain(folder / "data" / "chain")
         if chain is not None:
             chain.stop()
         shutil.rmtree(folder / "data", ignore_errors=True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
-from gradmarket.client.events import ServerSentEvent, read
-from gradmarket.endpoint import Endpoint, find
+from gradmarket.client.events import ServerSentEvent, parse_events
+from gradmarket.endpoint import Endpoint, find_endpoint
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
@@ -216,11 +216,11 @@ def test_events_come_back_as_they_were_sent(events: list[ServerSentEvent]) -> No
     lines = [": ping", ""]
     for event in events:
         lines += [f"id: {event.id}", f"event: {event.kind}", f"data: {json.dumps(event.body)}", "", ": ping", ""]
-    assert list(read(lines)) == events
+    assert list(parse_events(lines)) == events
 
 
 def test_an_event_that_was_cut_off_is_none() -> None:
-    assert list(read(["id: 1", "event: a", "data: {}"])) == []
+    assert list(parse_events(["id: 1", "event: a", "data: {}"])) == []
 
 
 @pytest.fixture
@@ -234,27 +234,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_service_of_this_machine_is_found_with_its_token(folder: Path) -> None:
-    assert find(data=folder) == Endpoint("http://here:1", "secret")
-    assert find("http://here:1/", data=folder).token == "secret"
+    assert find_endpoint(data=folder) == Endpoint("http://here:1", "secret")
+    assert find_endpoint("http://here:1/", data=folder).token == "secret"
 
 
 def test_the_folders_token_goes_to_no_other_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find("http://elsewhere", data=folder) == Endpoint("http://elsewhere", None)
+    assert find_endpoint("http://elsewhere", data=folder) == Endpoint("http://elsewhere", None)
     monkeypatch.setenv("GRADMARKET_URL", "http://elsewhere")
-    assert find(data=folder) == Endpoint("http://elsewhere", None)
+    assert find_endpoint(data=folder) == Endpoint("http://elsewhere", None)
 
 
 def test_an_option_comes_before_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMARKET_URL", "http://elsewhere")
     monkeypatch.setenv("GRADMARKET_TOKEN", "theirs")
-    assert find(data=folder) == Endpoint("http://elsewhere", "theirs")
-    assert find("http://third", "mine", folder) == Endpoint("http://third", "mine")
+    assert find_endpoint(data=folder) == Endpoint("http://elsewhere", "theirs")
+    assert find_endpoint("http://third", "mine", folder) == Endpoint("http://third", "mine")
 
 
 def test_no_service_is_said_with_the_fix(folder: Path) -> None:
     (folder / "url").unlink()
     with pytest.raises(NotFound, match="nothing is written in") as refused:
-        find(data=folder)
+        find_endpoint(data=folder)
     assert "gradmarket serve" in refused.value.remedy
 
 

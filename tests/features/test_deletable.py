@@ -31,11 +31,11 @@ KERNEL = (
 ABSENT_TABLES = """
 import requester.features
 from requester.store import schema
-from requester.store.session import connect
+from requester.store.session import open_engine
 
-database = connect("sqlite:///migrated.db")
-schema.upgrade(database)
-for _kind, item in schema.differences(database):
+database = open_engine("sqlite:///migrated.db")
+schema.upgrade_schema(database)
+for _kind, item in schema.list_schema_differences(database):
     print(getattr(item, "table", item).name)
 """
 

@@ -34,10 +34,10 @@ from tests.test_layers import against_safety
 ONE: Final[Expected] = {"x": ((3,), "int64")}
 THREE: Final = np.arange(3)
 READERS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "document": schema.load,
-    "safetensors": tensors.unpack,
-    "manifest": manifest.parsed,
-    **{name: lambda data, name=name: format_of(name).read(data, ONE) for name in formats.names()},  # type: ignore[misc]
+    "document": schema.parse_document,
+    "safetensors": tensors.unpack_tensors,
+    "manifest": manifest.parse_manifest,
+    **{name: lambda data, name=name: format_of(name).read(data, ONE) for name in formats.list_format_names()},  # type: ignore[misc]
 }
 
 
@@ -102,9 +102,9 @@ def test_a_size_is_a_number_and_never_an_expression(size: str) -> None:
         document = linear()
         document["inputs"][place]["shape"] = shape
         with pytest.raises(DocumentRefused):
-            schema.load(encoded(document))
+            schema.parse_document(encoded(document))
     with pytest.raises(DocumentRefused):
-        schema.load(encoded(with_nodes(node("view.default", [value(1), [size]], 3))))
+        schema.parse_document(encoded(with_nodes(node("view.default", [value(1), [size]], 3))))
 
 
 def test_an_integer_squared_twenty_five_times_stops_at_the_cap(runner: Runner) -> None:
@@ -115,7 +115,7 @@ def test_an_integer_squared_twenty_five_times_stops_at_the_cap(runner: Runner) -
         runner.bound(1000)
     for written in (2**40 + 1, -(2**40) - 1, 10**4000):
         with pytest.raises(DocumentRefused, match="not an allowed integer"):
-            schema.load(encoded(with_nodes(node("integer.add", [written, 0], 3))))
+            schema.parse_document(encoded(with_nodes(node("integer.add", [written, 0], 3))))
 
 
 def test_what_an_operator_asserts_is_a_refusal(runner: Runner) -> None:
@@ -166,7 +166,7 @@ def test_records_that_lead_beyond_any_file_are_refused() -> None:
             format_of("npz").read(joined([member]), ONE)
 
 
-@pytest.mark.parametrize("name", formats.names())
+@pytest.mark.parametrize("name", formats.list_format_names())
 def test_declared_sizes_beyond_any_machine_are_refused(name: str) -> None:
     """The manifest is a stranger's, too."""
     data = format_of(name).write({"x": THREE, "y": THREE})
@@ -248,10 +248,10 @@ def test_a_long_list_that_a_footer_does_not_need_is_read_past_and_not_kept() -> 
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert _thrift.field(read, 2, _thrift.I32) == 3, "what comes after the list is read"
+    assert _thrift.find_struct_field(read, 2, _thrift.I32) == 3, "what comes after the list is read"
     assert most < count
     with pytest.raises(TensorsRefused, match="field 1 of a header is no list of structs"):
-        _thrift.structs(read, 1)
+        _thrift.list_struct_elements(read, 1)
 
 
 def test_statistics_that_contradict_each_other_do_not_end_the_process() -> None:
@@ -353,13 +353,13 @@ def test_a_manifest_is_given_up_at_its_first_unfit_partition() -> None:
         Manifest.model_validate_json(manifest_of([{}] * 1000))
     assert found.value.error_count() < 10
     with pytest.raises(JobRefused, match=r"data\.manifest\.partitions\.0\.name: Field required"):
-        manifest.parsed(manifest_of([{}] * 1000))
+        manifest.parse_manifest(manifest_of([{}] * 1000))
 
 
 def test_the_formats_folder_is_not_looked_into_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = "blake3:" + "ab" * 32
     partition = {"link": "/v1/blobs/x", "digest": digest, "bytes": 1, "rows": 1, "format": "npz"}
-    plugins.names(formats.__name__)
+    plugins.list_plugin_names(formats.__name__)
     monkeypatch.setattr(pkgutil, "iter_modules", lambda *_: pytest.fail("looked again"))
-    found = manifest.parsed(manifest_of([{**partition, "name": str(number)} for number in range(100)]))
+    found = manifest.parse_manifest(manifest_of([{**partition, "name": str(number)} for number in range(100)]))
     assert len(found.partitions) == 100

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from requester.app import create_app
-from requester.store.session import connect
+from requester.store.session import open_engine
 from tests.databases import new_sqlite, postgres_server
 from tests.goldens import write_golden
 from tests.goldens.reflected import reflect_schema
@@ -31,9 +31,9 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         write_golden("openapi", describe_api(Path(folder)))
     with TemporaryDirectory() as folder:
-        write_golden("schema_sqlite", reflect_schema(connect(new_sqlite(Path(folder)))))
+        write_golden("schema_sqlite", reflect_schema(open_engine(new_sqlite(Path(folder)))))
     with postgres_server() as server:
-        write_golden("schema_postgresql", reflect_schema(connect(server.new())))
+        write_golden("schema_postgresql", reflect_schema(open_engine(server.new())))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Select, func, select
 
-from requester.store.session import connect
+from requester.store.session import open_engine
 from requester.store.tables import Job, Task
 from tests.databases import NewDatabase
 from tests.goldens import read_golden
@@ -25,7 +25,7 @@ def test_the_api_is_described_as_committed(tmp_path: Path) -> None:
 
 
 def test_the_database_has_the_committed_schema(new_database: NewDatabase, tmp_path: Path) -> None:
-    engine = connect(new_database(tmp_path))
+    engine = open_engine(new_database(tmp_path))
     assert reflect_schema(engine) == read_golden(f"schema_{engine.dialect.name}")
     engine.dispose()
 

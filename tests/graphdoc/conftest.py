@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from graphdoc.document.graph import Precision
-from graphdoc.document.publish import classification, publish
+from graphdoc.document.publish import compute_classification_loss, publish_module
 from graphdoc.figures import Published
 from graphdoc.runner import DocumentRunner, RunnerSettings
 
@@ -23,7 +23,7 @@ def runner() -> Iterator[DocumentRunner]:
 
 def published(*layers: nn.Module, shape: tuple[int, ...], precision: Precision = "fp32") -> Published:
     example = torch.randn(4, *shape), torch.arange(4)
-    return publish(nn.Sequential(*layers), classification, example, precision=precision)
+    return publish_module(nn.Sequential(*layers), compute_classification_loss, example, precision=precision)
 
 
 @pytest.fixture(scope="session")

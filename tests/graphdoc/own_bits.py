@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphdoc.document.interpret import Program, gradients
-from graphdoc.document.schema import load
+from graphdoc.document.interpret import Program, compute_gradients
+from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
 
 Loss = Callable[[Any, Tensor], Any]
@@ -16,11 +16,11 @@ Loss = Callable[[Any, Tensor], Any]
 
 def by_document(made: Published, data: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Loss, gradients and new buffers as a worker computes them: from the bytes that travel."""
-    program = Program(load(made.document))
+    program = Program(parse_document(made.document))
     state = {name: torch.tensor(np.ascontiguousarray(array)) for name, array in made.parameters.items()}
     leaves = {entry.name: state[entry.name].requires_grad_() for entry in program.document.trainable}
     results = program.run(state | leaves, data, bytes(32))
-    found = dict(zip(leaves, gradients(results.loss, list(leaves.values())), strict=True))
+    found = dict(zip(leaves, compute_gradients(results.loss, list(leaves.values())), strict=True))
     return {"loss": results.loss.detach(), **found, **{name: one.detach() for name, one in results.updates.items()}}
 
 

@@ -29,21 +29,21 @@ ANSWERS = {
 
 if behaviour == "a strange greeting":
     GREETING = {"ok": {"determinism_class": 7}}
-frames.send(answers, GREETING)
-frames.receive(requests)
+frames.send_frame(answers, GREETING)
+frames.receive_frame(requests)
 if behaviour in RAW:
     os.write(answers, RAW[behaviour])
     os.close(answers)
 elif behaviour in ANSWERS:
-    frames.send(answers, ANSWERS[behaviour])
+    frames.send_frame(answers, ANSWERS[behaviour])
 elif behaviour == "odd truths":
     os.pwrite(configuration["arena"], b"\x02" * 4096, 0)
-    frames.send(answers, {"ok": None})
+    frames.send_frame(answers, {"ok": None})
 elif behaviour == "a crash":
     os.kill(os.getpid(), signal.SIGSEGV)
 elif behaviour == "a shrunken arena":
     try:
         os.ftruncate(configuration["arena"], 0)
     except PermissionError:
-        frames.send(answers, {"error": "Refused", "detail": "the arena cannot be shrunk"})
+        frames.send_frame(answers, {"error": "Refused", "detail": "the arena cannot be shrunk"})
 signal.pause()

@@ -10,7 +10,7 @@ from tests.lanes import FULL
 
 def ended(code: str) -> tuple[int, str]:
     """Of a process that runs this code with `allowed` at hand: how it ended, and what it printed."""
-    whole = "from graphdoc.runner.allowance import allowed\n" + textwrap.dedent(code)
+    whole = "from graphdoc.runner.allowance import limit_request\n" + textwrap.dedent(code)
     answer = subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, check=False)
     return answer.returncode, answer.stdout.strip()
 
@@ -18,7 +18,7 @@ def ended(code: str) -> tuple[int, str]:
 def test_memory_beyond_it_is_refused_and_there_again_afterwards() -> None:
     code = f"""
         size = {allowance.SPARE} + 2**26
-        with allowed(60.0, memory=2**25):
+        with limit_request(60.0, memory=2**25):
             try:
                 taken = bytearray(size)
             except MemoryError:
@@ -31,7 +31,7 @@ def test_memory_beyond_it_is_refused_and_there_again_afterwards() -> None:
 
 def test_processor_time_beyond_it_ends_the_process() -> None:
     code = """
-        with allowed(0.5):
+        with limit_request(0.5):
             while True:
                 pass
     """
@@ -42,7 +42,7 @@ def test_processor_time_beyond_it_ends_the_process() -> None:
 def test_who_waits_uses_no_processor_time() -> None:
     code = """
         import select
-        with allowed(0.1):
+        with limit_request(0.1):
             select.select([], [], [], 2.5)  # more seconds than it may compute
         print("there")
     """
@@ -50,6 +50,6 @@ def test_who_waits_uses_no_processor_time() -> None:
 
 
 def test_a_task_may_take_the_time_of_its_operations() -> None:
-    assert allowance.seconds(0, 1, 1, 1) >= allowance.FIRST_S
-    more = allowance.seconds(10**12, 100, 4, 2) - allowance.seconds(0, 0, 1, 2)
+    assert allowance.compute_allowed_seconds(0, 1, 1, 1) >= allowance.FIRST_S
+    more = allowance.compute_allowed_seconds(10**12, 100, 4, 2) - allowance.compute_allowed_seconds(0, 0, 1, 2)
     assert more == 2 * (10**12 / allowance.SLOWEST + 400 * allowance.CALL_S)

@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphdoc.document.bound import admit, bound, exactly
+from graphdoc.document.bound import admit_batch, compute_bound, compute_exact_bound
 from graphdoc.document.calls import OperatorCall
 from graphdoc.document.formulas import STAND_INS, by_formula
 from graphdoc.document.graph import Document
 from graphdoc.document.interpret import COMPUTED, Program, Way
 from graphdoc.document.meter import Limits
 from graphdoc.document.scans import every_step
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
@@ -23,11 +23,11 @@ LONGEST = 64
 
 
 def program(document: Raw) -> Program:
-    return Program(load(encoded(document)))
+    return Program(parse_document(encoded(document)))
 
 
 def at(document: Raw, rows: int, length: int) -> Any:
-    return exactly(program(document), rows, {"length": length}, Limits())
+    return compute_exact_bound(program(document), rows, {"length": length}, Limits())
 
 
 def of_length(*nodes: Raw, last: int) -> Raw:
@@ -63,7 +63,7 @@ SHRINKING: dict[str, Raw] = {
 @pytest.mark.parametrize("name", SHRINKING)
 def test_a_document_that_costs_more_at_a_smaller_size_is_bounded_by_that_size(name: str) -> None:
     document = SHRINKING[name]
-    found = bound(program(document), 4)
+    found = compute_bound(program(document), 4)
     largest = at(document, 4, LONGEST)
     assert found.operations > 10 * largest.operations
     assert found.peak_bytes > 4 * largest.peak_bytes
@@ -91,13 +91,13 @@ def peaked() -> Raw:
 def test_a_size_in_between_that_costs_more_is_refused_when_its_batch_comes() -> None:
     document = peaked()
     made = program(document)
-    told = bound(made, 4)
+    told = compute_bound(made, 4)
     limits = Limits(told.operations, told.peak_bytes)
     dearest = max(range(1, LONGEST + 1), key=lambda length: at(document, 4, length).operations)
     assert at(document, 4, dearest).operations > told.operations
     with pytest.raises(DocumentRefused, match=rf"a batch of 4 rows, length {dearest}: .*more than"):
-        admit(made, 4, {"length": dearest}, limits)
-    admit(made, 4, {"length": LONGEST}, limits)
+        admit_batch(made, 4, {"length": dearest}, limits)
+    admit_batch(made, 4, {"length": LONGEST}, limits)
 
 
 INTEGERS = [f"integer.{name}" for name in ("add", "sub", "mul", "floordiv", "mod", "max", "min")]
@@ -127,16 +127,16 @@ def test_no_batch_costs_more_than_the_bound_and_is_run(document: Raw, length: in
     """Whatever its size is, it costs no more than was told, or is refused."""
     made = program(document)
     try:
-        told = bound(made, (4, rows))
+        told = compute_bound(made, (4, rows))
         one = at(document, rows, length)
     except DocumentRefused:
         return
     limits = Limits(told.operations, told.peak_bytes)
     if one.operations <= told.operations and one.peak_bytes <= told.peak_bytes:
-        admit(made, rows, {"length": length}, limits)
+        admit_batch(made, rows, {"length": length}, limits)
     else:
         with pytest.raises(DocumentRefused, match="more than"):
-            admit(made, rows, {"length": length}, limits)
+            admit_batch(made, rows, {"length": length}, limits)
 
 
 def recurrent(kind: str, places: int, width: int = 8) -> Raw:
@@ -157,14 +157,14 @@ def recurrent(kind: str, places: int, width: int = 8) -> Raw:
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
 def test_a_recurrence_is_bounded_by_a_formula_whatever_its_length(kind: str) -> None:
-    short, long = (bound(program(recurrent(kind, places)), 2) for places in (20, 20_000))
+    short, long = (compute_bound(program(recurrent(kind, places)), 2) for places in (20, 20_000))
     assert 900 < long.operations / short.operations <= 1000
     assert long.peak_bytes > 100 * short.peak_bytes
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
 def test_a_recurrence_s_formula_gives_what_torch_gives(kind: str) -> None:
-    document = load(encoded(recurrent(kind, 5)))
+    document = parse_document(encoded(recurrent(kind, 5)))
     assert _shapes(document, Way(by_formula, every_step)) == _shapes(document, COMPUTED)
 
 
@@ -205,15 +205,15 @@ HANGS: dict[str, list[Raw]] = {
 @pytest.mark.parametrize("nodes", HANGS.values(), ids=HANGS.keys())
 def test_what_takes_too_long_to_bound_is_refused_after_so_many_steps(nodes: list[Raw]) -> None:
     with pytest.raises(DocumentRefused, match=r"so many steps|dimensions, more than|parts, more than"):
-        bound(program(with_nodes(*nodes)), 1000)
+        compute_bound(program(with_nodes(*nodes)), 1000)
 
 
 def test_differences_cost_as_many_times_as_they_are_taken() -> None:
     once, often = (
-        bound(program(with_nodes(node("diff.default", [value(1), times, 0, None, None], 3))), 1000).operations
+        compute_bound(program(with_nodes(node("diff.default", [value(1), times, 0, None, None], 3))), 1000).operations
         for times in (1, 20)
     )
-    without = bound(program(linear()), 1000).operations
+    without = compute_bound(program(linear()), 1000).operations
     assert often - without >= 15 * (once - without)
 
 

@@ -32,8 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("linear.json").write_bytes(encoded(linear()))
-    Path("w.safetensors").write_bytes(tensors.pack(STATE))
-    Path("rows.safetensors").write_bytes(tensors.pack(BATCH))
+    Path("w.safetensors").write_bytes(tensors.pack_tensors(STATE))
+    Path("rows.safetensors").write_bytes(tensors.pack_tensors(BATCH))
     return tmp_path
 
 
@@ -65,7 +65,7 @@ def test_gradients_are_written_and_equal_what_is_computed_by_hand(
     asked = "run linear.json --inputs rows.safetensors --parameters w.safetensors --out answer.safetensors --at-once 1"
     assert main(asked.split()) == 0
     assert json.loads(capsys.readouterr().out) == {"rows": 2, "loss": 9.0}
-    answer = tensors.unpack((folder / "answer.safetensors").read_bytes())
+    answer = tensors.unpack_tensors((folder / "answer.safetensors").read_bytes())
     assert answer["loss"] == 9.0
     np.testing.assert_array_equal(answer["w"], np.full((1, 3), 6.0, np.float32))
 

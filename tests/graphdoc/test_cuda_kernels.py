@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphdoc.document.bound import bound
+from graphdoc.document.bound import compute_bound
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import next_token, publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import next_token, publish_module
+from graphdoc.document.schema import parse_document
 from graphdoc.operators import ALLOWED
 from graphdoc.operators.cuda import MISSING
 from tests.handmade import Raw, encoded, linear, node, tensor, value
@@ -60,7 +60,7 @@ def lacking(*nodes: Raw) -> str:
     ]
     made = [node("mul.Tensor", [value(1), value(0)], 3), *nodes, node("mean.default", [value(last), None], last + 1)]
     document = {**linear(), "inputs": inputs, "nodes": made, "loss": last + 1}
-    return bound(Program(load(encoded(document))), 4).only_on_cpu
+    return compute_bound(Program(parse_document(encoded(document))), 4).only_on_cpu
 
 
 def alone(op: str, *arguments: Any) -> list[Raw]:
@@ -138,7 +138,7 @@ def places(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 
 def test_labels_for_every_place_are_for_cards_when_places_are_rows() -> None:
     words = torch.arange(12).reshape(3, 4) % 5
-    found = [publish(nn.Embedding(5, 5), loss, (words, words)) for loss in (places, next_token)]
-    said = [bound(Program(load(made.document)), 3).only_on_cpu for made in found]
+    found = [publish_module(nn.Embedding(5, 5), loss, (words, words)) for loss in (places, next_token)]
+    said = [compute_bound(Program(parse_document(made.document)), 3).only_on_cpu for made in found]
     assert "torch.nn.NLLLoss" in said[0]
     assert said[1] == ""

@@ -49,7 +49,7 @@ SMALL = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "y": np.array([0, 1
 EXPECTED = declared(SMALL)
 
 
-@pytest.mark.parametrize("name", formats.names())
+@pytest.mark.parametrize("name", formats.list_format_names())
 class TestFormat:
     @given(seed=st.integers(0, 2**32), rows=st.integers(1, 20), columns=COLUMNS)
     @example(seed=0, rows=1, columns={"x": ((1,), "bool")})
@@ -107,7 +107,7 @@ class TestFormat:
 
 
 def test_there_is_no_other_format() -> None:
-    assert set(formats.names()) == {"safetensors", "npz", "npy", "parquet", "jsonl"}
+    assert set(formats.list_format_names()) == {"safetensors", "npz", "npy", "parquet", "jsonl"}
     with pytest.raises(Refused, match="there is jsonl"):
         format_of("pickle")
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphdoc.document.bound import bound
+from graphdoc.document.bound import compute_bound
 from graphdoc.document.interpret import Program
 from graphdoc.document.meter import BACKWARD, Limits
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.document.shape_cache import ShapeCache
 from graphdoc.errors import DocumentRefused
 from tests.graphdoc.test_document_vectors import DOCUMENTS
@@ -17,7 +17,7 @@ from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 
 def program(document: Raw) -> Program:
-    return Program(load(encoded(document)))
+    return Program(parse_document(encoded(document)))
 
 
 def layers(width: int, depth: int) -> Raw:
@@ -38,7 +38,7 @@ def layers(width: int, depth: int) -> Raw:
 
 def test_operations_are_those_of_torch_s_own_counter_and_a_little_more() -> None:
     rows, width, depth = 32, 64, 3
-    ours = bound(program(layers(width, depth)), rows).operations
+    ours = compute_bound(program(layers(width, depth)), rows).operations
     weights = [torch.randn(width, width, requires_grad=True) for _ in range(depth)]
     hidden = torch.randn(rows, width)
     with FlopCounterMode(display=False) as counter:
@@ -51,7 +51,7 @@ def test_operations_are_those_of_torch_s_own_counter_and_a_little_more() -> None
 
 def test_the_peak_holds_state_data_intermediates_and_gradients() -> None:
     rows, width, depth = 100, 64, 4
-    peak = bound(program(layers(width, depth)), rows).peak_bytes
+    peak = compute_bound(program(layers(width, depth)), rows).peak_bytes
     state, activations = 4 * depth * width * width, 4 * (depth + 1) * rows * width
     assert state + activations <= peak <= 2 * state + 2 * activations
 
@@ -60,7 +60,7 @@ def test_values_are_freed_after_their_last_reader() -> None:
     relus = [node("relu.default", [value(1 if number == 0 else 2 + number)], 3 + number) for number in range(50)]
     document = with_nodes(*relus)
     document["inputs"][0]["grad"] = False
-    peak = bound(program(document), 1000).peak_bytes
+    peak = compute_bound(program(document), 1000).peak_bytes
     assert peak < 8 * 1000 * 3 * 4
 
 
@@ -70,17 +70,17 @@ def test_pooling_over_a_large_window_is_not_free() -> None:
     arguments = [value(1), [513, 513], [1, 1], [0, 0], False, True, None]
     document["nodes"] = [node("avg_pool2d.default", arguments, 3), node("mean.default", [value(3), None], 4)]
     document["inputs"][0]["grad"] = False
-    assert bound(program(document), 1).operations > 513**4
+    assert compute_bound(program(document), 1).operations > 513**4
 
 
 def test_a_slice_costs_its_whole_base_since_its_gradient_does() -> None:
     slices = [node("slice.Tensor", [value(1), 1, 0, 1, 1], 3 + number) for number in range(100)]
-    few, many = (bound(program(with_nodes(*slices[:count])), 1000).operations for count in (1, 100))
+    few, many = (compute_bound(program(with_nodes(*slices[:count])), 1000).operations for count in (1, 100))
     assert many - few >= 99 * (1 + BACKWARD) * 3 * 1000
 
 
 def test_cost_grows_with_the_rows() -> None:
-    few, many = (bound(program(linear()), rows) for rows in (10, 1000))
+    few, many = (compute_bound(program(linear()), rows) for rows in (10, 1000))
     assert 90 < many.operations / few.operations <= 100
     assert few.rows == 10
 
@@ -88,17 +88,17 @@ def test_cost_grows_with_the_rows() -> None:
 def test_the_limits_hold() -> None:
     wide = program(layers(4096, 3))
     with pytest.raises(DocumentRefused, match="operations"):
-        bound(wide, 10**6, Limits(operations=10**12))
+        compute_bound(wide, 10**6, Limits(operations=10**12))
     with pytest.raises(DocumentRefused, match="bytes at once"):
-        bound(wide, 10**6, Limits(peak_bytes=2**30))
+        compute_bound(wide, 10**6, Limits(peak_bytes=2**30))
 
 
 def test_the_limit_on_bytes_holds_in_the_backward_pass() -> None:
     wide = program(layers(1024, 8))
-    peak = bound(wide, 4).peak_bytes
-    assert bound(wide, 4, Limits(peak_bytes=peak)).peak_bytes == peak
+    peak = compute_bound(wide, 4).peak_bytes
+    assert compute_bound(wide, 4, Limits(peak_bytes=peak)).peak_bytes == peak
     with pytest.raises(DocumentRefused, match="bytes at once"):
-        bound(wide, 4, Limits(peak_bytes=peak - 1))
+        compute_bound(wide, 4, Limits(peak_bytes=peak - 1))
 
 
 def squarings(times: int) -> Raw:
@@ -110,8 +110,8 @@ def squarings(times: int) -> Raw:
 
 def test_squaring_an_integer_twenty_five_times_is_refused_at_the_cap() -> None:
     with pytest.raises(DocumentRefused, match="integer beyond"):
-        bound(program(squarings(25)), 1000)
-    assert bound(program(squarings(2)), 1000).rows == 1000
+        compute_bound(program(squarings(25)), 1000)
+    assert compute_bound(program(squarings(2)), 1000).rows == 1000
 
 
 BOMBS: dict[str, list[Raw]] = {
@@ -141,13 +141,13 @@ BOMBS: dict[str, list[Raw]] = {
 
 
 def test_honest_nodes_are_let_by() -> None:
-    assert bound(program(with_nodes(node("relu.default", [value(1)], 3))), 1000).operations > 0
+    assert compute_bound(program(with_nodes(node("relu.default", [value(1)], 3))), 1000).operations > 0
 
 
 @pytest.mark.parametrize("nodes", BOMBS.values(), ids=BOMBS.keys())
 def test_a_bomb_is_refused_without_being_run(nodes: list[Raw]) -> None:
     with pytest.raises(DocumentRefused):
-        bound(program(with_nodes(*nodes)), 1000)
+        compute_bound(program(with_nodes(*nodes)), 1000)
 
 
 OUTPUTS: dict[str, Raw] = {
@@ -164,7 +164,7 @@ OUTPUTS: dict[str, Raw] = {
 @pytest.mark.parametrize("document", OUTPUTS.values(), ids=OUTPUTS.keys())
 def test_outputs_of_another_shape_are_refused(document: Raw) -> None:
     with pytest.raises(DocumentRefused):
-        bound(program(document), 4)
+        compute_bound(program(document), 4)
 
 
 def test_an_update_of_another_shape_is_refused() -> None:
@@ -175,17 +175,17 @@ def test_an_update_of_another_shape_is_refused() -> None:
         node("mse_loss.default", [value(4), value(3), 1], 5),
     ]
     honest = {**document, "loss": 5, "updates": {"mean": 1}}
-    bound(program(honest), 4)
+    compute_bound(program(honest), 4)
     with pytest.raises(DocumentRefused, match="update of mean"):
-        bound(program({**honest, "updates": {"mean": 4}}), 4)
+        compute_bound(program({**honest, "updates": {"mean": 4}}), 4)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_what_is_known_of_a_call_is_what_it_gives(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = load(path.read_bytes())
-    found = [bound(Program(document), 3, training=training) for training in (True, False)]
-    monkeypatch.setattr(ShapeCache, "called", lambda _cache, func, args, kwargs: func(*args, **kwargs))
-    assert found == [bound(Program(document), 3, training=training) for training in (True, False)]
+    document = parse_document(path.read_bytes())
+    found = [compute_bound(Program(document), 3, training=training) for training in (True, False)]
+    monkeypatch.setattr(ShapeCache, "call_cached", lambda _cache, func, args, kwargs: func(*args, **kwargs))
+    assert found == [compute_bound(Program(document), 3, training=training) for training in (True, False)]
 
 
 def test_a_call_is_worked_out_once_and_again_where_anything_differs() -> None:
@@ -201,8 +201,8 @@ def test_a_call_is_worked_out_once_and_again_where_anything_differs() -> None:
         (one.long(), 2.5),
     ):
         for _ in range(2):
-            found, expected = cache.called(made, (left, right), {}), made(left, right)
+            found, expected = cache.call_cached(made, (left, right), {}), made(left, right)
             assert (found.shape, found.stride(), found.dtype) == (expected.shape, expected.stride(), expected.dtype)
     view = torch.ops.aten._unsafe_view.default
     for _ in range(2):
-        assert cache.called(view, (one, [12]), {}).untyped_storage()._cdata == one.untyped_storage()._cdata
+        assert cache.call_cached(view, (one, [12]), {}).untyped_storage()._cdata == one.untyped_storage()._cdata

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from graphdoc.conditions import FAMILIES, condition_of, recurrent
-from graphdoc.document.bound import bound
+from graphdoc.document.bound import compute_bound
 from graphdoc.document.calls import OPERATORS
-from graphdoc.document.interpret import Program, gradients
-from graphdoc.document.plans import form, hold_to
-from graphdoc.document.schema import load
+from graphdoc.document.interpret import Program, compute_gradients
+from graphdoc.document.plans import hold_to, read_result_form
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
 from tests.handmade import encoded, node, tensor, value
@@ -34,7 +34,7 @@ def program(inputs: list[Any], nodes: list[Any], last: int) -> Program:
     ]
     inputs = [tensor("param", "w", [1], grad=True), *inputs]
     head = {"format": "gradgraph/1", "sizes": {}, "inputs": inputs, "metrics": {}, "updates": {}}
-    return Program(load(encoded(head | {"nodes": nodes, "loss": count + 2})))
+    return Program(parse_document(encoded(head | {"nodes": nodes, "loss": count + 2})))
 
 
 def filled(made: Program) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -136,7 +136,7 @@ HONEST = {
 def test_it_is_refused_when_it_is_bounded_and_when_it_is_run(name: str) -> None:
     made = HOSTILE[name]()
     with pytest.raises(DocumentRefused):
-        bound(made, ROWS)
+        compute_bound(made, ROWS)
     with pytest.raises(DocumentRefused):
         made.run(*filled(made), SEED)
 
@@ -144,7 +144,7 @@ def test_it_is_refused_when_it_is_bounded_and_when_it_is_run(name: str) -> None:
 @pytest.mark.parametrize("name", HONEST)
 def test_its_honest_twin_is_bounded_and_run(name: str) -> None:
     made = HONEST[name]()
-    assert bound(made, ROWS).operations > 0
+    assert compute_bound(made, ROWS).operations > 0
     assert made.run(*filled(made), SEED).loss.dim() == 0
 
 
@@ -202,7 +202,7 @@ def _are_torch_s(key: str, arguments: list[Any]) -> None:
     assert condition is not None
     condition(arguments)
     results = OPERATORS[key].call(*arguments)
-    assert recurrent.shapes(arguments) == tuple(tuple(result.shape) for result in results)
+    assert recurrent.compute_recurrent_shapes(arguments) == tuple(tuple(result.shape) for result in results)
 
 
 def test_an_lstm_with_a_projection_is_taken() -> None:
@@ -212,7 +212,7 @@ def test_an_lstm_with_a_projection_is_taken() -> None:
 
 
 def test_a_value_unlike_its_plan_is_refused() -> None:
-    plan = [[form(ones(2, 3))], [form(7)]]
+    plan = [[read_result_form(ones(2, 3))], [read_result_form(7)]]
     hold_to(plan, 0, [ones(2, 3)])
     hold_to(plan, 1, [7])
     for place, other in ((0, ones(3, 2)), (0, ones(2, 3).double()), (1, 8)):
@@ -224,10 +224,10 @@ def test_a_value_of_very_many_dimensions_is_refused() -> None:
     inputs = [tensor("data", "x", ["rows"])]
     nodes = [node("unsqueeze.default", [value(number), 0], number + 1) for number in range(1, 40)]
     with pytest.raises(DocumentRefused, match="dimensions"):
-        bound(program(inputs, nodes, 40), ROWS)
+        compute_bound(program(inputs, nodes, 40), ROWS)
 
 
 def test_a_gradient_that_torch_keeps_without_memory_is_zeros() -> None:
     leaf = ones(2).requires_grad_()
-    (gradient,) = gradients(torch.sgn(leaf).sum(), [leaf])
+    (gradient,) = compute_gradients(torch.sgn(leaf).sum(), [leaf])
     assert gradient.numpy().tolist() == [0.0, 0.0]

@@ -8,9 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphdoc.document.interpret import Program, gradients
-from graphdoc.document.publish import Objective, classification, exported, publish, regression
-from graphdoc.document.schema import load
+from graphdoc.document.interpret import Program, compute_gradients
+from graphdoc.document.publish import (
+    Objective,
+    compute_classification_loss,
+    compute_regression_loss,
+    export_objective,
+    publish_module,
+)
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Published
 
@@ -40,7 +46,7 @@ class Function(nn.Module):
 
 
 def published(module: nn.Module, *shape: int) -> Published:
-    return publish(module, classification, (torch.randn(4, *shape), torch.arange(4)))
+    return publish_module(module, compute_classification_loss, (torch.randn(4, *shape), torch.arange(4)))
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
@@ -49,11 +55,11 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 def answers(data: bytes, state: dict[str, Any], x: Tensor, y: Tensor) -> dict[str, Tensor]:
     """Loss, gradients and updates of a document."""
-    program = Program(load(data))
+    program = Program(parse_document(data))
     tensors = {name: torch.tensor(array) for name, array in state.items()}
     leaves = {entry.name: tensors[entry.name].requires_grad_() for entry in program.document.trainable}
     results = program.run(tensors | leaves, {"x": x, "y": y}, SEED)
-    found = gradients(results.loss, list(leaves.values()))
+    found = compute_gradients(results.loss, list(leaves.values()))
     return {"loss": results.loss.detach(), **dict(zip(leaves, found, strict=True)), **results.updates}
 
 
@@ -88,7 +94,7 @@ def test_the_bits_are_those_of_the_exported_module(build: Callable[[], nn.Module
     module = build()
     answer = published(module, *shape)
     example = {"x": torch.randn(4, *shape), "y": torch.arange(4)}
-    traced: Any = exported(Objective(module, classification), example, {}).module()
+    traced: Any = export_objective(Objective(module, compute_classification_loss), example, {}).module()
     for rows in (2, 33):
         x, y = torch.randn(rows, *shape), torch.randint(0, 8, (rows,))
         before = {name: torch.tensor(array) for name, array in answer.parameters.items()}
@@ -111,7 +117,7 @@ def traced_answers(traced: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]
 def test_names_kinds_and_state_are_those_of_the_module() -> None:
     module = MODULES["cnn with batch norm"][0]()
     answer = published(module, 1, 8, 8)
-    training, evaluation = load(answer.document), load(answer.evaluation)
+    training, evaluation = parse_document(answer.document), parse_document(answer.evaluation)
     assert {name: tuple(entry.shape) for name, entry in module.state_dict().items()} == {
         name: array.shape for name, array in answer.parameters.items()
     }
@@ -250,7 +256,7 @@ EXPRESSED = [
 @pytest.mark.parametrize("function", EXPRESSED, ids=lambda function: function.__name__)
 def test_what_has_no_operator_of_its_own_is_written_out(function: Callable[[Tensor], Tensor]) -> None:
     """Publishing compares every bit with the module's own."""
-    assert load(published(Function(function), 8).document).nodes
+    assert parse_document(published(Function(function), 8).document).nodes
 
 
 class Doubled(torch.autograd.Function):
@@ -338,7 +344,7 @@ def test_a_write_to_what_is_not_its_own_is_refused(kind: str) -> None:
 
 def test_a_float_buffer_may_change_any_way_it_likes() -> None:
     answer = published(Writing("buffer"), 8)
-    assert set(load(answer.document).updates) == {"seen"}
+    assert set(parse_document(answer.document).updates) == {"seen"}
     x = torch.randn(6, 8)
     ours = answers(answer.document, answer.parameters, x, torch.arange(6))
     assert torch.allclose(ours["seen"], 0.1 * x.mean(0))
@@ -373,14 +379,14 @@ def test_a_parameter_that_autocast_meets_twice_is_converted_once() -> None:
                 return super().forward(torch.tanh(super().forward(x))).float()
 
     answer = published(Twice(8, 8), 8)
-    conversions = [node for node in load(answer.document).nodes if node.op == "to.dtype"]
+    conversions = [node for node in parse_document(answer.document).nodes if node.op == "to.dtype"]
     assert len(conversions) == 4  # weight, bias, data, and the answer back
 
 
 def test_tied_frozen_unused_and_constant_tensors() -> None:
     module = Tied()
     answer = published(module, 8)
-    document = load(answer.document)
+    document = parse_document(answer.document)
     assert [entry.name for entry in document.trainable] == ["unused", "first.weight"]
     assert {entry.name for entry in document.of("const") if not entry.name.startswith("const.")} == {"mask"}
     constants = [name for name in answer.parameters if name.startswith("const.")]
@@ -393,8 +399,8 @@ def test_tied_frozen_unused_and_constant_tensors() -> None:
 
 
 def test_regression_has_no_metrics() -> None:
-    answer = publish(nn.Linear(3, 1), regression, (torch.randn(4, 3), torch.randn(4, 1)))
-    assert load(answer.document).metrics == {}
+    answer = publish_module(nn.Linear(3, 1), compute_regression_loss, (torch.randn(4, 3), torch.randn(4, 1)))
+    assert parse_document(answer.document).metrics == {}
 
 
 def test_a_parameter_that_takes_a_reserved_name_is_refused() -> None:
@@ -407,6 +413,6 @@ def test_a_parameter_that_takes_a_reserved_name_is_refused() -> None:
 
 def test_dropout_is_right_by_its_own_rule_and_absent_from_evaluation() -> None:
     answer = published(nn.Sequential(nn.Dropout(0.25), nn.Linear(8, 8), nn.Dropout(0.5)), 8)
-    sites = [node.arguments[2] for node in load(answer.document).nodes if node.op == "dropout.hash"]
+    sites = [node.arguments[2] for node in parse_document(answer.document).nodes if node.op == "dropout.hash"]
     assert sites == [0, 1]
     assert b"dropout" not in answer.evaluation

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from graphdoc.document.bound import bound
+from graphdoc.document.bound import compute_bound
 from graphdoc.document.graph import Scan
-from graphdoc.document.interpret import Program, gradients
-from graphdoc.document.publish import classification, publish
-from graphdoc.document.ranges import ranges
-from graphdoc.document.rolling import LEAST, rolled
-from graphdoc.document.schema import load
+from graphdoc.document.interpret import Program, compute_gradients
+from graphdoc.document.publish import compute_classification_loss, publish_module
+from graphdoc.document.ranges import find_input_ranges
+from graphdoc.document.rolling import LEAST, roll_loops
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Bound, Range
 from tests.handmade import Raw, encoded, linear, node, tensor, value
@@ -111,19 +111,19 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 def published(build: Callable[[], nn.Module]) -> tuple[Raw, dict[str, Any]]:
     """The training document, which publishing compares with the module bit by bit, and the state."""
     torch.manual_seed(0)
-    answer = publish(build(), classification, (torch.randn(4, PLACES), torch.arange(4)))
-    assert load(answer.evaluation).nodes
+    answer = publish_module(build(), compute_classification_loss, (torch.randn(4, PLACES), torch.arange(4)))
+    assert parse_document(answer.evaluation).nodes
     return json.loads(answer.document), answer.parameters
 
 
 def answers(document: Raw, state: dict[str, Any], data: dict[str, Tensor]) -> list[bytes]:
     """The bits of the loss and of each gradient."""
-    program = Program(load(encoded(document)))
+    program = Program(parse_document(encoded(document)))
     leaves = {name: torch.tensor(array) for name, array in state.items()}
     for entry in program.document.trainable:
         leaves[entry.name].requires_grad_()
     results = program.run(leaves, data, bytes(32))
-    found = gradients(results.loss, [leaves[entry.name] for entry in program.document.trainable])
+    found = compute_gradients(results.loss, [leaves[entry.name] for entry in program.document.trainable])
     return [one.detach().contiguous().numpy().tobytes() for one in (results.loss, *found)]
 
 
@@ -147,7 +147,7 @@ def test_a_scan_costs_what_its_steps_cost_written_out(name: str) -> None:
 
 
 def costs(document: Raw, rows: int, training: bool = True) -> Bound:
-    return bound(Program(load(encoded(document))), rows, training=training)
+    return compute_bound(Program(parse_document(encoded(document))), rows, training=training)
 
 
 def test_steps_of_growing_shapes_stay_written_out() -> None:
@@ -157,8 +157,8 @@ def test_steps_of_growing_shapes_stay_written_out() -> None:
 
 
 def test_few_steps_stay_written_out() -> None:
-    assert rolled(unrolled(loop(LEAST - 1)), lambda _: 1)["format"] == "gradgraph/1"
-    assert rolled(unrolled(loop(LEAST)), lambda _: 1) == loop(LEAST)
+    assert roll_loops(unrolled(loop(LEAST - 1)), lambda _: 1)["format"] == "gradgraph/1"
+    assert roll_loops(unrolled(loop(LEAST)), lambda _: 1) == loop(LEAST)
 
 
 def loop(length: int = 64) -> Raw:
@@ -233,16 +233,16 @@ UNREAD: dict[str, tuple[list[Any], Any, str]] = {
 def test_a_scan_that_makes_no_sense_is_not_read(name: str) -> None:
     path, new, words = UNREAD[name]
     with pytest.raises(DocumentRefused) as caught:
-        load(encoded(changed(path, new)))
+        parse_document(encoded(changed(path, new)))
     assert words in caught.value.detail, caught.value.detail
     assert "\n" not in caught.value.detail
 
 
 def test_the_format_says_whether_there_is_a_scan() -> None:
-    load(encoded(loop()))
+    parse_document(encoded(loop()))
     for document in ({**loop(), "format": "gradgraph/1"}, {**linear(), "format": "gradgraph/2"}):
         with pytest.raises(DocumentRefused, match="documents with a scan, and no others, are gradgraph/2"):
-            load(encoded(document))
+            parse_document(encoded(document))
 
 
 SHRUNK = node("slice.Tensor", [value(6), 1, 0, 2, 1], 7)
@@ -289,9 +289,9 @@ def shifted(document: Raw) -> Raw:
 
 
 def test_a_scan_of_a_hundred_thousand_calls_is_bounded_in_few_steps() -> None:
-    document = load(encoded(last_alone(25_000)))
+    document = parse_document(encoded(last_alone(25_000)))
     assert document.calls == 100_002
-    one, other = (bound(Program(load(encoded(last_alone(length)))), 4) for length in (12_500, 25_000))
+    one, other = (compute_bound(Program(parse_document(encoded(last_alone(length)))), 4) for length in (12_500, 25_000))
     assert other.operations > 1.9 * one.operations
     assert other.peak_bytes > 25_000 * 4 * 5 * 4
 
@@ -314,8 +314,8 @@ def test_words_that_a_loop_looks_up_have_their_range() -> None:
     body[0] = node("select.int", [value(2), 1, value(3)], 4)
     body[1] = node("embedding.default", [value(1), value(4), -1, False, False], 5)
     body[2] = node("add.Tensor", [value(0), value(5), 1], 6)
-    program = Program(load(encoded(document)))
-    assert ranges(program, 4) == {"x": (Range(0, 11, None),)}
+    program = Program(parse_document(encoded(document)))
+    assert find_input_ranges(program, 4) == {"x": (Range(0, 11, None),)}
 
 
 UNARY = ("tanh.default", "sigmoid.default", "neg.default", "sin.default")
@@ -369,7 +369,7 @@ def loops(draw: st.DrawFn) -> Raw:
 @given(loops())
 def test_any_loop_has_the_bits_of_its_steps_and_is_found_in_them(document: Raw) -> None:
     plain = unrolled(document)
-    found = rolled(plain, lambda _: "a form")
+    found = roll_loops(plain, lambda _: "a form")
     assert found["format"] == "gradgraph/2"
     assert unrolled(found) == plain
     state = {name: torch.linspace(-1, 1, 3).numpy() for name in ("p0", "p1")}
@@ -382,7 +382,7 @@ def test_any_loop_has_the_bits_of_its_steps_and_is_found_in_them(document: Raw) 
 
 
 def test_a_scan_is_one_node_to_who_reads_a_document() -> None:
-    document = load(encoded(loop()))
+    document = parse_document(encoded(loop()))
     assert [entry.op for entry in document.nodes] == ["select.int", "scan", "stack.default", "mean.default"]
     (scan,) = (entry for entry in document.nodes if isinstance(entry, Scan))
     assert (scan.length, scan.inputs, len(scan.body)) == (64, 4, 4)

@@ -15,7 +15,7 @@ from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 
 def test_an_honest_document_is_read() -> None:
-    document = schema.load(encoded(linear()))
+    document = schema.parse_document(encoded(linear()))
     assert [entry.name for entry in document.inputs] == ["w", "x", "y"]
     assert [entry.name for entry in document.trainable] == ["w"]
     assert document.state == {"w": ((1, 3), "float32")}
@@ -26,7 +26,7 @@ def test_an_honest_document_is_read() -> None:
 
 def test_its_digest_is_that_of_its_bytes() -> None:
     digest = "blake3:97b49a7c406d52401647611bd429051f4df6404aca7893f8ec33fc5109ba2d87"
-    assert schema.load(encoded(linear())).digest == digest
+    assert schema.parse_document(encoded(linear())).digest == digest
 
 
 def changed(path: list[Any], new: Any) -> bytes:
@@ -49,7 +49,7 @@ def sized(path: list[Any] | None = None, new: Any = None) -> bytes:
 
 
 def test_a_named_size_is_at_its_maximum_until_a_batch_says_otherwise() -> None:
-    document = schema.load(sized())
+    document = schema.parse_document(sized())
     assert document.sizes == {"length": 7}
     assert document.batch(2)["x"] == ((2, 7), "float32")
     assert document.batch(2, {"length": 3})["x"] == ((2, 3), "float32")
@@ -58,7 +58,7 @@ def test_a_named_size_is_at_its_maximum_until_a_batch_says_otherwise() -> None:
 def test_a_newer_format_is_refused_by_its_name() -> None:
     newer = encoded({"format": "gradgraph/4", "something": "else"})
     with pytest.raises(DocumentRefused, match=r"gradgraph/4, newer than gradgraph/3.*upgrade gradmarket"):
-        schema.load(newer)
+        schema.parse_document(newer)
 
 
 HOSTILE = {
@@ -152,7 +152,7 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(DocumentRefused):
-        schema.load(data)
+        schema.parse_document(data)
 
 
 SDPA = "scaled_dot_product_attention.default"
@@ -197,33 +197,33 @@ TYPED: dict[str, tuple[str, list[Any], bool]] = {
 def test_every_argument_has_its_type(op: str, args: list[Any], good: bool) -> None:
     data = encoded(with_nodes(node(op, args, 3)))
     if good:
-        assert schema.load(data).nodes[0].op == op
+        assert schema.parse_document(data).nodes[0].op == op
     else:
         with pytest.raises(DocumentRefused, match=f"node 0: {op}"):
-            schema.load(data)
+            schema.parse_document(data)
 
 
 def test_an_integer_value_is_no_tensor_and_the_other_way_round() -> None:
     size = node("integer.size", [value(1), 0], 3)
-    schema.load(encoded(with_nodes(size, node("integer.mul", [value(3), 2], 4))))
+    schema.parse_document(encoded(with_nodes(size, node("integer.mul", [value(3), 2], 4))))
     with pytest.raises(DocumentRefused, match="not of kind tensor"):
-        schema.load(encoded(with_nodes(size, node("relu.default", [value(3)], 4))))
+        schema.parse_document(encoded(with_nodes(size, node("relu.default", [value(3)], 4))))
     with pytest.raises(DocumentRefused, match="not of kind int"):
-        schema.load(encoded(with_nodes(size, node("integer.mul", [value(1), 2], 4))))
+        schema.parse_document(encoded(with_nodes(size, node("integer.mul", [value(1), 2], 4))))
     with pytest.raises(DocumentRefused, match="an output is not a tensor"):
-        schema.load(encoded({**with_nodes(size), "metrics": {"rows": 3}}))
+        schema.parse_document(encoded({**with_nodes(size), "metrics": {"rows": 3}}))
 
 
 def test_limits_on_the_whole() -> None:
     with pytest.raises(DocumentRefused, match="bytes"):
-        schema.load(b" " * (schema.BYTES_LIMIT + 1))
+        schema.parse_document(b" " * (schema.BYTES_LIMIT + 1))
     many = [node("relu.default", [value(1)], 3 + number) for number in range(node_schema.NODES_LIMIT + 1)]
     with pytest.raises(DocumentRefused, match="nodes"):
-        schema.load(encoded({**linear(), "nodes": many}))
+        schema.parse_document(encoded({**linear(), "nodes": many}))
     starts = range(3, 104_003, 4000)
     wide = [node("split.Tensor", [value(1), 1, 0], *range(start, start + 4000)) for start in starts]
     with pytest.raises(DocumentRefused, match="values"):
-        schema.load(encoded({**linear(), "nodes": wide}))
+        schema.parse_document(encoded({**linear(), "nodes": wide}))
 
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -249,7 +249,7 @@ def test_junk_anywhere_is_read_or_refused(place: tuple[Any, ...], new: Any) -> N
         parent = parent[key]
     parent[place[-1]] = new
     try:
-        loaded = schema.load(encoded(document))
+        loaded = schema.parse_document(encoded(document))
     except DocumentRefused:
         return
     assert loaded.loss >= len(loaded.inputs)
@@ -262,7 +262,7 @@ def test_bytes_anywhere_are_read_or_refused(data: bytes, place: int) -> None:
     if spliced == honest:
         return
     try:
-        loaded = schema.load(spliced)
+        loaded = schema.parse_document(spliced)
     except DocumentRefused:
         return
-    assert loaded.digest != schema.load(honest).digest
+    assert loaded.digest != schema.parse_document(honest).digest

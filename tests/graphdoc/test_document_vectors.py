@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from graphdoc.document.graph import WEIGHT, Document, Input, answer_of
-from graphdoc.document.interpret import Program, gradients
+from graphdoc.document.interpret import Program, compute_gradients
 from graphdoc.document.json_schema import json_schema
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.operators import ALLOWED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def answers(document: Document) -> dict[str, Any]:
     data = {entry.name: drawn(entry, (ROWS, *entry.shape), generator) for entry in document.of("data")}
     leaves = {entry.name: state[entry.name].requires_grad_() for entry in document.trainable}
     results = Program(document).run(state, data, bytes(range(32)))
-    found = gradients(results.loss, list(leaves.values()))
+    found = compute_gradients(results.loss, list(leaves.values()))
     return {
         "digest": document.digest,
         "structure": structure(document),
@@ -73,7 +73,7 @@ def test_there_is_a_corpus() -> None:
 def test_a_document_is_still_read_and_computes_the_same(path: Path) -> None:
     data, expected = path.read_bytes(), json.loads(EXPECTED.read_text())[path.stem]
     VALIDATOR.validate(json.loads(data))
-    found = answers(load(data))
+    found = answers(parse_document(data))
     assert (found["digest"], found["structure"]) == (expected["digest"], expected["structure"])
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     assert found["norms"] == pytest.approx(expected["norms"], rel=1e-2, abs=1e-4)
@@ -93,7 +93,7 @@ def test_the_schema_knows_every_operator_and_refuses_others() -> None:
 
 def write_anew() -> None:
     SCHEMA.write_text(written(json_schema()))
-    EXPECTED.write_text(written({path.stem: answers(load(path.read_bytes())) for path in DOCUMENTS}))
+    EXPECTED.write_text(written({path.stem: answers(parse_document(path.read_bytes())) for path in DOCUMENTS}))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, rnn
 
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.lanes import FULL
@@ -138,8 +138,8 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
 def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module]) -> None:
     """What publishes compares loss, gradients and buffers of both documents with the module's, bit by bit."""
     answer = export_module(build(), functional.cross_entropy, {"x": X, "y": Y})
-    assert load(answer.document).trainable
-    assert load(answer.evaluation).trainable
+    assert parse_document(answer.document).trainable
+    assert parse_document(answer.evaluation).trainable
 
 
 class Clipped(nn.Linear):
@@ -165,8 +165,8 @@ class Switched(nn.Linear):
 def test_training_and_evaluation_are_two_documents_where_the_module_says_so(kind: Any, evaluates: str) -> None:
     """Also where no answer shows it: of the clipped one none is as large."""
     answer = export_module(kind(8, 4), functional.cross_entropy, {"x": X, "y": Y})
-    assert evaluates in {node.op for node in load(answer.evaluation).nodes}
-    assert evaluates not in {node.op for node in load(answer.document).nodes}
+    assert evaluates in {node.op for node in parse_document(answer.evaluation).nodes}
+    assert evaluates not in {node.op for node in parse_document(answer.document).nodes}
 
 
 def test_they_are_one_where_nothing_asks_for_the_mode() -> None:
@@ -187,8 +187,8 @@ def test_a_long_sequence_is_one_node() -> None:
             return self.outer(self.inner(x)[0].mean(1))
 
     answer = export_module(Long(), functional.cross_entropy, {"x": x, "y": Y})
-    assert [node.op for node in load(answer.document).nodes].count("gru.input") == 1
-    assert len(load(answer.document).nodes) < 20
+    assert [node.op for node in parse_document(answer.document).nodes].count("gru.input") == 1
+    assert len(parse_document(answer.document).nodes) < 20
 
 
 def transformer(kind: Any, config: Any, **settings: Any) -> nn.Module:
@@ -236,7 +236,7 @@ def test_the_librarys_models_are_published_as_they_come(build: Callable[[], nn.M
         return functional.cross_entropy(answer.logits.flatten(0, 1), y.flatten())
 
     answer = export_module(build(), loss, {"input_ids": WORDS, "y": WORDS})
-    assert load(answer.document).trainable
+    assert parse_document(answer.document).trainable
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {

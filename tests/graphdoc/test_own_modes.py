@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphdoc.cost import pass_sizes
-from graphdoc.document.bound import bound
+from graphdoc.document.bound import compute_bound
 from graphdoc.document.interpret import Program
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.graphdoc.own_bits import by_document, by_module, differences
@@ -85,7 +85,7 @@ def test_training_is_in_the_modules_own_modes(build: Callable[[], nn.Module], mo
     module = build()
     modes = [part.training for part in module.modules()]
     made = export_module(module, functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
-    document = load(made.document)
+    document = parse_document(made.document)
     assert bool(document.updates) is moves
     assert not document.draws
     assert [part.training for part in module.modules()] == modes
@@ -100,12 +100,16 @@ def test_a_dropout_in_evaluation_draws_nothing_while_the_others_draw(silenced: t
     for part in module.modules():
         if isinstance(part, silenced):
             part.eval()
-    document = load(export_module(module, functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).document)
+    document = parse_document(
+        export_module(module, functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).document
+    )
     assert [node.op for node in document.written].count("dropout.hash") == 1
 
 
 def test_evaluation_is_in_evaluation_whatever_the_modes() -> None:
-    document = load(export_module(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).evaluation)
+    document = parse_document(
+        export_module(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()}).evaluation
+    )
     assert not document.updates
     assert not document.draws
 
@@ -116,4 +120,4 @@ def test_a_last_microbatch_of_one_row_under_a_batch_norm_is_refused_before_it_is
 ) -> None:
     made = export_module(stack(), functional.cross_entropy, {"x": X.numpy(), "y": Y.numpy()})
     with nullcontext() if fits else pytest.raises(DocumentRefused, match="two rows or more"):
-        bound(Program(load(made.document)), pass_sizes(rows, microbatch or rows))
+        compute_bound(Program(parse_document(made.document)), pass_sizes(rows, microbatch or rows))

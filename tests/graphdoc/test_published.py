@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from graphdoc.document.interpret import Program, gradients
-from graphdoc.document.schema import load
+from graphdoc.document.interpret import Program, compute_gradients
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.export import check_taken, export_module
 from graphdoc.figures import Published
@@ -39,11 +39,11 @@ def made(module: nn.Module, loss: Loss = functional.cross_entropy, x: np.ndarray
 
 def by_document(answer: Published, x: np.ndarray = X, y: np.ndarray = Y) -> dict[str, Tensor]:
     """Gradients as a worker computes them: from the bytes that travel."""
-    program = Program(load(answer.document))
+    program = Program(parse_document(answer.document))
     state = {name: torch.tensor(np.ascontiguousarray(array)) for name, array in answer.parameters.items()}
     leaves = {entry.name: state[entry.name].requires_grad_() for entry in program.document.trainable}
     results = program.run(state | leaves, {"x": torch.tensor(x), "y": torch.tensor(y)}, bytes(32))
-    return dict(zip(leaves, gradients(results.loss, list(leaves.values())), strict=True))
+    return dict(zip(leaves, compute_gradients(results.loss, list(leaves.values())), strict=True))
 
 
 def alone(
@@ -247,7 +247,7 @@ def test_an_answer_may_have_parts(shape: Callable[[Tensor], Any], part: Callable
         return functional.cross_entropy(part(answer), y)
 
     answer = made(module, loss)
-    assert set(load(answer.document).metrics) == {"accuracy"}
+    assert set(parse_document(answer.document).metrics) == {"accuracy"}
     assert same(by_document(answer), alone(module, loss))
     with pytest.raises(DocumentRefused, match=f"which the loss does not take.*{said}"):
         made(module)

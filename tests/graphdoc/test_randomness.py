@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphdoc.document import randomness
-from graphdoc.document.randomness import hash_dropout, hashes
+from graphdoc.document.randomness import hash_dropout, hash_indices
 from graphdoc.errors import DocumentRefused
 
 SEED = bytes(range(32))
@@ -24,7 +24,7 @@ def agreement(one: Tensor, other: Tensor) -> float:
 
 def bit(number: int, site: int, seed: bytes, stream: int = 0) -> Tensor:
     """bool[N]: this bit of every hash."""
-    return (hashes(torch.empty(N), site, seed, stream) >> number & 1).bool()
+    return (hash_indices(torch.empty(N), site, seed, stream) >> number & 1).bool()
 
 
 @given(probability=st.floats(0.0, 0.95), site=st.integers(0, 2**31), seed=st.binary(min_size=32, max_size=32))
@@ -38,7 +38,7 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean(probability: float, site: i
 
 def test_bytes_of_the_hash_are_uniform() -> None:
     """Chi-squared of 255 degrees of freedom: over 400 once in 10^8."""
-    bits = hashes(torch.empty(N), 3, SEED)
+    bits = hash_indices(torch.empty(N), 3, SEED)
     for shift in (0, 8, 16, 24):
         counts = torch.bincount((bits >> shift & 0xFF).long(), minlength=256).double()
         chi_squared = ((counts - N / 256) ** 2 / (N / 256)).sum().item()
@@ -47,7 +47,7 @@ def test_bytes_of_the_hash_are_uniform() -> None:
 
 def test_neighbours_are_independent() -> None:
     """Chi-squared over pairs of the two highest bits of an element and the one 1, 2, 64, 256 or 1000 places on."""
-    bits = hashes(torch.empty(N), 3, SEED) >> 28 & 0xF
+    bits = hash_indices(torch.empty(N), 3, SEED) >> 28 & 0xF
     for distance in (1, 2, 64, 256, 1000):
         pairs = (bits[:-distance] * 16 + bits[distance:]).long()
         counts = torch.bincount(pairs, minlength=256).double()
@@ -72,15 +72,17 @@ def test_rows_are_independent() -> None:
 
 def test_a_part_of_a_tensor_draws_as_the_whole_does() -> None:
     """By the element's index alone: whatever vectors a device computes in, and however it cuts the work."""
-    whole = hashes(torch.empty(1003), 5, SEED)
-    assert all(torch.equal(hashes(torch.empty(size), 5, SEED), whole[:size]) for size in (1, 2, 3, 7, 8, 9, 31, 1000))
-    assert torch.equal(hashes(torch.empty(17, 59), 5, SEED).flatten(), whole)
-    assert torch.equal(hashes(torch.empty(59, 17).t(), 5, SEED).flatten(), whole)
+    whole = hash_indices(torch.empty(1003), 5, SEED)
+    assert all(
+        torch.equal(hash_indices(torch.empty(size), 5, SEED), whole[:size]) for size in (1, 2, 3, 7, 8, 9, 31, 1000)
+    )
+    assert torch.equal(hash_indices(torch.empty(17, 59), 5, SEED).flatten(), whole)
+    assert torch.equal(hash_indices(torch.empty(59, 17).t(), 5, SEED).flatten(), whole)
 
 
 def test_the_words_of_plain_integers() -> None:
     """The same hash in Python's integers."""
-    found = hashes(torch.empty(64), 3, SEED).tolist()
+    found = hash_indices(torch.empty(64), 3, SEED).tolist()
     assert [word & 0xFFFFFFFF for word in found] == [plain_hash(index, 3, SEED) for index in range(64)]
 
 
@@ -99,7 +101,7 @@ def test_dropout_is_pinned_for_every_device() -> None:
 
 
 def test_uniform_draws_fill_the_interval_evenly() -> None:
-    drawn = randomness.uniform(torch.empty(N), torch.float32, 0, SEED)
+    drawn = randomness.draw_uniform(torch.empty(N), torch.float32, 0, SEED)
     assert 0.0 <= drawn.min() < drawn.max() < 1.0
     ordered = drawn.double().sort().values
     kolmogorov = (ordered - torch.arange(N, dtype=torch.float64) / N).abs().max().item()
@@ -107,7 +109,7 @@ def test_uniform_draws_fill_the_interval_evenly() -> None:
 
 
 def test_normal_draws_have_the_normal_distribution() -> None:
-    drawn = randomness.normal(torch.empty(N), torch.float32, 0, SEED).double()
+    drawn = randomness.draw_normal(torch.empty(N), torch.float32, 0, SEED).double()
     assert drawn.isfinite().all()
     cumulative = torch.special.ndtr(drawn.sort().values)
     assert (cumulative - torch.arange(N, dtype=torch.float64) / N).abs().max().item() * N**0.5 < 2.2
@@ -115,7 +117,7 @@ def test_normal_draws_have_the_normal_distribution() -> None:
 
 def test_bernoulli_follows_each_element() -> None:
     chances = torch.tensor([0.0, 0.1, 0.5, 1.0]).unsqueeze(1).expand(4, N)
-    means = randomness.bernoulli(chances, chances, 0, SEED).mean(1)
+    means = randomness.draw_bernoulli(chances, chances, 0, SEED).mean(1)
     assert torch.allclose(means, torch.tensor([0.0, 0.1, 0.5, 1.0]), atol=0.005)
     assert (means[0], means[3]) == (0, 1)
 
@@ -127,7 +129,7 @@ def test_channels_are_dropped_whole() -> None:
 
 
 def test_alpha_dropout_keeps_mean_and_variance() -> None:
-    normal = randomness.normal(torch.empty(N), torch.float32, 1, SEED)
+    normal = randomness.draw_normal(torch.empty(N), torch.float32, 1, SEED)
     dropped = randomness.alpha_dropout(normal, 0.3, 0, SEED)
     assert abs(dropped.mean().item()) < 0.02
     assert abs(dropped.var().item() - 1) < 0.02
@@ -138,6 +140,6 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         with pytest.raises(DocumentRefused, match="probability"):
             hash_dropout(torch.ones(4), probability, 0, SEED)
     with pytest.raises(DocumentRefused, match="elements"):
-        hashes(torch.empty(2**31, device="meta"), 0, SEED)
+        hash_indices(torch.empty(2**31, device="meta"), 0, SEED)
     with pytest.raises(DocumentRefused, match="channels"):
         randomness.feature_dropout(torch.ones(4), 0.5, 0, SEED)

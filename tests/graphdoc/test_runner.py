@@ -8,7 +8,7 @@ import pytest
 
 from graphdoc.cost import pass_sizes
 from graphdoc.document.graph import answer_of
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.figures import Published
 from graphdoc.runner import DocumentRunner, RunnerSettings
@@ -25,7 +25,7 @@ def bits(answer: Arrays) -> list[tuple[str, bytes]]:
 
 def test_the_answer_has_the_layout_of_the_document(runner: DocumentRunner, cnn: Published, images: Arrays) -> None:
     document = runner.load(cnn.document)
-    assert document == load(cnn.document)
+    assert document == parse_document(cnn.document)
     answer = runner.run(cnn.parameters, images, SEED, AT_ONCE)
     assert {name: (array.shape, array.dtype.name) for name, array in answer.items()} == answer_of(document)
     assert list(answer) == [*answer_of(document)]
@@ -204,4 +204,4 @@ def test_an_evaluation_is_bounded_by_its_forward_pass_alone(runner: DocumentRunn
     training, evaluation = runner.bound(1024), runner.bound_evaluation(mlp.evaluation, 1024)
     assert evaluation.operations < training.operations / 2
     assert evaluation.peak_bytes < training.peak_bytes
-    assert runner.current == load(mlp.document).digest
+    assert runner.current == parse_document(mlp.document).digest

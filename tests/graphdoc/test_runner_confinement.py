@@ -12,15 +12,15 @@ import pytest
 
 from graphdoc.runner import DocumentRunner
 from graphdoc.runner.confine import MEASURES
-from graphdoc.runner.settings import RunnerSettings, environment
+from graphdoc.runner.settings import RunnerSettings, build_child_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the measures are Linux's")
 
 ATTEMPTS = """
     import json, os, resource, signal, socket, subprocess, sys, threading
-    from graphdoc.runner.confine import confine
+    from graphdoc.runner.confine import confine_process
 
-    held = confine(os.getppid(), False, "cpu", 2**28)
+    held = confine_process(os.getppid(), False, "cpu", 2**28)
 
     def outcome(attempt):
         try:
@@ -115,13 +115,13 @@ def test_the_child_has_none_of_the_parent_s_environment(
 ) -> None:
     monkeypatch.setenv("GRADMARKET_SECRET", "hidden")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
-    given = environment(RunnerSettings(threads=3))
+    given = build_child_environment(RunnerSettings(threads=3))
     assert "GRADMARKET_SECRET" not in given
     assert given["OMP_NUM_THREADS"] == given["MKL_NUM_THREADS"] == "3"
     runner.start()
     with open(f"/proc/{runner.pid}/environ", "rb") as file:
         names = {entry.split(b"=")[0].decode() for entry in file.read().split(b"\0") if entry}
-    assert names == set(environment(runner.settings))
+    assert names == set(build_child_environment(runner.settings))
 
 
 def test_the_child_has_only_its_own_descriptors(runner: DocumentRunner) -> None:

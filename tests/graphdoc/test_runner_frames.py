@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphdoc.runner import frames
-from graphdoc.runner.arena import ALIGNMENT, Arena, decoded, encoded, end_of, planned
+from graphdoc.runner.arena import ALIGNMENT, Arena, decode_placements, encode_placements, end_of, plan_placements
 from tests.patience import PATIENCE_S
 
 Pipe = tuple[int, int]
@@ -31,9 +31,9 @@ def pipe() -> Iterator[Pipe]:
 @pytest.mark.parametrize("message", [{}, {"a": [1, None, "é"]}, {"long": "x" * 500_000}])
 def test_a_message_arrives_whole(pipe: Pipe, message: dict[str, object]) -> None:
     os.set_blocking(pipe[1], False)
-    sender = threading.Thread(target=frames.send, args=(pipe[1], message, time.monotonic() + PATIENCE_S))
+    sender = threading.Thread(target=frames.send_frame, args=(pipe[1], message, time.monotonic() + PATIENCE_S))
     sender.start()
-    assert frames.receive(pipe[0], time.monotonic() + PATIENCE_S) == message
+    assert frames.receive_frame(pipe[0], time.monotonic() + PATIENCE_S) == message
     sender.join()
 
 
@@ -44,21 +44,21 @@ def test_anything_else_is_broken(pipe: Pipe, data: bytes) -> None:
     os.write(pipe[1], data)
     os.close(pipe[1])
     with pytest.raises(frames.Broken):
-        frames.receive(pipe[0])
+        frames.receive_frame(pipe[0])
 
 
 def test_silence_is_late_and_so_is_a_reader_that_does_not_read(pipe: Pipe) -> None:
     os.set_blocking(pipe[1], False)
     with pytest.raises(frames.FrameTimeout):
-        frames.receive(pipe[0], time.monotonic() + 0.01)
+        frames.receive_frame(pipe[0], time.monotonic() + 0.01)
     with pytest.raises(frames.FrameTimeout):
-        frames.send(pipe[1], {"long": "x" * 10**6}, time.monotonic() + 0.05)
+        frames.send_frame(pipe[1], {"long": "x" * 10**6}, time.monotonic() + 0.05)
 
 
 def test_a_closed_pipe_is_broken(pipe: Pipe) -> None:
     os.close(pipe[0])
     with pytest.raises(frames.Broken):
-        frames.send(pipe[1], {})
+        frames.send_frame(pipe[1], {})
 
 
 arrays = st.dictionaries(
@@ -70,8 +70,8 @@ arrays = st.dictionaries(
 
 @given(wanted=arrays, start=st.integers(0, 1000))
 def test_places_do_not_overlap_and_are_aligned(wanted: dict[str, tuple[tuple[int, ...], str]], start: int) -> None:
-    places = planned(wanted, start)
-    assert decoded(encoded(places)) == places
+    places = plan_placements(wanted, start)
+    assert decode_placements(encode_placements(places)) == places
     ends = [start, *(place.end for place in places)]
     for place, before in zip(places, ends, strict=False):
         assert place.offset >= before
@@ -82,10 +82,10 @@ def test_places_do_not_overlap_and_are_aligned(wanted: dict[str, tuple[tuple[int
 def test_an_arena_gives_back_what_was_written_and_grows() -> None:
     arena = Arena.create()
     first = {"a": np.arange(5, dtype=np.float32), "b": np.array(7, np.int64)}
-    places = planned({"a": ((5,), "float32"), "b": ((), "int64")})
+    places = plan_placements({"a": ((5,), "float32"), "b": ((), "int64")})
     arena.reserve(end_of(places))
     arena.write(places, first)
-    large = planned({"c": ((10**6,), "float32")}, end_of(places))
+    large = plan_placements({"c": ((10**6,), "float32")}, end_of(places))
     arena.reserve(end_of(large))
     arena.write(large, {"c": np.ones(10**6, np.float32)})
     assert arena.read(places)["a"].tolist() == [0, 1, 2, 3, 4]

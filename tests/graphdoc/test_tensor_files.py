@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import load as reference_load
 
 from graphdoc.errors import TensorsRefused
-from graphdoc.tensors import pack, unpack
+from graphdoc.tensors import pack_tensors, unpack_tensors
 
 DTYPES = ["float32", "int64", "int32", "uint8", "bool"]
 names = st.from_regex(r"[a-z_][a-z0-9_.]{0,12}", fullmatch=True).filter(lambda name: name != "__metadata__")
@@ -32,8 +32,8 @@ def entry(dtype: str = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
 
 @given(st.dictionaries(names, arrays, max_size=5))
 def test_what_is_packed_is_unpacked(tensors: dict[str, np.ndarray]) -> None:
-    data = pack(tensors)
-    again = unpack(data, {name: (array.shape, array.dtype.name) for name, array in tensors.items()})
+    data = pack_tensors(tensors)
+    again = unpack_tensors(data, {name: (array.shape, array.dtype.name) for name, array in tensors.items()})
     assert list(again) == sorted(tensors)
     for name, array in tensors.items():
         assert again[name].dtype == array.dtype
@@ -47,21 +47,21 @@ def test_one_set_of_arrays_has_one_sequence_of_bytes() -> None:
     other = {name: np.array(one[name], order="F") for name in ("c", "b", "a")}
     every_second = np.zeros((4, 3), np.float32)
     every_second[::2] = one["b"]
-    assert pack(one) == pack(other) == pack({**one, "b": every_second[::2]})
-    assert unpack(pack(other))["b"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert pack_tensors(one) == pack_tensors(other) == pack_tensors({**one, "b": every_second[::2]})
+    assert unpack_tensors(pack_tensors(other))["b"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize("odd", range(1, 4))
 def test_an_array_lies_where_its_element_type_may(odd: int) -> None:
     header = json.dumps({"a": entry()}).encode()
     header += b" " * ((odd - len(header)) % 8)
-    found = unpack(memoryview(file(header, np.float32(3).tobytes())))["a"]
+    found = unpack_tensors(memoryview(file(header, np.float32(3).tobytes())))["a"]
     assert found.flags.aligned
     assert found.tolist() == [3]
 
 
 def test_the_bytes_are_pinned() -> None:
-    assert pack({"w": np.array([1.0, -2.0], np.float32)}).hex() == (
+    assert pack_tensors({"w": np.array([1.0, -2.0], np.float32)}).hex() == (
         "38000000000000007b2277223a7b226474797065223a22463332222c227368617065223a5b325d2c22646174615f6f66667365747322"
         "3a5b302c385d7d7d20200000803f000000c0"
     )
@@ -120,12 +120,12 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(TensorsRefused):
-        unpack(data)
+        unpack_tensors(data)
 
 
 def test_exactly_the_expected_arrays() -> None:
-    data = pack({"a": np.ones(3, np.float32)})
-    assert unpack(data, {"a": ((3,), "float32")})["a"].tolist() == [1, 1, 1]
+    data = pack_tensors({"a": np.ones(3, np.float32)})
+    assert unpack_tensors(data, {"a": ((3,), "float32")})["a"].tolist() == [1, 1, 1]
     for expected in (
         {},
         {"b": ((3,), "float32")},
@@ -134,20 +134,20 @@ def test_exactly_the_expected_arrays() -> None:
         {"a": ((3,), "float32"), "b": ((3,), "float32")},
     ):
         with pytest.raises(TensorsRefused):
-            unpack(data, expected)
+            unpack_tensors(data, expected)
 
 
 @pytest.mark.parametrize("array", [np.ones(2), np.ones(2, ">f4"), np.array(["a"]), np.array([None])])
 def test_other_types_are_not_packed(array: np.ndarray) -> None:
     with pytest.raises(TensorsRefused):
-        pack({"a": array})
+        pack_tensors({"a": array})
 
 
 @given(data=st.binary(max_size=60), place=st.integers(0, 120))
 def test_bytes_anywhere_are_read_or_refused(data: bytes, place: int) -> None:
-    honest = pack({"a": np.ones((2, 3), np.float32), "b": np.zeros(4, bool)})
+    honest = pack_tensors({"a": np.ones((2, 3), np.float32), "b": np.zeros(4, bool)})
     try:
-        tensors = unpack(honest[:place] + data + honest[place + len(data) :])
+        tensors = unpack_tensors(honest[:place] + data + honest[place + len(data) :])
     except TensorsRefused:
         return
     assert all(array.dtype.name in DTYPES for array in tensors.values())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.lanes import leave_to_full
@@ -72,7 +72,9 @@ WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("function", WRITTEN.values(), ids=WRITTEN.keys())
 def test_it_has_the_modules_own_bits(function: Callable[[Tensor], Tensor]) -> None:
     """Publishing compares loss, gradients and buffers with the module's, bit by bit."""
-    assert load(export_module(Function(function), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
+    assert parse_document(
+        export_module(Function(function), functional.cross_entropy, {"x": X, "y": Y}).document
+    ).trainable
 
 
 class Twice(nn.Module):
@@ -89,7 +91,7 @@ class Twice(nn.Module):
 
 @pytest.mark.parametrize("times", [2, 3])
 def test_a_norm_may_be_called_more_than_once(times: int) -> None:
-    document = load(export_module(Twice(times), functional.cross_entropy, {"x": X, "y": Y}).document)
+    document = parse_document(export_module(Twice(times), functional.cross_entropy, {"x": X, "y": Y}).document)
     assert set(document.updates) == {"inner.1.running_mean", "inner.1.running_var"}
     assert document.counters == ("inner.1.num_batches_tracked",)
 
@@ -111,7 +113,7 @@ class Masked(nn.Module):
 
 @pytest.mark.parametrize("causal", leave_to_full([True, False]))
 def test_torchs_transformer_takes_a_mask(causal: bool) -> None:
-    assert load(export_module(Masked(causal), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
+    assert parse_document(export_module(Masked(causal), functional.cross_entropy, {"x": X, "y": Y}).document).trainable
 
 
 class Physics(nn.Module):
@@ -141,5 +143,5 @@ def test_a_name_may_have_a_dash() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.heads["by-class"](x)
 
-    document = load(export_module(Heads(), functional.cross_entropy, {"x": X, "y": Y}).document)
+    document = parse_document(export_module(Heads(), functional.cross_entropy, {"x": X, "y": Y}).document)
     assert {entry.name for entry in document.trainable} == {"heads.by-class.weight", "heads.by-class.bias"}

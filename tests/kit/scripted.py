@@ -11,7 +11,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market import signing
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.rules import lifecycle, secrets, sketch_packing
 from gradmarket.market.signing import Domain
@@ -85,10 +85,10 @@ class Scripted(ABC):
     def commitment(self, held: Held, **changes: Any) -> CommitmentRequest:
         """Sealed and signed; `changes` are what a cheater says instead."""
         offer, lease = self.offer(held), held.lease
-        sealed = secrets.seal(offer, self.address, held.salt, hash_of(held.root))
+        sealed = secrets.seal_commitment(offer, self.address, held.salt, hash_of(held.root))
         fields = {"replica": lease.replica, "fence": lease.fence, "sealed": sealed} | changes
         unsigned = CommitmentRequest(signature=bytes(65), **{k: v for k, v in fields.items() if k != "signature"})
-        own = signing.sign(self.key, signing.digest(self.domain, unsigned.struct(offer, self.address)))
+        own = signing.sign_digest(self.key, signing.digest_struct(self.domain, unsigned.struct(offer, self.address)))
         return unsigned.model_copy(update={"signature": fields.get("signature", own)})
 
     def reveals(self) -> list[Reveal]:
@@ -111,10 +111,10 @@ class Scripted(ABC):
         return LeaseReturn(replica=held.lease.replica, fence=held.lease.fence, failed=failed, reason="declined")
 
     def offer(self, held: Held) -> Hash:
-        return signing.digest(self.domain, held.lease.offer.struct())
+        return signing.digest_struct(self.domain, held.lease.offer.struct())
 
     def open(self) -> list[Held]:
-        return [held for held in list(self.held.values()) if not lifecycle.over(held.state)]
+        return [held for held in list(self.held.values()) if not lifecycle.is_final_state(held.state)]
 
     def newest(self) -> Held:
         return list(self.held.values())[-1]
@@ -138,9 +138,9 @@ def sketched(
     **changes: Any,
 ) -> SketchRequest:
     """Of the payload under the wave's seed; `changes` are what somebody else says instead, under his signature."""
-    made = sketch_packing.of_payload(layout, payload, codec("fp32"), offer.seed, seed_of(wave))
-    said = SketchRequest(**({"numbers": sketch_packing.tell(made), "signature": bytes(65)} | changes))
+    made = sketch_packing.of_payload(layout, payload, load_codec("fp32"), offer.seed, seed_of(wave))
+    said = SketchRequest(**({"numbers": sketch_packing.encode_sketch(made), "signature": bytes(65)} | changes))
     if "signature" in changes:
         return said
-    named = said.struct(signing.digest(domain, offer.struct()), signing.address_of(key), seed_of(wave))
-    return said.model_copy(update={"signature": signing.sign(key, signing.digest(domain, named))})
+    named = said.struct(signing.digest_struct(domain, offer.struct()), signing.address_of(key), seed_of(wave))
+    return said.model_copy(update={"signature": signing.sign_digest(key, signing.digest_struct(domain, named))})

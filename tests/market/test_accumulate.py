@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.accumulate import FEW, MAX_ADDENDS, STEP, Accumulator, quick_mean, units
+from gradmarket.market.gradient.accumulate import FEW, MAX_ADDENDS, STEP, Accumulator, compute_limb_units, quick_mean
 from gradmarket.market.gradient.arrays import CHUNK, Vector
 
 BOUNDS = st.integers(-60, 60).map(lambda exponent: 2.0**exponent) | st.floats(1e-12, 1e12)
@@ -82,7 +82,7 @@ def test_what_is_far_under_the_bound_is_not_lost(bound: float, small: float) -> 
 
 def test_limbs_that_take_from_each_other_lose_nothing() -> None:
     """What is left of one addend in a fine limb takes away nearly all that a coarse one has."""
-    unit = units(1000.0, 64)[0]
+    unit = compute_limb_units(1000.0, 64)[0]
     rows = [unit] + [-unit / 2 + unit * 2.0**-24] * 2 + [-unit * 2.0**-60]
     exact = sum(Fraction(float(np.float32(row))) for row in rows) / len(rows)
     assert is_rounded(summed([np.full(3, row, np.float32) for row in rows], 1000.0, 64).mean()[0], exact)
@@ -94,7 +94,7 @@ def test_limbs_that_take_from_each_other_lose_nothing() -> None:
 def test_it_cannot_overflow(bound: float, planned: int) -> None:
     """The largest addend, `planned` times, stays where multiples of every unit are exact; the last one's are all."""
     reach = Fraction(Accumulator(1, bound, planned).limit)
-    for unit in map(Fraction, units(bound, planned)):
+    for unit in map(Fraction, compute_limb_units(bound, planned)):
         assert reach <= 2**51 * unit
         assert planned * reach <= 2**53 * unit
         reach = unit / 2
@@ -107,7 +107,7 @@ def test_full_of_the_largest_it_is_exact(bound: float, planned: int, sign: float
     largest = np.array([sign * total.limit], np.float32)
     for _ in range(planned):
         total.add(largest)
-    assert total._total(0, slice(0, 1))[0] == sign * total.limit * planned
+    assert total._sum_limbs(0, slice(0, 1))[0] == sign * total.limit * planned
     assert total.mean()[0] == largest[0]
 
 

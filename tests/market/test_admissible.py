@@ -57,7 +57,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 def test_an_example_is_admissible() -> None:
-    admissible.check(JobSpec.model_validate(DIGITS | {"price": "1000000000", "step": LOCAL}))
+    admissible.check_job_spec(JobSpec.model_validate(DIGITS | {"price": "1000000000", "step": LOCAL}))
 
 
 @pytest.mark.parametrize(("changes", "said"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
@@ -74,5 +74,5 @@ def test_a_plan_refuses_what_a_service_refuses(changes: dict[str, Any], said: st
 
 def test_a_refusal_names_its_field() -> None:
     with pytest.raises(JobRefused) as refused:
-        admissible.check(JobSpec.model_validate(DIGITS | {"price": "1", "optimizer": {"name": "x", "lr": 1}}))
+        admissible.check_job_spec(JobSpec.model_validate(DIGITS | {"price": "1", "optimizer": {"name": "x", "lr": 1}}))
     assert refused.value.field == "optimizer.name"

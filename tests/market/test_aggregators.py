@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient import columns, gram, sorting
-from gradmarket.market.gradient.aggregators import Band, aggregator, krum
+from gradmarket.market.gradient.aggregators import Band, krum, load_aggregator
 from gradmarket.market.gradient.arrays import Vector
 
 ROBUST = ("trimmed_mean", "median", "krum", "geometric_median", "centered_clip")
@@ -39,7 +39,7 @@ class Shard:
 
 
 def merged(name: str, answers: list[Vector], buffers: int = 0, **settings: Any) -> Vector:
-    rule = aggregator(name)
+    rule = load_aggregator(name)
     return next(rule.aggregate([Shard(answers, buffers)], rule.Settings(**settings)))
 
 
@@ -58,13 +58,13 @@ def test_every_network_sorts_every_column_of_zeros_and_ones(rows: int) -> None:
     expected = np.sort(np.stack(columns_of), axis=0)
     for first in range(rows):
         for last in range(first + 1, rows + 1):
-            found = sorting.Sorter(rows, first, last).middle(columns_of)
+            found = sorting.Sorter(rows, first, last).sort_middle(columns_of)
             assert np.array_equal(found, expected[first:last])
 
 
 def test_eight_rows_take_nineteen_comparators_and_their_median_fewer_results() -> None:
-    assert len(sorting.network(8)) == 19
-    results = [smaller + larger for _, _, smaller, larger in sorting.selection(8, 3, 5)]
+    assert len(sorting.build_sorting_network(8)) == 19
+    results = [smaller + larger for _, _, smaller, larger in sorting.build_selection_network(8, 3, 5)]
     assert sum(results) < 2 * 19 - 4
 
 
@@ -87,7 +87,7 @@ def test_the_sign_of_a_zero_shows_no_order(name: str) -> None:
 @given(st.integers(0, 2**32), st.integers(2, 12), st.integers(-30, 30))
 def test_the_gram_matrix_is_that_of_the_gradients(seed: int, count: int, exponent: int) -> None:
     answers = [np.float32(2.0**exponent) * answer for answer in normal(seed, count)]
-    found = gram.gram([Shard(answers, buffers=4)])
+    found = gram.compute_gram([Shard(answers, buffers=4)])
     gradients = exact(answers)[:, :-4]
     np.testing.assert_allclose(found, gradients @ gradients.T, rtol=1e-4, atol=1e-4 * 2.0 ** (2 * exponent))
     assert np.array_equal(found, found.T)
@@ -99,7 +99,7 @@ def test_the_gram_matrix_is_exact_for_whole_numbers_of_any_size() -> None:
     numbers = random.integers(-(2**19) + 1, 2**19, (3, 3 * gram.COLUMNS + 5))
     numbers[:, 0] = 2**18 + 1
     expected = [[sum(int(a) * int(b) for a, b in zip(x, y, strict=True)) for y in numbers] for x in numbers]
-    assert gram.gram([Shard(list(numbers.astype(np.float32)))]).tolist() == [
+    assert gram.compute_gram([Shard(list(numbers.astype(np.float32)))]).tolist() == [
         [float(n) for n in row] for row in expected
     ]
     assert max(max(row) for row in expected) > 2**53
@@ -125,12 +125,14 @@ def test_of_equal_scores_krum_takes_the_shorter_and_of_equal_lengths_the_first_b
     points = [np.array(point, np.float32) for point in ([3, 0], [1, 0], [0, 9], [0, -8], [40, 40])]
     for order in ([0, 1, 2, 3, 4], [1, 0, 4, 3, 2], [4, 3, 2, 1, 0]):
         shard = Shard([points[index] for index in order])
-        products = gram.gram([shard])
-        weights = krum.weights(products, gram.ranking([shard], products), settings)
+        products = gram.compute_gram([shard])
+        weights = krum.compute_krum_weights(products, gram.rank_answers([shard], products), settings)
         assert sum(weights) == 1.0
         assert order[weights.index(1.0)] == 1
     twins = [np.array([1, 0], np.float32), np.array([0, 1], np.float32)]
-    ranked = [gram.ranking([Shard(list(pair))], gram.gram([Shard(list(pair))])) for pair in (twins, twins[::-1])]
+    ranked = [
+        gram.rank_answers([Shard(list(pair))], gram.compute_gram([Shard(list(pair))])) for pair in (twins, twins[::-1])
+    ]
     assert ranked[0] == ranked[1][::-1]
 
 
@@ -223,7 +225,7 @@ def test_a_model_without_gradients_or_with_zeros_merges(name: str) -> None:
     ],
 )
 def test_the_guarantees_need_so_many_answers(name: str, settings: dict[str, int], least: int) -> None:
-    chosen = aggregator(name).Settings(**settings)
+    chosen = load_aggregator(name).Settings(**settings)
     chosen.check(least, least)
     with pytest.raises(Refused, match=f"takes {least} to 1024 answers, and a round has {least - 1} to {least}"):
         chosen.check(least - 1, least)
@@ -232,7 +234,7 @@ def test_the_guarantees_need_so_many_answers(name: str, settings: dict[str, int]
 @pytest.mark.parametrize("name", ROBUST)
 def test_memory_is_shards_however_long_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "HELD", 2**18)
-    rule, size = aggregator(name), 2**16
+    rule, size = load_aggregator(name), 2**16
     shards = [Shard(normal(seed, 11, size), addends=16) for seed in range(4)] * 4
     tracemalloc.start()
     for shard in rule.aggregate(shards, rule.Settings()):

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import assignment
-from gradmarket.market.rules.assignment import Candidate, Opening, Party, Reason, draw, leading_class, why_not
+from gradmarket.market.rules.assignment import (
+    Candidate,
+    Opening,
+    Party,
+    Reason,
+    draw_candidates,
+    leading_class,
+    why_not,
+)
 from gradmarket.market.terms import Address, Hash, JobId, Units
 
 
@@ -48,14 +56,14 @@ def test_each_guard_stops_its_attack_and_lets_the_honest_twin_through(
 
 def test_networks_count_only_where_the_job_separates_them_and_loopback_never_does() -> None:
     one, other = candidate(1, network="10.0.0.0/24").party, candidate(2, network="10.0.0.0/24").party
-    assert assignment.together(one, other, ("network",))
-    assert not assignment.together(one, other, ("payout",))
-    assert not assignment.together(replace(one, network=None), replace(other, network=None), ("network",))
+    assert assignment.is_same_party(one, other, ("network",))
+    assert not assignment.is_same_party(one, other, ("payout",))
+    assert not assignment.is_same_party(replace(one, network=None), replace(other, network=None), ("network",))
 
 
 def test_sybils_of_one_payout_get_one_place_of_three() -> None:
     sybils = [candidate(n, payout=99) for n in range(10, 20)]
-    chosen = draw(Hash(b"s" * 32), [*sybils, candidate(1), candidate(2)], OPENING, 3)
+    chosen = draw_candidates(Hash(b"s" * 32), [*sybils, candidate(1), candidate(2)], OPENING, 3)
     assert len(chosen) == 3
     assert len({c.party.payout for c in chosen}) == 3
 
@@ -63,8 +71,8 @@ def test_sybils_of_one_payout_get_one_place_of_three() -> None:
 @given(st.binary(min_size=32, max_size=32), st.integers(0, 12), st.permutations(range(1, 9)))
 def test_the_draw_is_replayable_separate_and_blind_to_arrival(seed: bytes, count: int, order: list[int]) -> None:
     pool = [candidate(n, payout=n // 2) for n in order]
-    chosen = draw(Hash(seed), pool, OPENING, count)
-    assert chosen == draw(Hash(seed), sorted(pool, key=lambda c: c.party.worker), OPENING, count)
+    chosen = draw_candidates(Hash(seed), pool, OPENING, count)
+    assert chosen == draw_candidates(Hash(seed), sorted(pool, key=lambda c: c.party.worker), OPENING, count)
     assert len(chosen) <= count
     assert len({c.party.payout for c in chosen}) == len(chosen)
 
@@ -74,7 +82,7 @@ def test_every_worker_is_drawn_about_as_often() -> None:
     times: Counter[Address] = Counter()
     for index in range(2000):
         seed = domain_hash("test", index.to_bytes(8, "big"))
-        times.update(c.party.worker for c in draw(seed, pool, OPENING, 3))
+        times.update(c.party.worker for c in draw_candidates(seed, pool, OPENING, 3))
     assert all(480 < count < 720 for count in times.values())  # 600 expected, five standard deviations
 
 
@@ -121,7 +129,7 @@ def test_a_class_is_mixed_in_only_where_it_can_be_compared_with_all(
 def test_any_two_that_are_drawn_can_be_compared_and_no_full_draw_is_missed(classes: list[str], seed: int) -> None:
     opening = replace(OPENING, determinism_class="gpu", mixable=MIXABLE)
     candidates = [of(name, number) for number, name in enumerate(classes, 1)]
-    chosen = draw(Hash(seed.to_bytes(32, "big")), candidates, opening, 3)
+    chosen = draw_candidates(Hash(seed.to_bytes(32, "big")), candidates, opening, 3)
     drawn = {one.determinism_class for one in chosen}
     assert not {"cpu", "tpu"} <= drawn
     possible = max(classes.count("gpu") + classes.count(other) for other in ("cpu", "tpu"))

@@ -14,8 +14,8 @@ from gradmarket.market.rules.bookkeeping import (
     EntryKind,
     JobFigures,
     LedgerEntry,
-    balances,
-    differences,
+    compare_books,
+    compute_balances,
 )
 from gradmarket.market.terms import Address, Units
 
@@ -90,7 +90,7 @@ class Contract:
             )
             for who in WORKERS
         }
-        return differences(self.moves if moves is None else moves, job, accounts)
+        return compare_books(self.moves if moves is None else moves, job, accounts)
 
 
 @st.composite
@@ -106,7 +106,7 @@ def histories(draw: st.DrawFn) -> Contract:
 
 @given(histories())
 def test_any_history_sums_to_zero_and_balances(contract: Contract) -> None:
-    sums = balances(contract.moves)
+    sums = compute_balances(contract.moves)
     assert sum(sums.values()) == 0
     assert contract.differences() == []
     assert sums.get(FREE, 0) == contract.free

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.rules import collusion
-from gradmarket.market.rules.collusion import ColludingPool, odds, over_a_job, silent
+from gradmarket.market.rules.collusion import ColludingPool, compute_odds, compute_silent_share, over_a_job
 from gradmarket.market.task_plan import Plan
 
 TRIPLE = Plan(3, 2, 5)
@@ -17,26 +17,26 @@ PAIR = Plan(2, 2, 5)
 
 @pytest.mark.parametrize(("percent", "expected"), [(10, 0.028), (20, 0.104), (30, 0.216)])
 def test_three_replicas(percent: int, expected: float) -> None:
-    assert float(odds(TRIPLE, ColludingPool(Fraction(percent, 100))).wrong) == pytest.approx(expected)
+    assert float(compute_odds(TRIPLE, ColludingPool(Fraction(percent, 100))).wrong) == pytest.approx(expected)
 
 
 def test_seven_of_sixteen_hold_two_of_three_in_four_of_ten_tasks() -> None:
-    assert odds(TRIPLE, ColludingPool(Fraction(7, 16), 16)).wrong == Fraction(2, 5)
-    assert silent(TRIPLE, ColludingPool(Fraction(7, 16), 16)) == Fraction(2, 5)
+    assert compute_odds(TRIPLE, ColludingPool(Fraction(7, 16), 16)).wrong == Fraction(2, 5)
+    assert compute_silent_share(TRIPLE, ColludingPool(Fraction(7, 16), 16)) == Fraction(2, 5)
 
 
 @pytest.mark.parametrize("percent", [5, 10, 20, 30])
 def test_two_and_a_third_only_on_disagreement_is_as_safe_as_three_and_cheaper(percent: int) -> None:
     pool = ColludingPool(Fraction(percent, 100))
-    two, three = odds(PAIR, pool), odds(TRIPLE, pool)
+    two, three = compute_odds(PAIR, pool), compute_odds(TRIPLE, pool)
     assert two.wrong == three.wrong
     assert two.replicas < Fraction(25, 10) < three.replicas == 3
-    assert float(odds(PAIR, ColludingPool(Fraction(1, 10))).replicas) == pytest.approx(2.18)
+    assert float(compute_odds(PAIR, ColludingPool(Fraction(1, 10))).replicas) == pytest.approx(2.18)
 
 
 @given(st.integers(1, 7), st.integers(0, 20))
 def test_right_wrong_and_undecided_are_all_there_is(replicas: int, twentieths: int) -> None:
-    found = odds(Plan(replicas, replicas // 2 + 1, replicas + 2), ColludingPool(Fraction(twentieths, 20)))
+    found = compute_odds(Plan(replicas, replicas // 2 + 1, replicas + 2), ColludingPool(Fraction(twentieths, 20)))
     assert 0 <= found.undecided <= 1
     assert 0 <= found.wrongly_accepted <= 1
     assert found.replicas >= replicas
@@ -50,17 +50,17 @@ def test_it_is_the_count_of_every_first_wave_where_that_decides(plan: Plan) -> N
         (f ** sum(way) * (1 - f) ** (len(way) - sum(way)) for way in ways if plan.decides(len(way), sum(way))),
         Fraction(0),
     )
-    assert silent(plan, ColludingPool(f)) == by_hand
+    assert compute_silent_share(plan, ColludingPool(f)) == by_hand
 
 
 def test_who_cannot_be_drawn_cannot_vote() -> None:
-    nobody_left = odds(Plan(3, 2, 5), ColludingPool(Fraction(1, 2), 2))
+    nobody_left = compute_odds(Plan(3, 2, 5), ColludingPool(Fraction(1, 2), 2))
     assert (nobody_left.right, nobody_left.wrong, nobody_left.wrongly_accepted) == (0, 0, 0)
 
 
 def test_one_colluder_never_decides_alone() -> None:
-    assert odds(TRIPLE, ColludingPool(Fraction(1, 16), 16)).wrong == 0
-    assert odds(Plan(1, 1, 1), ColludingPool(Fraction(1, 16), 16)).wrong == Fraction(1, 16)
+    assert compute_odds(TRIPLE, ColludingPool(Fraction(1, 16), 16)).wrong == 0
+    assert compute_odds(Plan(1, 1, 1), ColludingPool(Fraction(1, 16), 16)).wrong == Fraction(1, 16)
 
 
 def test_over_a_job_one_wrong_task_is_nearly_certain() -> None:

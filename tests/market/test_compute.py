@@ -9,12 +9,12 @@ import torch
 
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.model.architectures import cnn, mlp
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import classification, publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import compute_classification_loss, publish_module
+from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
 from graphdoc.passes import evaluate
 
@@ -35,14 +35,14 @@ def one_thread() -> Iterator[None]:
 def convolutional() -> Published:
     torch.manual_seed(1)
     module = cnn.build({"channels": [4, 8]}, (1, 8, 8), 10)
-    return publish(module, classification, (torch.randn(4, 1, 8, 8), torch.arange(4)))
+    return publish_module(module, compute_classification_loss, (torch.randn(4, 1, 8, 8), torch.arange(4)))
 
 
 @pytest.fixture(scope="module")
 def dropping() -> Published:
     torch.manual_seed(1)
     module = mlp.build({"hidden": [16], "dropout": 0.5}, (8, 8), 10)
-    return publish(module, classification, (torch.randn(4, 8, 8), torch.arange(4)))
+    return publish_module(module, compute_classification_loss, (torch.randn(4, 8, 8), torch.arange(4)))
 
 
 def batch(rows: int, *shape: int) -> Arrays:
@@ -56,9 +56,9 @@ def bits(answer: Arrays) -> str:
 
 
 def test_the_answer_has_the_layout(convolutional: Published) -> None:
-    program = Program(load(convolutional.document))
-    answer = compute(program, convolutional.parameters, batch(16, 1, 8, 8), SEED, GradientStep(rows=16))
-    entries = layout(program.document).entries
+    program = Program(parse_document(convolutional.document))
+    answer = compute_step(program, convolutional.parameters, batch(16, 1, 8, 8), SEED, GradientStep(rows=16))
+    entries = build_layout(program.document).entries
     assert [(name, array.shape) for name, array in answer.items()] == [(entry.name, entry.shape) for entry in entries]
     assert {array.dtype.name for array in answer.values()} == {"float32"}
     assert [entry.kind for entry in entries] == ["loss"] + ["gradient"] * 8 + ["buffer"] * 4
@@ -67,37 +67,39 @@ def test_the_answer_has_the_layout(convolutional: Published) -> None:
 
 
 def test_the_same_question_has_the_same_bits_and_changes_nothing(convolutional: Published) -> None:
-    program = Program(load(convolutional.document))
+    program = Program(parse_document(convolutional.document))
     data, state = batch(16, 1, 8, 8), {name: array.copy() for name, array in convolutional.parameters.items()}
     step = GradientStep(rows=16, microbatch=5)
-    first = compute(program, state, data, SEED, step)
+    first = compute_step(program, state, data, SEED, step)
     torch.manual_seed(99)
     torch.randn(1000)
     fortran = {name: np.array(array, order="F") for name, array in state.items()}
-    other = compute(Program(load(convolutional.document)), fortran, data, SEED, step)
+    other = compute_step(Program(parse_document(convolutional.document)), fortran, data, SEED, step)
     assert bits(first) == bits(other)
     assert all(np.array_equal(state[name], array) for name, array in convolutional.parameters.items())
 
 
 def test_microbatches_are_one_batch_but_for_rounding(dropping: Published) -> None:
-    program = Program(load(dropping.evaluation))
+    program = Program(parse_document(dropping.evaluation))
     data = batch(20, 8, 8)
-    whole = compute(program, dropping.parameters, data, SEED, GradientStep(rows=20))
+    whole = compute_step(program, dropping.parameters, data, SEED, GradientStep(rows=20))
     for microbatch in (1, 7, 10, 20, 50):
-        parts = compute(program, dropping.parameters, data, SEED, GradientStep(rows=20, microbatch=microbatch))
+        parts = compute_step(program, dropping.parameters, data, SEED, GradientStep(rows=20, microbatch=microbatch))
         for name, array in whole.items():
             np.testing.assert_allclose(parts[name], array, rtol=1e-4, atol=1e-6)
-    assert bits(compute(program, dropping.parameters, data, SEED, GradientStep(rows=20, microbatch=20))) == bits(whole)
+    assert bits(compute_step(program, dropping.parameters, data, SEED, GradientStep(rows=20, microbatch=20))) == bits(
+        whole
+    )
 
 
 def test_microbatches_add_up_in_order_and_buffers_go_from_one_to_the_next(convolutional: Published) -> None:
-    program = Program(load(convolutional.document))
+    program = Program(parse_document(convolutional.document))
     data, state = batch(12, 1, 8, 8), dict(convolutional.parameters)
-    together = compute(program, state, data, SEED, GradientStep(rows=12, microbatch=8))
-    first = compute(program, state, {name: array[:8] for name, array in data.items()}, SEED, GradientStep(rows=8))
+    together = compute_step(program, state, data, SEED, GradientStep(rows=12, microbatch=8))
+    first = compute_step(program, state, {name: array[:8] for name, array in data.items()}, SEED, GradientStep(rows=8))
     moved = state | {name: first[name] for name in program.document.updates}
-    second = compute(program, moved, {name: array[8:] for name, array in data.items()}, SEED, GradientStep(rows=4))
-    for entry in layout(program.document).entries:
+    second = compute_step(program, moved, {name: array[8:] for name, array in data.items()}, SEED, GradientStep(rows=4))
+    for entry in build_layout(program.document).entries:
         if entry.kind == "buffer":
             expected = second[entry.name]
         else:
@@ -107,14 +109,14 @@ def test_microbatches_add_up_in_order_and_buffers_go_from_one_to_the_next(convol
 
 
 def test_the_seed_decides_the_dropout_and_nothing_else_does(dropping: Published, convolutional: Published) -> None:
-    program, step = Program(load(dropping.document)), GradientStep(rows=16)
-    one = compute(program, dropping.parameters, batch(16, 8, 8), SEED, step)
-    again = compute(program, dropping.parameters, batch(16, 8, 8), SEED, step)
-    other = compute(program, dropping.parameters, batch(16, 8, 8), bytes(32), step)
+    program, step = Program(parse_document(dropping.document)), GradientStep(rows=16)
+    one = compute_step(program, dropping.parameters, batch(16, 8, 8), SEED, step)
+    again = compute_step(program, dropping.parameters, batch(16, 8, 8), SEED, step)
+    other = compute_step(program, dropping.parameters, batch(16, 8, 8), bytes(32), step)
     assert bits(one) == bits(again) != bits(other)
-    dry = Program(load(convolutional.document))
+    dry = Program(parse_document(convolutional.document))
     seeds = (SEED, bytes(32))
-    answers = {bits(compute(dry, convolutional.parameters, batch(16, 1, 8, 8), seed, step)) for seed in seeds}
+    answers = {bits(compute_step(dry, convolutional.parameters, batch(16, 1, 8, 8), seed, step)) for seed in seeds}
     assert len(answers) == 1
 
 
@@ -123,9 +125,9 @@ CHEATS = ["a row less", "a row twice", "another label", "stale weights", "rows i
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_another_question_has_other_bits(dropping: Published, cheat: str) -> None:
-    program, data = Program(load(dropping.document)), batch(16, 8, 8)
+    program, data = Program(parse_document(dropping.document)), batch(16, 8, 8)
     state = {name: array.copy() for name, array in dropping.parameters.items()}
-    honest = compute(program, state, data, SEED, GradientStep(rows=16))
+    honest = compute_step(program, state, data, SEED, GradientStep(rows=16))
     rows = 16
     if cheat == "a row less":
         rows, data = 15, {name: array[:15] for name, array in data.items()}
@@ -137,11 +139,11 @@ def test_another_question_has_other_bits(dropping: Published, cheat: str) -> Non
         state["1.bias"] += np.float32(1e-3)
     else:
         data = {name: array[::-1].copy() for name, array in data.items()}
-    assert bits(compute(program, state, data, SEED, GradientStep(rows=rows))) != bits(honest)
+    assert bits(compute_step(program, state, data, SEED, GradientStep(rows=rows))) != bits(honest)
 
 
 def test_what_does_not_fit_is_refused(dropping: Published) -> None:
-    program, data, state = Program(load(dropping.document)), batch(16, 8, 8), dropping.parameters
+    program, data, state = Program(parse_document(dropping.document)), batch(16, 8, 8), dropping.parameters
     step = GradientStep(rows=16)
     wrong: list[tuple[Arrays, Arrays, GradientStep]] = [
         (state, data, GradientStep(rows=15)),
@@ -157,19 +159,19 @@ def test_what_does_not_fit_is_refused(dropping: Published) -> None:
     ]
     for parameters, rows, asked in wrong:
         with pytest.raises(Refused):
-            compute(program, parameters, rows, SEED, asked)
-    assert compute(program, state | {"another": state["1.bias"]}, data, SEED, step)
+            compute_step(program, parameters, rows, SEED, asked)
+    assert compute_step(program, state | {"another": state["1.bias"]}, data, SEED, step)
 
 
 def test_a_label_out_of_range_is_refused(dropping: Published) -> None:
     data = batch(16, 8, 8)
     data["y"][3] = 10
     with pytest.raises(DocumentRefused, match="cross_entropy"):
-        compute(Program(load(dropping.document)), dropping.parameters, data, SEED, GradientStep(rows=16))
+        compute_step(Program(parse_document(dropping.document)), dropping.parameters, data, SEED, GradientStep(rows=16))
 
 
 def test_evaluation_is_by_running_statistics_over_all_rows(convolutional: Published) -> None:
-    program = Program(load(convolutional.evaluation))
+    program = Program(parse_document(convolutional.evaluation))
     data = batch(1500, 1, 8, 8)
     metrics = evaluate(program, convolutional.parameters, data)
     parts = [
@@ -184,7 +186,7 @@ def test_evaluation_is_by_running_statistics_over_all_rows(convolutional: Publis
 
 
 def test_accuracy_counts_the_right_answers(dropping: Published) -> None:
-    program, data = Program(load(dropping.evaluation)), batch(64, 8, 8)
+    program, data = Program(parse_document(dropping.evaluation)), batch(64, 8, 8)
     state = {name: torch.tensor(array) for name, array in dropping.parameters.items()}
     hidden = torch.relu(torch.tensor(data["x"]).flatten(1) @ state["1.weight"].T + state["1.bias"])
     right = (hidden @ state["4.weight"].T + state["4.bias"]).argmax(1) == torch.tensor(data["y"])

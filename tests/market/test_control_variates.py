@@ -12,12 +12,12 @@ from torch import nn
 from gradmarket.compute.control_rounds import ControlRound, RoundsInMemory
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.corrections import given
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.corrections import prefix_corrections
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import LocalStep
 from graphdoc.document.interpret import Program
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
 from worker.protocol.round_files import RoundFiles
 
@@ -38,8 +38,8 @@ class Scene:
         self.module = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, HOLDERS))
         arrays = {"x": np.concatenate(self.x), "y": np.concatenate(self.y)}
         made = export_module(self.module, nn.functional.cross_entropy, arrays)
-        self.program, self.first = Program(load(made.document)), dict(made.parameters)
-        self.names = tuple(entry.name for entry in layout(self.program.document).of("gradient"))
+        self.program, self.first = Program(parse_document(made.document)), dict(made.parameters)
+        self.names = tuple(entry.name for entry in build_layout(self.program.document).of("gradient"))
 
     def ours(self, rounds: int) -> list[Arrays]:
         """Returns the parameters after each round."""
@@ -50,7 +50,7 @@ class Scene:
                 control = ControlRound(stores[holder], "job", number, STEP, OUTER)
                 correction = control.correction(state, self.names)
                 batch = {"x": self.x[holder], "y": self.y[holder]}
-                answer = compute(self.program, {**state, **given(correction)}, batch, bytes(32), STEP)
+                answer = compute_step(self.program, {**state, **prefix_corrections(correction)}, batch, bytes(32), STEP)
                 changes.append({name: answer[name] for name in self.names})
                 control.answered(state, correction, changes[-1])
             mean = {name: np.mean([one[name] for one in changes], 0, dtype=np.float32) for name in self.names}
@@ -104,7 +104,7 @@ def test_without_it_holders_of_unlike_rows_end_where_the_loss_of_all_is_not_leas
     state = scene.first
     for _ in range(60):
         batches = [{"x": x, "y": y} for x, y in zip(scene.x, scene.y, strict=True)]
-        told = [compute(scene.program, state, batch, bytes(32), plain) for batch in batches]
+        told = [compute_step(scene.program, state, batch, bytes(32), plain) for batch in batches]
         means = {name: np.mean([one[name] for one in told], 0) for name in scene.names}
         state = {name: state[name] - np.float32(OUTER) * means[name] for name in scene.names}
 
@@ -139,7 +139,7 @@ def test_a_round_that_is_computed_again_is_corrected_alike(scene: Scene) -> None
         control = ControlRound(store, "job", number, STEP, OUTER)
         state = {name: value - np.float32(0.01 * number) for name, value in scene.first.items()}
         correction = control.correction(state, scene.names)
-        answers.append(compute(scene.program, {**state, **given(correction)}, batch, bytes(32), STEP))
+        answers.append(compute_step(scene.program, {**state, **prefix_corrections(correction)}, batch, bytes(32), STEP))
         control.answered(state, correction, {name: answers[-1][name] for name in scene.names})
     assert all((answers[1][name] == answers[2][name]).all() for name in scene.names)
     assert any((answers[0][name] != answers[1][name]).any() for name in scene.names)

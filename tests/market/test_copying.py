@@ -5,7 +5,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.copying import AcceptedAnswer, alike, coincide, copied, to_audit
+from gradmarket.market.rules.copying import (
+    AcceptedAnswer,
+    has_honest_coincidence,
+    list_possible_originals,
+    list_suspected_copies,
+    to_audit,
+)
 from gradmarket.market.terms import Digest
 
 
@@ -38,7 +44,9 @@ def played(order: list[tuple[int, int]]) -> tuple[list[AcceptedAnswer], set[str]
         answer = book[f"{place}-0"] = at(place, right(source))
         for pointed in to_audit(answer, book.values()):
             audit(pointed)
-    return list(book.values()), {answer.task for answer in book.values() if copied(answer, book.values())}
+    return list(book.values()), {
+        answer.task for answer in book.values() if list_possible_originals(answer, book.values())
+    }
 
 
 def test_a_copy_is_found_whichever_was_accepted_first() -> None:
@@ -56,7 +64,9 @@ def test_no_honest_answer_is_convicted_and_no_copy_beside_another_stands(
     lies = {f"{place}-0" for place, source in order if place != source}
     assert convicted <= lies
     wrong = {answer.task for answer in answers if answer.right is False}
-    assert {answer.task for answer in answers if answer.task in lies and alike(answer, answers)} <= wrong
+    assert {
+        answer.task for answer in answers if answer.task in lies and list_suspected_copies(answer, answers)
+    } <= wrong
 
 
 @given(st.permutations(range(9)))
@@ -77,14 +87,16 @@ def test_the_same_answer_to_another_attempt_is_honest_and_a_revoked_one_is_not()
 def test_where_honest_answers_coincide_nothing_is_pointed_at_any_more() -> None:
     same = right(0)
     book = [at(0, same, right=True), at(1, same, right=True)]
-    assert coincide(book)
+    assert has_honest_coincidence(book)
     assert to_audit(at(2, same), book) == []
-    assert not coincide(book[:1])
+    assert not has_honest_coincidence(book[:1])
     assert to_audit(at(2, same), book[:1]) == [at(2, same)]
 
 
 def test_only_what_was_found_wrong_is_a_copy() -> None:
     original = at(0, right(0))
     for verdict, expected in ((None, []), (True, []), (False, [original])):
-        assert copied(at(1, right(0), right=verdict), [original]) == expected
-    assert copied(at(1, Digest("blake3:" + "e" * 64), right=False), [original]) == [], "a lie of its own"
+        assert list_possible_originals(at(1, right(0), right=verdict), [original]) == expected
+    assert list_possible_originals(at(1, Digest("blake3:" + "e" * 64), right=False), [original]) == [], (
+        "a lie of its own"
+    )

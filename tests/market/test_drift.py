@@ -13,13 +13,13 @@ from gradmarket.market.rules.drift import (
     Contribution,
     Drift,
     after_round,
-    comparable,
-    differences,
-    earliest,
-    leaning,
-    limit,
-    line,
-    unseen,
+    compute_differences,
+    compute_lean_limit,
+    compute_unseen_push,
+    find_earliest_alarm,
+    has_comparable_groups,
+    list_leaning_operators,
+    sketch_gradient,
 )
 from gradmarket.market.terms import Hash
 
@@ -38,7 +38,7 @@ LAYOUT = Layout(
 def sketched(gradient: np.ndarray, loss: float = 0.0) -> np.ndarray:
     """By the real projection of an answer's one shard."""
     whole = np.concatenate([[loss], gradient, [loss, loss]]).astype(np.float32)
-    return line(LAYOUT, [(0, whole)], SECRET)
+    return sketch_gradient(LAYOUT, [(0, whole)], SECRET)
 
 
 PROJECTION = np.stack([sketched(row) for row in np.eye(SIZE)])
@@ -70,8 +70,8 @@ class Market:
     def caught_after(self, rounds: int = ROUNDS) -> int | None:
         for number in range(1, rounds + 1):
             self.round()
-            if leaning(self.leans):
-                assert leaning(self.leans) == ["mallory"]
+            if list_leaning_operators(self.leans):
+                assert list_leaning_operators(self.leans) == ["mallory"]
                 return number
         return None
 
@@ -96,7 +96,7 @@ def test_who_is_not_caught_has_moved_the_run_by_no_more_than_the_bound(bias: flo
     market = Market(5, bias, noise)
     market.caught_after()
     lean = market.leans["mallory"]
-    bound = limit(lean.rounds, len(OPERATORS)) * math.sqrt(lean.squares)
+    bound = compute_lean_limit(lean.rounds, len(OPERATORS)) * math.sqrt(lean.squares)
     share = np.linalg.norm(market.pushed) / (bias * ROUNDS)
     assert np.linalg.norm(market.pushed) <= share * bound * 1.4, "1.4: what a sketch may shorten"
     assert lean.moved(share) <= share * bound
@@ -104,7 +104,7 @@ def test_who_is_not_caught_has_moved_the_run_by_no_more_than_the_bound(bias: flo
 
 def test_the_bound_grows_as_the_square_root_of_the_rounds() -> None:
     def bound(rounds: int) -> float:
-        return limit(rounds, 8) * math.sqrt(rounds)
+        return compute_lean_limit(rounds, 8) * math.sqrt(rounds)
 
     assert bound(20_000) / bound(200) < 14
     assert 20_000 / 200 == 100
@@ -114,16 +114,16 @@ def test_a_smaller_lean_takes_longer_as_the_formula_says() -> None:
     """limit^2 (1 + s^2 / t^2) rounds; s^2, of a difference of two means, is a little under 1 here."""
     for bias in (2.0, 0.5):
         caught = Market(7, bias).caught_after(1000)
-        assert caught == pytest.approx(limit(200, len(OPERATORS)) ** 2 * (1 + 0.9 / bias**2), rel=0.4)
+        assert caught == pytest.approx(compute_lean_limit(200, len(OPERATORS)) ** 2 * (1 + 0.9 / bias**2), rel=0.4)
 
 
 @pytest.mark.parametrize(("operators", "first"), [(4, 39), (8, 40), (16, 42), (1000, 51)])
 def test_no_alarm_comes_before_the_earliest_round_and_a_pure_lean_raises_one_there(operators: int, first: int) -> None:
-    assert earliest(operators) == first
+    assert find_earliest_alarm(operators) == first
     lean, others = Drift(np.zeros(1)), {f"other {number}": Drift(np.zeros(1)) for number in range(operators - 1)}
     for number in range(1, first + 1):
         lean = lean.after(np.ones(1))
-        assert bool(leaning({**others, "mallory": lean})) == (number == first)
+        assert bool(list_leaning_operators({**others, "mallory": lean})) == (number == first)
 
 
 def together(rounds: int, answers: int, hostile: int, push: float, seed: int) -> bool:
@@ -135,23 +135,30 @@ def together(rounds: int, answers: int, hostile: int, push: float, seed: int) ->
         given_answers = errors + np.where(np.arange(answers)[:, None] < hostile, lean, 0.0)
         told = [Contribution(frozenset({str(number)}), line) for number, line in enumerate(given_answers)]
         leans = after_round(leans, told)
-        if leaning(leans):
+        if list_leaning_operators(leans):
             return True
     return False
 
 
 @pytest.mark.parametrize(("answers", "hostile"), [(16, 7), (16, 1), (6, 2)])
 def test_what_several_push_unseen_is_as_computed(answers: int, hostile: int) -> None:
-    most = unseen(ROUNDS, answers, hostile, answers)
+    most = compute_unseen_push(ROUNDS, answers, hostile, answers)
     assert not together(ROUNDS, answers, hostile, 0.9 * most, seed=1)
     assert together(ROUNDS, answers, hostile, 1.15 * most, seed=2)
 
 
 def test_the_odds_of_what_is_pushed_unseen() -> None:
     """Seven of sixteen push 83 lengths in 200 rounds, where the errors of honest answers alone come to 3.5."""
-    assert unseen(200, 16, 7, 16) == pytest.approx(83.2, abs=0.1)
-    assert unseen(200, 16, 1, 16) < unseen(200, 16, 4, 16) < unseen(200, 16, 8, 16)
-    assert unseen(earliest(16) - 1, 16, 7, 16) == unseen(200, 8, 8, 8) == unseen(200, 1, 0, 9) == math.inf
+    assert compute_unseen_push(200, 16, 7, 16) == pytest.approx(83.2, abs=0.1)
+    assert (
+        compute_unseen_push(200, 16, 1, 16) < compute_unseen_push(200, 16, 4, 16) < compute_unseen_push(200, 16, 8, 16)
+    )
+    assert (
+        compute_unseen_push(find_earliest_alarm(16) - 1, 16, 7, 16)
+        == compute_unseen_push(200, 8, 8, 8)
+        == compute_unseen_push(200, 1, 0, 9)
+        == math.inf
+    )
 
 
 @given(st.integers(0, 2**32))
@@ -183,23 +190,23 @@ def test_only_the_gradient_is_sketched_and_every_shard_of_it(monkeypatch: pytest
     flat = np.concatenate([[0.0], gradient, [0.0, 0.0]]).astype(np.float32)
     shards = [(index, flat[part]) for index, part in enumerate(cut.shards)]
     assert len(shards) == 3
-    assert np.linalg.norm(line(cut, shards, SECRET)) == pytest.approx(np.linalg.norm(gradient), rel=0.4)
-    without = line(cut, shards[:2], SECRET) + line(cut, shards[2:], SECRET)
-    assert np.allclose(without, line(cut, shards, SECRET))
+    assert np.linalg.norm(sketch_gradient(cut, shards, SECRET)) == pytest.approx(np.linalg.norm(gradient), rel=0.4)
+    without = sketch_gradient(cut, shards[:2], SECRET) + sketch_gradient(cut, shards[2:], SECRET)
+    assert np.allclose(without, sketch_gradient(cut, shards, SECRET))
 
 
 def test_answers_of_the_same_operators_are_not_comparable() -> None:
     ann, both = frozenset({"ann"}), frozenset({"ann", "bea"})
-    assert comparable([ann, both])
-    assert not comparable([both, both])
-    assert not comparable([])
+    assert has_comparable_groups([ann, both])
+    assert not has_comparable_groups([both, both])
+    assert not has_comparable_groups([])
 
 
 def test_without_others_to_compare_with_nothing_is_said() -> None:
     one = Contribution(frozenset({"ann"}), np.ones(64))
     both = Contribution(frozenset({"ann", "bea"}), np.zeros(64))
-    assert differences([one]) == {}
-    assert list(differences([one, both])) == ["bea"]
+    assert compute_differences([one]) == {}
+    assert list(compute_differences([one, both])) == ["bea"]
     assert after_round({}, [one]) == {}
 
 
@@ -210,4 +217,4 @@ def test_a_lean_is_at_most_the_square_root_of_its_rounds(steps: list[list[float]
     for step in steps:
         lean = lean.after(np.array(step))
     assert lean.ratio <= math.sqrt(lean.rounds) * (1 + 1e-9)
-    assert limit(30, 1) > math.sqrt(30)
+    assert compute_lean_limit(30, 1) > math.sqrt(30)

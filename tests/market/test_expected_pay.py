@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.expected_pay import PaidAnswer, hourly
+from gradmarket.market.rules.expected_pay import PaidAnswer, estimate_hourly_pay
 
 PRICE = 10
 
@@ -23,25 +23,25 @@ def played(
 @given(st.integers(1, 30), st.integers(1, 60), st.floats(0.01, 100.0), st.floats(0.0, 100.0))
 def test_it_is_what_all_earn_once_it_has_joined(workers: int, answers: int, turn_s: float, besides_s: float) -> None:
     workers = min(workers, answers)
-    expected = hourly(*played(workers, answers, turn_s, besides_s))
+    expected = estimate_hourly_pay(*played(workers, answers, turn_s, besides_s))
     (lasted, *_), _paid = played(workers + 1, answers, turn_s, besides_s)
     earned = PRICE * answers / (workers + 1) / lasted * 3600
     assert expected == pytest.approx(earned, rel=1e-6)
 
 
 def test_where_each_round_has_one_answer_two_share_it() -> None:
-    assert hourly(*played(1, 1, 2.0, 1.0)) == pytest.approx(PRICE * 3600 / 3.0 / 2)
+    assert estimate_hourly_pay(*played(1, 1, 2.0, 1.0)) == pytest.approx(PRICE * 3600 / 3.0 / 2)
 
 
 def test_where_there_is_always_a_task_all_earn_as_before() -> None:
-    assert hourly(*played(2, 600, 1.0, 0.0)) == pytest.approx(PRICE * 3600 / 1.0)
+    assert estimate_hourly_pay(*played(2, 600, 1.0, 0.0)) == pytest.approx(PRICE * 3600 / 1.0)
 
 
 def test_where_nobody_was_paid_nothing_is_expected() -> None:
-    assert hourly([], []) is None
-    assert hourly([3.0], []) is None
-    assert hourly([], [PaidAnswer("a", 1, 1.0)]) is None
-    assert hourly([0.0], [PaidAnswer("a", 1, 0.0)]) is None
+    assert estimate_hourly_pay([], []) is None
+    assert estimate_hourly_pay([3.0], []) is None
+    assert estimate_hourly_pay([], [PaidAnswer("a", 1, 1.0)]) is None
+    assert estimate_hourly_pay([0.0], [PaidAnswer("a", 1, 0.0)]) is None
 
 
 @given(
@@ -49,5 +49,5 @@ def test_where_nobody_was_paid_nothing_is_expected() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10**12), st.floats(0.0, 1e6)), max_size=20),
 )
 def test_whatever_was_measured_it_is_no_negative_pay(lasted: list[float], paid: list[tuple[str, int, float]]) -> None:
-    expected = hourly(lasted, [PaidAnswer(*one) for one in paid])
+    expected = estimate_hourly_pay(lasted, [PaidAnswer(*one) for one in paid])
     assert expected is None or expected >= 0

@@ -14,11 +14,11 @@ from gradmarket.market.rules.faults import (
     NOBODY,
     FaultClaim,
     Left,
-    described,
-    printed,
-    sentence,
-    separate,
-    shared,
+    count_separate_parties,
+    describe_fault,
+    describe_pause,
+    find_shared_claims,
+    shorten_printable,
 )
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
@@ -33,15 +33,15 @@ def claim(number: int, place: str = "node 3", known: bool = False, payout: int |
 
 def test_one_party_pauses_nothing_however_many_wallets_it_has() -> None:
     claims = [claim(number, known=True, payout=7) for number in range(1, 30)]
-    assert shared(claims, 1, PAYOUT, NOBODY) == []
-    assert shared([claim(1, known=True)], 1, PAYOUT, NOBODY) == []
+    assert find_shared_claims(claims, 1, PAYOUT, NOBODY) == []
+    assert find_shared_claims([claim(1, known=True)], 1, PAYOUT, NOBODY) == []
 
 
 def test_a_quorum_of_the_proven_suffices_and_newcomers_wait_for_the_others() -> None:
-    assert shared([claim(1, known=True), claim(2, known=True)], 2, PAYOUT, Left(5, 5))
-    assert shared([claim(1), claim(2)], 2, PAYOUT, NOBODY)
-    assert not shared([claim(1), claim(2)], 2, PAYOUT, Left(0, 1))
-    assert not shared([claim(1), claim(2)], 3, PAYOUT, NOBODY)
+    assert find_shared_claims([claim(1, known=True), claim(2, known=True)], 2, PAYOUT, Left(5, 5))
+    assert find_shared_claims([claim(1), claim(2)], 2, PAYOUT, NOBODY)
+    assert not find_shared_claims([claim(1), claim(2)], 2, PAYOUT, Left(0, 1))
+    assert not find_shared_claims([claim(1), claim(2)], 3, PAYOUT, NOBODY)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 20), st.integers(0, 20))
@@ -49,12 +49,12 @@ def test_where_one_replica_decides_no_number_of_claims_pauses_anything_while_som
     known: int, new: int, left: int, newcomers: int
 ) -> None:
     claims = [claim(number, known=number <= known) for number in range(1, known + new + 1)]
-    found = shared(claims, 1, PAYOUT, Left(left, newcomers))
+    found = find_shared_claims(claims, 1, PAYOUT, Left(left, newcomers))
     assert bool(found) is (known + new >= LEAST and not left and not newcomers)
 
 
 def test_other_failures_are_not_shared() -> None:
-    assert not shared([claim(1, "node 3"), claim(2, "node 4")], 2, PAYOUT, NOBODY)
+    assert not find_shared_claims([claim(1, "node 3"), claim(2, "node 4")], 2, PAYOUT, NOBODY)
 
 
 @given(
@@ -66,7 +66,7 @@ def test_other_failures_are_not_shared() -> None:
 def test_newcomers_alone_pause_nothing_while_a_proven_worker_is_left(
     numbers: list[int], quorum: int, left: int, newcomers: int
 ) -> None:
-    assert shared([claim(number) for number in numbers], quorum, PAYOUT, Left(left, newcomers)) == []
+    assert find_shared_claims([claim(number) for number in numbers], quorum, PAYOUT, Left(left, newcomers)) == []
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.sampled_from("ab")), max_size=40), st.integers(1, 5))
@@ -75,13 +75,13 @@ def test_what_is_shared_is_one_failure_of_a_quorum_of_separate_parties(
 ) -> None:
     claims = [claim(number, place, known) for number, known, place in made]
     for left in (NOBODY, Left(0, 3), Left(2, 3)):
-        found = shared(claims, quorum, PAYOUT, left)
+        found = find_shared_claims(claims, quorum, PAYOUT, left)
         if found:
-            parties = separate([each.party for each in found], PAYOUT)
+            parties = count_separate_parties([each.party for each in found], PAYOUT)
             assert parties >= max(LEAST, quorum)
             assert len({each.place for each in found}) == 1
             if left != NOBODY:
-                known = separate([each.party for each in found if each.known], PAYOUT)
+                known = count_separate_parties([each.party for each in found if each.known], PAYOUT)
                 assert quorum >= LEAST
                 assert known >= quorum or (not left.known and parties >= MANY * quorum)
 
@@ -89,8 +89,8 @@ def test_what_is_shared_is_one_failure_of_a_quorum_of_separate_parties(
 @given(st.lists(st.integers(1, 40), max_size=20, unique=True), st.integers(1, 5))
 def test_more_claims_never_make_it_less_the_jobs(numbers: list[int], quorum: int) -> None:
     claims = [claim(number) for number in numbers]
-    if shared(claims, quorum, PAYOUT, NOBODY):
-        assert shared([*claims, claim(99)], quorum, PAYOUT, NOBODY)
+    if find_shared_claims(claims, quorum, PAYOUT, NOBODY):
+        assert find_shared_claims([*claims, claim(99)], quorum, PAYOUT, NOBODY)
 
 
 TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -99,7 +99,7 @@ TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 @given(st.text(max_size=600))
 def test_what_is_printed_is_taken_and_moves_no_cursor(text: str) -> None:
-    fault = StepFault(kind=FaultKind.CRASHED, message=printed(text, 300))
+    fault = StepFault(kind=FaultKind.CRASHED, message=shorten_printable(text, 300))
     assert not {unicodedata.category(letter) for letter in fault.message} & {"Cc", "Cs", "Zl", "Zp"}
     assert not {unicodedata.bidirectional(letter) for letter in fault.message} & TURNS
 
@@ -115,7 +115,7 @@ def test_every_kind_says_what_failed_and_what_to_do(kind: FaultKind) -> None:
     fault = StepFault(
         kind=kind, node="node 3 (nll_loss.default)", partition="train", input="y", row=17, message="Too many."
     )
-    said = sentence(fault, 3, 0, 4)
+    said = describe_pause(fault, 3, 0, 4)
     for part in ("3 separate workers", "task 0 of round 4", "node 3 (nll_loss.default)", "partition train", "row 17"):
         assert part in said
-    assert described(StepFault(kind=kind))
+    assert describe_fault(StepFault(kind=kind))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.fused_steps import fused
-from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.fused_steps import find_fused_loop
+from gradmarket.market.gradient.optimizers import load_optimizer
 
 CASES = [
     ("adamw", {"weight_decay": 0.1}),
@@ -33,8 +33,8 @@ def vector(count: int) -> st.SearchStrategy[Vector]:
 def test_fused_steps_have_the_bits_of_the_optimizers(
     name: str, chosen: dict[str, Any], data: st.DataObject, lr: float, cut: int, in_place: bool
 ) -> None:
-    rule = optimizer(name)
-    picked, loop = rule.Settings(**chosen), fused(rule)
+    rule = load_optimizer(name)
+    picked, loop = rule.Settings(**chosen), find_fused_loop(rule)
     assert loop is not None
     parameter = data.draw(vector(9))
     after = parameter.copy() if in_place else np.empty_like(parameter)
@@ -59,8 +59,8 @@ def test_fused_steps_have_the_bits_of_the_optimizers(
 
 @pytest.mark.parametrize("name", ["adamw", "nesterov"])
 def test_a_memory_that_lacks_an_array_is_refused(name: str) -> None:
-    rule = optimizer(name)
-    loop = fused(rule)
+    rule = load_optimizer(name)
+    loop = find_fused_loop(rule)
     assert loop is not None
     zeros = np.zeros(3, np.float32)
     with pytest.raises(PayloadRefused):
@@ -68,5 +68,5 @@ def test_a_memory_that_lacks_an_array_is_refused(name: str) -> None:
 
 
 def test_an_optimizer_of_few_operations_has_no_loop() -> None:
-    assert fused(optimizer("sgd")) is None
-    assert fused(optimizer("lamb")) is None
+    assert find_fused_loop(load_optimizer("sgd")) is None
+    assert find_fused_loop(load_optimizer("lamb")) is None

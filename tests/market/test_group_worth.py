@@ -7,11 +7,11 @@ import pytest
 
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules.group_worth import KNOWN_BYTES, GroupSteps, known_updates
-from gradmarket.market.rules.shapley import orders
+from gradmarket.market.rules.shapley import draw_orders
 from gradmarket.market.terms import Hash
 
 SIZE, COUNT = 200, 4
@@ -30,13 +30,13 @@ def bowl(parameters: Arrays) -> float:
 
 def sent(answer: np.ndarray) -> MergedAnswer:
     tensors = {"loss": np.zeros((), np.float32), "w": answer.astype(np.float32)}
-    return MergedAnswer(bounded.encoded(LAYOUT, tensors, codec("fp32"), b"", (), 1e6), b"", 1.0)
+    return MergedAnswer(bounded.encode_bounded_payload(LAYOUT, tensors, load_codec("fp32"), b"", (), 1e6), b"", 1.0)
 
 
 def shares(answers: list[np.ndarray], earlier: int = 5) -> tuple[float, ...]:
     before, *rest = ({"w": one.astype(np.float32)} for one in PAST)
-    steps = GroupSteps(LAYOUT, codec("fp32"), before, [sent(one) for one in answers], 1.0, rest[:earlier])
-    return steps.worths(orders(len(answers), 2, Hash(bytes(32))), bowl).shares
+    steps = GroupSteps(LAYOUT, load_codec("fp32"), before, [sent(one) for one in answers], 1.0, rest[:earlier])
+    return steps.worths(draw_orders(len(answers), 2, Hash(bytes(32))), bowl).shares
 
 
 @pytest.mark.parametrize("ago", range(1, 6))
@@ -81,8 +81,8 @@ def test_a_step_of_a_steep_bowl_is_worth_its_slope_in_one_answer_or_two_halves()
     halves = [MergedAnswer(sent(whole).data, b"", 0.5), MergedAnswer(sent(whole).data, b"", 0.5)]
     other = sent(HONEST[1] * np.linalg.norm(whole) / np.linalg.norm(HONEST[1]))
     worth = [
-        GroupSteps(LAYOUT, codec("fp32"), before, answers, len(answers) / 2).worths(
-            orders(len(answers), 20, Hash(bytes(32))), steep
+        GroupSteps(LAYOUT, load_codec("fp32"), before, answers, len(answers) / 2).worths(
+            draw_orders(len(answers), 20, Hash(bytes(32))), steep
         )
         for answers in ([MergedAnswer(sent(whole).data, b"", 1.0), other], [*halves, other])
     ]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job import JobSpec
 
 SPEC: dict[str, Any] = {
@@ -78,9 +78,9 @@ def test_a_job_that_does_not_grow_is_published_as_it_was() -> None:
 
 def test_a_round_that_grows_does_for_the_noise_what_a_rate_that_falls_does() -> None:
     """Smith et al. 2018, section 2: the scale of the noise is about rate * rows of the data / rows of a batch."""
-    falls = [rate("constant", 1.0, number, 20) / 2 ** (number // 5) / 2 for number in range(20)]
+    falls = [compute_learning_rate("constant", 1.0, number, 20) / 2 ** (number // 5) / 2 for number in range(20)]
     job = spec(growth=[{"round": 5 * power, "tasks": 2 * 2**power} for power in (1, 2, 3)])
-    grows = [rate("constant", 1.0, number, 20) / job.sizes.of(number) for number in range(20)]
+    grows = [compute_learning_rate("constant", 1.0, number, 20) / job.sizes.of(number) for number in range(20)]
     assert grows == falls
 
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.accumulate import Accumulator
 from gradmarket.market.gradient.arrays import CHUNK
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Usable, inspect
-from gradmarket.market.gradient.norm import norm, square_sums
-from gradmarket.market.gradient.payload import decode, encode
-from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, sections
-from gradmarket.market.gradient.sums import squares
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Usable, inspect_shards
+from gradmarket.market.gradient.norm import compute_norm, square_sums
+from gradmarket.market.gradient.payload import decode_shards, encode_payload
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, list_sections
+from gradmarket.market.gradient.sums import iterate_square_sums
 from tests.market.gradient_cases import LOSS, layouts, tensors_of
 
-FP32 = codec("fp32")
+FP32 = load_codec("fp32")
 SIGNALLING = np.uint32(0x7F800001).view(np.float32)
 """A NaN that raises the processor's invalid flag wherever it is computed with."""
 LAYOUT = Layout(
@@ -41,7 +41,7 @@ def _short_shards() -> Iterator[None]:
 
 
 def verdict(tensors: dict[str, np.ndarray], bound: float, layout: Layout = LAYOUT) -> Usable | Diverged:
-    return inspect(layout, decode(layout, encode(layout, tensors, FP32, b""), FP32, b""), bound)
+    return inspect_shards(layout, decode_shards(layout, encode_payload(layout, tensors, FP32, b""), FP32, b""), bound)
 
 
 def with_element(name: str, value: float) -> dict[str, np.ndarray]:
@@ -55,7 +55,7 @@ def test_sections_cover_every_shard_and_gradients_are_told_apart(layout: Layout)
     found = [
         section.gradient
         for index in range(len(layout.shards))
-        for section in sections(layout, index)
+        for section in list_sections(layout, index)
         for _ in range(section.part.start, section.part.stop)
     ]
     assert found == [entry.kind == "gradient" for entry in layout.entries for _ in range(entry.size)]
@@ -73,8 +73,8 @@ def test_the_norm_is_of_the_gradients_alone(layout: Layout, seed: int, scale: fl
 
 @given(layouts(), st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_shards_may_come_in_any_order(layout: Layout, seed: int, random: object) -> None:
-    shards = list(decode(layout, encode(layout, tensors_of(layout, seed), FP32, b""), FP32, b""))
-    assert inspect(layout, random.sample(shards, len(shards)), 1e9) == inspect(layout, shards, 1e9)
+    shards = list(decode_shards(layout, encode_payload(layout, tensors_of(layout, seed), FP32, b""), FP32, b""))
+    assert inspect_shards(layout, random.sample(shards, len(shards)), 1e9) == inspect_shards(layout, shards, 1e9)
 
 
 @pytest.mark.parametrize("name", ["loss", "a", "b", "mean"])
@@ -93,7 +93,7 @@ def test_a_nan_is_not_hidden_by_an_infinity() -> None:
 
 def test_the_bound_itself_is_usable_and_the_next_norm_is_not() -> None:
     tensors = tensors_of(LAYOUT, 0)
-    length = norm([tensors["a"].reshape(-1), tensors["b"]])
+    length = compute_norm([tensors["a"].reshape(-1), tensors["b"]])
     assert isinstance(verdict(tensors, length), Usable)
     assert verdict(tensors, math.nextafter(length, 0)) == Diverged(Divergence.NORM_OVER_BOUND, length)
 
@@ -112,11 +112,11 @@ def test_loss_and_buffers_have_their_own_bound(name: str, sign: float) -> None:
 def test_what_is_usable_can_be_summed(bound: float, seed: int) -> None:
     """An element of a vector within the norm bound is in the accumulator's range, even where the norm was rounded."""
     vector = np.random.default_rng(seed).standard_normal(4).astype(np.float32)
-    vector *= np.float32(bound / norm([vector]))
-    if norm([vector]) <= bound:
+    vector *= np.float32(bound / compute_norm([vector]))
+    if compute_norm([vector]) <= bound:
         Accumulator(4, bound, 2).add(vector)
     single = np.array([bound], np.float32)
-    if norm([single]) <= bound:
+    if compute_norm([single]) <= bound:
         Accumulator(1, bound, 2).add(single)
 
 
@@ -134,11 +134,11 @@ def test_the_norm_is_the_documented_tree_to_the_bit(size: int) -> None:
     padded = [float(x) ** 2 for x in vector] + [0.0] * (-size % CHUNK)
     sums = [pairwise(padded[start : start + CHUNK]) for start in range(0, len(padded), CHUNK)]
     assert list(square_sums(vector)) == sums
-    assert list(squares(vector)) == sums
-    assert norm([vector]) == math.sqrt(math.fsum(sums))
+    assert list(iterate_square_sums(vector)) == sums
+    assert compute_norm([vector]) == math.sqrt(math.fsum(sums))
 
 
 def test_huge_and_tiny_elements_neither_overflow_nor_vanish() -> None:
-    assert norm([np.full(4, 3e38, np.float32)]) == pytest.approx(2 * float(np.float32(3e38)))
-    assert norm([np.full(4, 1e-45, np.float32)]) == pytest.approx(2 * float(np.float32(1e-45)))
-    assert norm([]) == 0.0
+    assert compute_norm([np.full(4, 3e38, np.float32)]) == pytest.approx(2 * float(np.float32(3e38)))
+    assert compute_norm([np.full(4, 1e-45, np.float32)]) == pytest.approx(2 * float(np.float32(1e-45)))
+    assert compute_norm([]) == 0.0

@@ -44,10 +44,10 @@ def test_every_state_is_in_its_table_and_reachable(entity) -> None:  # type: ign
 def test_only_what_the_table_says_is_a_step(entity) -> None:  # type: ignore[no-untyped-def]
     for old, new in itertools.product(entity, entity):
         if new in lifecycle.TABLES[entity][old]:
-            assert lifecycle.step(old, new) is new
+            assert lifecycle.check_transition(old, new) is new
         else:
             with pytest.raises(IllegalTransition, match=f"{old} -> {new}"):
-                lifecycle.step(old, new)
+                lifecycle.check_transition(old, new)
 
 
 def test_a_replica_is_paid_only_after_it_agreed_or_an_audit_proved_it_right() -> None:
@@ -60,4 +60,4 @@ def test_a_replica_is_paid_only_after_it_agreed_or_an_audit_proved_it_right() ->
 
 def test_what_is_in_flight_is_not_over_and_the_rest_is() -> None:
     for state in ReplicaState:
-        assert lifecycle.over(state) != (state in lifecycle.IN_FLIGHT)
+        assert lifecycle.is_final_state(state) != (state in lifecycle.IN_FLIGHT)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Opening, Party
-from gradmarket.market.rules.newcomers import Tried, at_once, in_turn, lacking, rest_s, suffice
+from gradmarket.market.rules.newcomers import Tried, at_once, count_lacking_places, in_turn, may_fill_places, rest_s
 from gradmarket.market.terms import Address, JobId, Units
 
 TRIED = Tried(places=12, stalled=0, delivered=3, since_stall_s=0.0, stall_s=60.0)
@@ -64,16 +64,18 @@ def test_a_newcomer_rests_from_its_first_stall_on_and_who_delivered_before_from_
     ],
 )
 def test_known_workers_suffice_if_separate(known: list[Party], opening: Opening, places: int, enough: bool) -> None:
-    assert suffice(known, opening, places) is enough
+    assert may_fill_places(known, opening, places) is enough
 
 
 def test_known_workers_fill_every_opening_and_an_idle_newcomer_one() -> None:
     two = [(OPENING, 2), (OPENING, 2)]
-    assert lacking([party(1)], [], two) == 2
-    assert lacking([party(1)], [party(2)], two) == 1
-    assert lacking([], [party(1), party(2, payout=1)], two) == 2, "of one payout they are one party, in each task"
-    assert lacking([], [party(1)], [(replace(OPENING, tried=frozenset({party(1).worker})), 2)]) == 2
-    assert lacking([], [], [(OPENING, 0)]) == 0
+    assert count_lacking_places([party(1)], [], two) == 2
+    assert count_lacking_places([party(1)], [party(2)], two) == 1
+    assert count_lacking_places([], [party(1), party(2, payout=1)], two) == 2, (
+        "of one payout they are one party, in each task"
+    )
+    assert count_lacking_places([], [party(1)], [(replace(OPENING, tried=frozenset({party(1).worker})), 2)]) == 2
+    assert count_lacking_places([], [], [(OPENING, 0)]) == 0
 
 
 @given(
@@ -81,7 +83,10 @@ def test_known_workers_fill_every_opening_and_an_idle_newcomer_one() -> None:
 )
 def test_more_that_are_there_never_lack_more(known: list[int], idle: list[int], places: list[int]) -> None:
     parties, wanted = [party(n) for n in idle], [(OPENING, count) for count in places]
-    few, many = lacking([], parties, wanted), lacking([party(n) for n in known], parties, wanted)
+    few, many = (
+        count_lacking_places([], parties, wanted),
+        count_lacking_places([party(n) for n in known], parties, wanted),
+    )
     assert 0 <= many <= few == max(0, sum(places) - len(idle))
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.rules import operators
-from gradmarket.market.rules.assignment import Party, together
+from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.terms import Address
 
 WALLETS = ("w1", "w2", "w3")
@@ -23,7 +23,7 @@ class Books:
         self.since: dict[str, float] = {}
 
     def lies(self, wallet: str, at: float) -> None:
-        self.since |= dict.fromkeys(operators.answerable([party(wallet, self.operator[wallet])]), at)
+        self.since |= dict.fromkeys(operators.list_answerable_keys([party(wallet, self.operator[wallet])]), at)
 
     def moves(self, wallet: str, key: str | None) -> None:
         left, after = self.operator[wallet], operators.operator_of(wallet, key or wallet, key is not None)
@@ -33,7 +33,7 @@ class Books:
         self.operator[wallet] = after
 
     def barred(self, wallet: str) -> bool:
-        return operators.barred(party(wallet, self.operator[wallet]), self.since.keys())
+        return operators.is_barred(party(wallet, self.operator[wallet]), self.since.keys())
 
 
 LIES = st.tuples(st.just("lies"), st.sampled_from(WALLETS))
@@ -75,23 +75,27 @@ def test_a_lie_bars_its_wallet_and_its_operator_of_then_wherever_they_go(
 def test_a_claim_reaches_neither_record_nor_bar() -> None:
     assert operators.operator_of("stranger", "victim", False) == "stranger"
     stranger = party("stranger", payout="victim")
-    assert operators.answerable([stranger]) == {"stranger"}
-    assert not operators.barred(party("victim"), {"stranger"})
-    assert not operators.barred(stranger, {"victim"})
+    assert operators.list_answerable_keys([stranger]) == {"stranger"}
+    assert not operators.is_barred(party("victim"), {"stranger"})
+    assert not operators.is_barred(stranger, {"victim"})
     assert operators.after_leaving(None, None) is None
     assert operators.after_leaving(3.0, 2.0) == operators.after_leaving(None, 3.0) == 3.0
 
 
 def test_who_shares_anything_is_not_surely_apart() -> None:
-    assert operators.separate([]) == 0
-    assert operators.separate([party("a"), party("b"), party("a", operator="k")]) == 2
-    assert operators.separate([party("a", payout="p"), party("b", payout="q"), party("c", payout="p")]) == 2
-    assert operators.separate([party("a"), party("c"), party("c", operator="a")]) == 1, "the last links the first two"
+    assert operators.count_surely_separate([]) == 0
+    assert operators.count_surely_separate([party("a"), party("b"), party("a", operator="k")]) == 2
+    assert (
+        operators.count_surely_separate([party("a", payout="p"), party("b", payout="q"), party("c", payout="p")]) == 2
+    )
+    assert operators.count_surely_separate([party("a"), party("c"), party("c", operator="a")]) == 1, (
+        "the last links the first two"
+    )
 
 
 def test_one_payout_is_one_party_with_or_without_consent() -> None:
     claimed, other = party("a", payout="p"), party("b", payout="p")
     for kind in ("payout", "operator"):
-        assert together(claimed, other, (kind,))
-        assert together(party("a", operator="p"), other, (kind,))
-        assert not together(claimed, party("b", payout="q"), (kind,))
+        assert is_same_party(claimed, other, (kind,))
+        assert is_same_party(party("a", operator="p"), other, (kind,))
+        assert not is_same_party(claimed, party("b", payout="q"), (kind,))

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import CHUNK, Vector
-from gradmarket.market.gradient.clipping import clip
-from gradmarket.market.gradient.norm import norm
-from gradmarket.market.gradient.optimizers import _newton_schulz, optimizer
+from gradmarket.market.gradient.clipping import clip_gradient
+from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.optimizers import _newton_schulz, load_optimizer
 
 SHAPES = {"layer.weight": (9, 5), "layer.bias": (9,), "scale": ()}
-SGD, ADAMW = optimizer("sgd"), optimizer("adamw")
+SGD, ADAMW = load_optimizer("sgd"), load_optimizer("adamw")
 
 
 def drawn(seed: int, scale: float = 1.0) -> dict[str, Vector]:
@@ -25,7 +25,7 @@ def drawn(seed: int, scale: float = 1.0) -> dict[str, Vector]:
 
 
 def ours(name: str, settings: dict[str, object], rates: list[float]) -> dict[str, Vector]:
-    rule = optimizer(name)
+    rule = load_optimizer(name)
     chosen = rule.Settings(**settings)
     parameters = drawn(0)
     memory = rule.start(parameters, chosen)
@@ -97,7 +97,7 @@ def test_lamb_is_algorithm_2_in_float64() -> None:
 
 
 def test_lamb_moves_a_tensor_of_zeros_by_the_plain_rate() -> None:
-    rule, start = optimizer("lamb"), {"p": np.zeros(4, np.float32)}
+    rule, start = load_optimizer("lamb"), {"p": np.zeros(4, np.float32)}
     moved, _ = rule.step(start, {"p": np.ones(4, np.float32)}, rule.start(start, rule.Settings()), 0.1, rule.Settings())
     np.testing.assert_allclose(moved["p"], -0.1, rtol=1e-5)
 
@@ -120,7 +120,7 @@ def test_lars_is_algorithm_1_in_float64() -> None:
 
 @given(st.integers(-10, 10))
 def test_a_lars_step_does_not_depend_on_the_gradients_length(exponent: int) -> None:
-    rule = optimizer("lars")
+    rule = load_optimizer("lars")
     settings, start, slope = rule.Settings(), drawn(0), drawn(1)
     longer = {name: values * np.float32(2.0**exponent) for name, values in slope.items()}
     steps = [rule.step(start, each, rule.start(start, settings), 1.0, settings)[0] for each in (slope, longer)]
@@ -130,7 +130,7 @@ def test_a_lars_step_does_not_depend_on_the_gradients_length(exponent: int) -> N
 
 @pytest.mark.parametrize("still", ["parameter", "gradient"])
 def test_lars_gives_a_tensor_of_zeros_the_trust_alone(still: str) -> None:
-    rule, one, none = optimizer("lars"), np.ones(4, np.float32), np.zeros(4, np.float32)
+    rule, one, none = load_optimizer("lars"), np.ones(4, np.float32), np.zeros(4, np.float32)
     parameter, slope = (none, one) if still == "parameter" else (one, none)
     settings = rule.Settings()
     moved, _ = rule.step({"p": parameter}, {"p": slope}, rule.start({"p": parameter}, settings), 2.0, settings)
@@ -155,7 +155,7 @@ MATRICES = st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**3
 def test_an_orthogonal_step_is_that_of_the_iteration_in_float64(case: tuple[int, int, int, float]) -> None:
     rows, columns, seed, scale = case
     matrix = (scale * np.random.default_rng(seed).standard_normal((rows, columns))).astype(np.float32)
-    found = _newton_schulz.orthogonal(matrix)
+    found = _newton_schulz.orthogonalize_matrix(matrix)
     np.testing.assert_allclose(found, newton_schulz(matrix), atol=1e-4)
     assert found.dtype == np.float32
     assert np.linalg.svd(found, compute_uv=False).max() < 1.21
@@ -167,21 +167,21 @@ def test_its_products_have_the_same_bits_in_whatever_order_they_are_added(few: i
     drawn_units = chance.standard_normal((few, few + more)) * (np.arange(few + more) % 3)
     units = np.rint(drawn_units * (2.0**24 / max(1.0, np.linalg.norm(drawn_units))))
     places = chance.permutation(few + more)
-    ordered = np.ascontiguousarray(_newton_schulz.iterated(units)[:, places])
-    assert _newton_schulz.iterated(np.ascontiguousarray(units[:, places])).tobytes() == ordered.tobytes()
+    ordered = np.ascontiguousarray(_newton_schulz.iterate_newton_schulz(units)[:, places])
+    assert _newton_schulz.iterate_newton_schulz(np.ascontiguousarray(units[:, places])).tobytes() == ordered.tobytes()
 
 
 def test_a_matrix_of_zeros_stays_and_one_that_is_not_finite_is_nan() -> None:
     zeros, broken = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
     broken[1, 1] = np.inf
-    assert not _newton_schulz.orthogonal(zeros).any()
-    assert np.isnan(_newton_schulz.orthogonal(broken)).all()
+    assert not _newton_schulz.orthogonalize_matrix(zeros).any()
+    assert np.isnan(_newton_schulz.orthogonalize_matrix(broken)).all()
 
 
 @pytest.mark.parametrize("size", [1e-4, 1e-8, 1e-12, 1e-30, 5e-32, 1e-38, 1e-44])
 def test_a_matrix_whose_gradients_stop_stops_as_torchs_does(size: float) -> None:
     """Momentum falls through every size that float32 has; at 5e-32 the unit became infinite, and the matrix NaN."""
-    rule, chance = optimizer("muon"), np.random.default_rng(3)
+    rule, chance = load_optimizer("muon"), np.random.default_rng(3)
     settings, found = rule.Settings(weight_decay=0.0), chance.standard_normal((6, 4)).astype(np.float32)
     momentum = (size * chance.standard_normal((6, 4))).astype(np.float32)
     oracle, still = torch.nn.Parameter(torch.from_numpy(found.copy())), np.zeros_like(found)
@@ -200,7 +200,7 @@ def test_a_matrix_whose_gradients_stop_stops_as_torchs_does(size: float) -> None
 @pytest.mark.parametrize("name", ["lars", "lamb"])
 @pytest.mark.parametrize("size", [1e-30, 1e-40, 1e-45])
 def test_a_vanishing_gradient_moves_no_element_to_nan(name: str, size: float) -> None:
-    rule = optimizer(name)
+    rule = load_optimizer(name)
     settings, parameters = rule.Settings(weight_decay=0.0), {"p": np.full(4, 1e3, np.float32)}
     slope = {"p": np.array([size, 0.0, 0.0, -size], np.float32)}
     moved, memory = rule.step(parameters, slope, rule.start(parameters, settings), 1.0, settings)
@@ -253,7 +253,7 @@ def test_adam_without_a_decay_is_adamw_without_one_to_the_bit() -> None:
 
 @pytest.mark.parametrize("name", ["adam", "adagrad", "rmsprop", "lion", "adamw", "sgd", "nesterov"])
 def test_an_element_whose_gradient_is_0_throughout_stays(name: str) -> None:
-    rule = optimizer(name)
+    rule = load_optimizer(name)
     settings, parameters = rule.Settings(weight_decay=0.0), {"p": np.array([0.5, 0.25], np.float32)}
     memory = rule.start(parameters, settings)
     for _ in range(5):
@@ -284,7 +284,7 @@ def test_muon_moves_all_but_matrices_as_adamw_does() -> None:
 
 
 def test_muon_takes_a_kernel_for_the_matrix_of_its_outputs() -> None:
-    rule = optimizer("muon")
+    rule = load_optimizer("muon")
     settings, chance = rule.Settings(), np.random.default_rng(0)
     kernel, slope = (chance.standard_normal((4, 2, 3, 3)).astype(np.float32) for _ in range(2))
     moved = {
@@ -318,10 +318,10 @@ def test_adamw_to_the_bit_in_scalars() -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_the_first_matching_group_sets_the_decay(name: str) -> None:
-    rule = optimizer(name)
+    rule = load_optimizer(name)
     groups = [{"pattern": "*.bias", "weight_decay": 0.0}, {"pattern": "layer.*", "weight_decay": 0.5}]
     settings = rule.Settings(weight_decay=0.25, groups=groups)
-    assert [settings.decay(parameter) for parameter in SHAPES] == [0.5, 0.0, 0.25]
+    assert [settings.choose_weight_decay(parameter) for parameter in SHAPES] == [0.5, 0.0, 0.25]
     start = drawn(0)
     still = {parameter: np.zeros_like(values) for parameter, values in start.items()}
     moved, _ = rule.step(start, still, rule.start(start, settings), 0.5, settings)
@@ -331,8 +331,8 @@ def test_the_first_matching_group_sets_the_decay(name: str) -> None:
 
 def test_patterns_mind_the_case() -> None:
     settings = SGD.Settings(groups=[{"pattern": "*.BIAS", "weight_decay": 0.5}])
-    assert settings.decay("layer.bias") == 0.0
-    assert settings.decay("layer.BIAS") == 0.5
+    assert settings.choose_weight_decay("layer.bias") == 0.0
+    assert settings.choose_weight_decay("layer.BIAS") == 0.5
 
 
 REFUSED = [
@@ -362,7 +362,7 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "settings"), REFUSED, ids=str)
 def test_other_settings_are_refused(name: str, settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        optimizer(name).Settings(**settings)
+        load_optimizer(name).Settings(**settings)
 
 
 def test_adamw_refuses_a_memory_without_its_count() -> None:
@@ -391,9 +391,9 @@ def test_a_tensor_longer_than_a_chunk_moves_as_its_pieces_do() -> None:
 @given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.floats(1e-2, 1e4))
 def test_a_clipped_gradient_has_the_limits_length_or_its_own(seed: int, limit: float, scale: float) -> None:
     gradient = drawn(seed, scale)
-    length = norm(values.reshape(-1) for values in gradient.values())
-    clipped = clip(gradient, limit)
-    found = norm(values.reshape(-1) for values in clipped.values())
+    length = compute_norm(values.reshape(-1) for values in gradient.values())
+    clipped = clip_gradient(gradient, limit)
+    found = compute_norm(values.reshape(-1) for values in clipped.values())
     if length <= limit:
         assert all(clipped[name] is gradient[name] for name in gradient)
     else:
@@ -403,12 +403,12 @@ def test_a_clipped_gradient_has_the_limits_length_or_its_own(seed: int, limit: f
 
 def test_a_gradient_of_just_the_limit_is_left_alone() -> None:
     gradient = drawn(4)
-    limit = norm(values.reshape(-1) for values in gradient.values())
-    assert all(values is gradient[name] for name, values in clip(gradient, limit).items())
+    limit = compute_norm(values.reshape(-1) for values in gradient.values())
+    assert all(values is gradient[name] for name, values in clip_gradient(gradient, limit).items())
 
 
 def test_a_clip_keeps_the_direction() -> None:
     gradient = drawn(4)
-    clipped = clip(gradient, 0.5)
+    clipped = clip_gradient(gradient, 0.5)
     ratios = np.concatenate([(clipped[name] / gradient[name]).reshape(-1) for name in gradient])
     np.testing.assert_allclose(ratios, ratios[0], rtol=1e-6)

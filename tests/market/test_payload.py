@@ -14,13 +14,20 @@ from hypothesis import strategies as st
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import payload_layout
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import decode, decode_tensors, encode, flatten, read_tensors, unflatten
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.payload import (
+    decode_shards,
+    decode_tensors,
+    encode_payload,
+    flatten_tensors,
+    read_tensors,
+    unflatten_vector,
+)
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from tests.market.gradient_cases import LOSS, SEEDS, bits, layouts, tensors_of
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload.json").read_text())
-FP32, BF16 = codec("fp32"), codec("bf16")
+FP32, BF16 = load_codec("fp32"), load_codec("bf16")
 SMALL = Layout(
     (
         LOSS,
@@ -48,7 +55,7 @@ def _short_shards() -> Iterator[None]:
 @given(layouts(), st.integers(0, 2**32), SEEDS)
 def test_fp32_keeps_every_bit(layout: Layout, seed: int, task: bytes) -> None:
     tensors = tensors_of(layout, seed)
-    data = encode(layout, tensors, FP32, task)
+    data = encode_payload(layout, tensors, FP32, task)
     found = decode_tensors(layout, data, FP32, task)
     assert list(found) == [entry.name for entry in layout.entries]
     assert all(
@@ -58,7 +65,7 @@ def test_fp32_keeps_every_bit(layout: Layout, seed: int, task: bytes) -> None:
 
 @given(layouts(), st.integers(0, 2**32), SEEDS)
 def test_one_tensor_at_a_time_is_the_same_as_all(layout: Layout, seed: int, task: bytes) -> None:
-    data = encode(layout, tensors_of(layout, seed), BF16, task)
+    data = encode_payload(layout, tensors_of(layout, seed), BF16, task)
     found, whole = dict(read_tensors(layout, data, BF16, task)), decode_tensors(layout, data, BF16, task)
     assert list(found) == list(whole)
     assert all(bits(found[name]) == bits(whole[name]) and found[name].shape == whole[name].shape for name in whole)
@@ -67,39 +74,41 @@ def test_one_tensor_at_a_time_is_the_same_as_all(layout: Layout, seed: int, task
 @given(layouts(), st.integers(0, 2**32), SEEDS)
 def test_the_length_is_known_before(layout: Layout, seed: int, task: bytes) -> None:
     for name in ("fp32", "bf16"):
-        assert len(encode(layout, tensors_of(layout, seed), codec(name), task)) == payload_bytes(layout, codec(name))
+        assert len(encode_payload(layout, tensors_of(layout, seed), load_codec(name), task)) == payload_bytes(
+            layout, load_codec(name)
+        )
 
 
 @given(layouts(), st.integers(0, 2**32), SEEDS, st.sampled_from(["fp32", "bf16"]))
 def test_what_was_decoded_encodes_to_the_same_bytes(layout: Layout, seed: int, task: bytes, name: str) -> None:
-    data = encode(layout, tensors_of(layout, seed), codec(name), task)
-    assert encode(layout, decode_tensors(layout, data, codec(name), task), codec(name), task) == data
+    data = encode_payload(layout, tensors_of(layout, seed), load_codec(name), task)
+    assert encode_payload(layout, decode_tensors(layout, data, load_codec(name), task), load_codec(name), task) == data
 
 
 @given(layouts(), st.integers(0, 2**32))
 def test_shards_come_in_order_and_cover_the_flat_vector(layout: Layout, seed: int) -> None:
     tensors = tensors_of(layout, seed)
-    shards = list(decode(layout, encode(layout, tensors, FP32, b""), FP32, b""))
+    shards = list(decode_shards(layout, encode_payload(layout, tensors, FP32, b""), FP32, b""))
     assert [index for index, _ in shards] == list(range(-(-layout.size // 8)))
-    assert bits(np.concatenate([shard for _, shard in shards])) == bits(flatten(layout, tensors))
+    assert bits(np.concatenate([shard for _, shard in shards])) == bits(flatten_tensors(layout, tensors))
 
 
 @given(layouts(), st.integers(-9, 9).filter(bool), st.sampled_from(["fp32", "bf16"]))
 def test_another_length_is_refused(layout: Layout, change: int, name: str) -> None:
-    data = encode(layout, tensors_of(layout, 0), codec(name), b"")
+    data = encode_payload(layout, tensors_of(layout, 0), load_codec(name), b"")
     wrong = bytes(data) + bytes(change) if change > 0 else data[:change]
     with pytest.raises(PayloadRefused, match="bytes, not"):
-        list(decode(layout, wrong, codec(name), b""))
+        list(decode_shards(layout, wrong, load_codec(name), b""))
 
 
 def test_the_order_is_the_layouts_not_the_dicts() -> None:
     reversed_values = dict(reversed(VALUES.items()))
-    assert encode(SMALL, VALUES, FP32, b"") == encode(SMALL, reversed_values, FP32, b"")
+    assert encode_payload(SMALL, VALUES, FP32, b"") == encode_payload(SMALL, reversed_values, FP32, b"")
 
 
 def test_memory_order_does_not_matter() -> None:
     transposed = {**VALUES, "weight": np.asfortranarray(VALUES["weight"])}
-    assert encode(SMALL, transposed, FP32, b"") == encode(SMALL, VALUES, FP32, b"")
+    assert encode_payload(SMALL, transposed, FP32, b"") == encode_payload(SMALL, VALUES, FP32, b"")
 
 
 WRONG = {
@@ -118,7 +127,7 @@ WRONG = {
 @pytest.mark.parametrize("tensors", WRONG.values(), ids=WRONG.keys())
 def test_other_tensors_are_refused(tensors: dict[str, np.ndarray]) -> None:
     with pytest.raises(PayloadRefused):
-        encode(SMALL, tensors, FP32, b"")
+        encode_payload(SMALL, tensors, FP32, b"")
 
 
 GRADIENT, BUFFER = LayoutEntry("g", (2,), "gradient"), LayoutEntry("b", (2,), "buffer")
@@ -143,18 +152,18 @@ def test_other_layouts_are_refused(entries: tuple[LayoutEntry, ...]) -> None:
 
 def test_a_vector_of_another_size_has_no_names() -> None:
     with pytest.raises(PayloadRefused):
-        unflatten(SMALL, np.zeros(SMALL.size + 1, np.float32))
+        unflatten_vector(SMALL, np.zeros(SMALL.size + 1, np.float32))
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
 def test_pinned(name: str) -> None:
-    data = encode(SMALL, VALUES, codec(name), b"seed")
+    data = encode_payload(SMALL, VALUES, load_codec(name), b"seed")
     assert {"bytes": data.hex(), "root": blob_digest(data)} == VECTORS[name]
 
 
 def test_bytes_are_little_endian_in_canonical_order() -> None:
     expected = [2.5, 1, -2, 3, *VALUES["weight"][1], *VALUES["bias"], *VALUES["mean"]]
-    assert encode(SMALL, VALUES, FP32, b"") == struct.pack("<12f", *expected)
+    assert encode_payload(SMALL, VALUES, FP32, b"") == struct.pack("<12f", *expected)
 
 
 def test_a_mapped_file_of_real_shards_is_read_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +171,9 @@ def test_a_mapped_file_of_real_shards_is_read_in_place(tmp_path: Path, monkeypat
     layout = Layout((LOSS, LayoutEntry("weight", (1025, 1024), "gradient")))
     tensors = tensors_of(layout, 7)
     path = tmp_path / "blob"
-    path.write_bytes(encode(layout, tensors, BF16, b""))
+    path.write_bytes(encode_payload(layout, tensors, BF16, b""))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        assert [shard.size for _, shard in decode(layout, mapped, BF16, b"")] == [2**20, 1025]
+        assert [shard.size for _, shard in decode_shards(layout, mapped, BF16, b"")] == [2**20, 1025]
         found = decode_tensors(layout, mapped, BF16, b"")
     assert np.abs(found["weight"] - tensors["weight"]).max() <= np.abs(tensors["weight"]).max() * 2.0**-8
 
@@ -175,8 +184,8 @@ def test_loss_and_buffers_travel_whole_whatever_happens_to_gradients(
     name: str, layout: Layout, seed: int, task: bytes
 ) -> None:
     """A loss of 2.5 in a block with gradients of 1e-3 would leave nothing of them, and they little of it."""
-    tensors, small = tensors_of(layout, seed), codec(name)
-    data = encode(layout, tensors, small, task)
+    tensors, small = tensors_of(layout, seed), load_codec(name)
+    data = encode_payload(layout, tensors, small, task)
     assert len(data) == payload_bytes(layout, small)
     found = decode_tensors(layout, data, small, task)
     for entry in layout.entries:

@@ -12,11 +12,11 @@ LENGTHS = st.one_of(st.integers(0, 4 * PIECE), st.sampled_from([k * PIECE + d fo
 @given(length=LENGTHS, seed=st.integers(0, 255))
 def test_a_list_has_each_piece_of_a_longer_blob_in_order(length: int, seed: int) -> None:
     data = bytes([seed]) * length
-    listed = piece_digests.listed(data)
+    listed = piece_digests.join_piece_digests(data)
     if length <= PIECE:
         assert listed == b""
         return
-    assert len(listed) == piece_digests.most(length)
+    assert len(listed) == piece_digests.count_digest_bytes(length)
     expected = {start: piece_digest(data[start : start + PIECE]) for start in range(0, length, PIECE)}
     assert piece_digests.by_start(listed) == expected
 
@@ -26,7 +26,7 @@ def test_a_changed_byte_changes_the_digest_of_its_piece_alone(length: int, data:
     place = data.draw(st.integers(0, length - 1))
     right, changed = bytes(length), bytearray(length)
     changed[place] ^= 1
-    before, after = (piece_digests.by_start(piece_digests.listed(blob)) for blob in (right, changed))
+    before, after = (piece_digests.by_start(piece_digests.join_piece_digests(blob)) for blob in (right, changed))
     assert [start for start in before if before[start] != after[start]] == [place - place % PIECE]
 
 

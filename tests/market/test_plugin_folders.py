@@ -26,8 +26,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_files_are_the_names(folder: str) -> None:
-    assert plugins.names(folder) == ("alpha", "beta")
-    assert plugins.load(folder, "beta").VALUE == 2
+    assert plugins.list_plugin_names(folder) == ("alpha", "beta")
+    assert plugins.load_plugin(folder, "beta").VALUE == 2
 
 
 HOSTILE = ["gamma", "_private", "nested", "", "alpha.os", "../alpha", "os", ".alpha", "alpha\x00"]
@@ -36,10 +36,10 @@ HOSTILE = ["gamma", "_private", "nested", "", "alpha.os", "../alpha", "os", ".al
 @pytest.mark.parametrize("name", HOSTILE)
 def test_nothing_else_is_importable(folder: str, name: str) -> None:
     with pytest.raises(Refused, match=r"[Tt]here is alpha, beta"):
-        plugins.load(folder, name)
+        plugins.load_plugin(folder, name)
 
 
 @pytest.mark.parametrize("package", ["os.path", "json.decoder", "no_such_package_here"])
 def test_only_a_folder_has_plugins(package: str) -> None:
     with pytest.raises(Refused):
-        plugins.names(package)
+        plugins.list_plugin_names(package)

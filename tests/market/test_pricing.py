@@ -32,9 +32,9 @@ def price(spelling: object) -> Price:
 
 def test_every_file_is_a_rule_and_has_a_test() -> None:
     files = {path.stem for path in Path(pricing.__file__ or "").parent.glob("*.py")} - {"__init__"}
-    assert set(plugins.names(pricing.__name__)) == files == set(SPELT)
+    assert set(plugins.list_plugin_names(pricing.__name__)) == files == set(SPELT)
     with pytest.raises(Refused, match="There is controller, cost, fixed, worth"):
-        pricing.rule("os")
+        pricing.load_pricing_rule("os")
 
 
 @pytest.mark.parametrize("name", SPELT)

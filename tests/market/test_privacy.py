@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.bounded import encoded
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.noise import GRID_BITS, Noise, noised
+from gradmarket.market.gradient.aggregators import configure_aggregator
+from gradmarket.market.gradient.bounded import encode_bounded_payload
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.noise import GRID_BITS, Noise, add_normal_noise
 from gradmarket.market.gradient.normal_numbers import _inverse, draw_normal
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import stopping
-from gradmarket.market.rules.privacy import Privacy, spent
+from gradmarket.market.rules.privacy import Privacy, compute_epsilon
 
-FP32, SEED = codec("fp32"), bytes(range(32))
+FP32, SEED = load_codec("fp32"), bytes(range(32))
 
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "epsilon.json").read_text())["rows"]
@@ -33,7 +33,7 @@ VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "epsilon.json").re
 @pytest.mark.parametrize("row", VECTORS, ids=str)
 def test_the_accountant_finds_what_dp_accounting_finds(row: dict[str, Any]) -> None:
     """Its privacy loss distributions are exact but for their grid; its Renyi accountant is above, and never below."""
-    found = spent(row["noise_multiplier"], row["delta"], row["rounds"])
+    found = compute_epsilon(row["noise_multiplier"], row["delta"], row["rounds"])
     assert row["pld"] is None or found == pytest.approx(row["pld"], rel=1e-7)
     assert found <= row["rdp"]
 
@@ -41,7 +41,7 @@ def test_the_accountant_finds_what_dp_accounting_finds(row: dict[str, Any]) -> N
 @given(st.floats(0.2, 50), st.integers(1, 5000), st.sampled_from([1e-8, 1e-5, 1e-2]))
 def test_the_epsilon_found_has_the_delta_asked_for(multiplier: float, rounds: int, delta: float) -> None:
     """The formula, evaluated in another way: by scipy's normal distribution, in logarithms."""
-    epsilon, mu = spent(multiplier, delta, rounds), math.sqrt(rounds) / multiplier
+    epsilon, mu = compute_epsilon(multiplier, delta, rounds), math.sqrt(rounds) / multiplier
     if epsilon == 0:
         assert 2 * stats.norm.cdf(mu / 2) - 1 <= delta
         return
@@ -52,12 +52,12 @@ def test_the_epsilon_found_has_the_delta_asked_for(multiplier: float, rounds: in
 
 @given(st.floats(0.5, 20), st.floats(0.1, 50), st.sampled_from([1e-8, 1e-5]))
 def test_the_rounds_allowed_are_the_most_that_fit(multiplier: float, epsilon: float, delta: float) -> None:
-    if spent(multiplier, delta, 1) > epsilon:
+    if compute_epsilon(multiplier, delta, 1) > epsilon:
         with pytest.raises(ValueError, match="a single round spends"):
             Privacy(noise_multiplier=multiplier, epsilon=epsilon, delta=delta)
         return
     rounds = Privacy(noise_multiplier=multiplier, epsilon=epsilon, delta=delta).rounds
-    assert spent(multiplier, delta, rounds) <= epsilon < spent(multiplier, delta, rounds + 1)
+    assert compute_epsilon(multiplier, delta, rounds) <= epsilon < compute_epsilon(multiplier, delta, rounds + 1)
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 1e-300, 1e-100, 9e-4, 2e6, math.inf])
@@ -70,7 +70,7 @@ def test_noise_of_no_use_is_refused_in_words(multiplier: float) -> None:
 @pytest.mark.parametrize("multiplier", [1e-3, 6e-3, 1e6])
 @pytest.mark.parametrize("delta", [1e-15, 0.1, 0.5])
 def test_every_multiplier_that_is_taken_is_counted(multiplier: float, delta: float) -> None:
-    assert 0.0 <= spent(multiplier, delta, 1) <= spent(multiplier, delta, 10**6) < math.inf
+    assert 0.0 <= compute_epsilon(multiplier, delta, 1) <= compute_epsilon(multiplier, delta, 10**6) < math.inf
 
 
 def test_the_tails_are_normal_too() -> None:
@@ -86,7 +86,7 @@ def test_a_noised_sum_tells_no_last_bit_of_what_was_added(deviation: float) -> N
     of one power of two, of at most 2^-20 deviations, and far in the tails noises are closer than that."""
     rng = np.random.default_rng(1)
     first = rng.normal(size=50_000) * deviation
-    told, other = (noised(total, deviation, SEED, 0) for total in (first, first + 0.37 * deviation))
+    told, other = (add_normal_noise(total, deviation, SEED, 0) for total in (first, first + 0.37 * deviation))
     grid = math.ldexp(1.0, math.frexp(deviation)[1] - 1 - GRID_BITS)
     assert grid <= deviation * 2.0**-20
     assert all((numbers / grid == np.rint(numbers / grid)).all() for numbers in (told, other))
@@ -104,19 +104,22 @@ def test_noise_is_normal_and_a_seed_alone_decides_it() -> None:
 
 def test_a_noised_merge_is_the_mean_and_its_noise_in_any_order() -> None:
     layout = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (1000,), "gradient")))
-    rule, settings = configured("mean", {}, 3, 3)
+    rule, settings = configure_aggregator("mean", {}, 3, 3)
     plain = Recipe(layout, FP32, rule, settings, 10.0, 3)
     noised = Recipe(layout, FP32, rule, settings, 10.0, 3, Noise(30.0, SEED))
     rng = np.random.default_rng(0)
     answers = [
         MergedAnswer(
-            encoded(layout, {"loss": np.float32(1), "w": rng.normal(size=1000).astype("f4")}, FP32, b"", (), 10.0), b""
+            encode_bounded_payload(
+                layout, {"loss": np.float32(1), "w": rng.normal(size=1000).astype("f4")}, FP32, b"", (), 10.0
+            ),
+            b"",
         )
         for _ in range(3)
     ]
-    one, other = merge(noised, answers), merge(noised, answers[::-1])
+    one, other = merge_answers(noised, answers), merge_answers(noised, answers[::-1])
     assert (one["w"] == other["w"]).all()
-    added = one["w"] - merge(plain, answers)["w"]
+    added = one["w"] - merge_answers(plain, answers)["w"]
     np.testing.assert_allclose(added, draw_normal(SEED, 1, 1000) * 10.0, atol=1e-5)
     assert one["loss"] == 1.0, "the loss gets none, and is told to nobody"
 
@@ -134,8 +137,8 @@ def test_the_job_ends_at_its_epsilon() -> None:
     assert spec.privacy is not None
     rounds = spec.privacy.rounds
     assert 1 < rounds < 100
-    assert stopping.reached(spec.ending, rounds - 2, {}, 0) == ""
-    assert "of epsilon 8 is spent" in stopping.reached(spec.ending, rounds - 1, {}, 0)
+    assert stopping.find_stop_reason(spec.ending, rounds - 2, {}, 0) == ""
+    assert "of epsilon 8 is spent" in stopping.find_stop_reason(spec.ending, rounds - 1, {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,7 @@ def published(noise: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     model = nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 2))
     names = {name: tuple(value.shape) for name, value in model.named_parameters()}
     layout = Layout((LayoutEntry("loss", (), "loss"), *(LayoutEntry(n, s, "gradient") for n, s in names.items())))
-    rule, settings = configured("mean", {}, HOLDERS, HOLDERS)
+    rule, settings = configure_aggregator("mean", {}, HOLDERS, HOLDERS)
     for number in range(30):
         start, answers = {name: value.detach().clone() for name, value in model.named_parameters()}, []
         for holder in range(HOLDERS):
@@ -175,10 +178,10 @@ def published(noise: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
                 nn.functional.cross_entropy(model(x[holder]), y[holder]).backward()
                 inner.step()
             change = {name: (start[name] - value.detach()).numpy() for name, value in model.named_parameters()}
-            payload = encoded(layout, {"loss": np.float32(0), **change}, FP32, b"", (), BOUND)
+            payload = encode_bounded_payload(layout, {"loss": np.float32(0), **change}, FP32, b"", (), BOUND)
             answers.append(MergedAnswer(payload, b""))
         drawn = Noise(noise * BOUND, number.to_bytes(32, "big")) if noise else None
-        mean = merge(Recipe(layout, FP32, rule, settings, BOUND, HOLDERS, drawn), answers)
+        mean = merge_answers(Recipe(layout, FP32, rule, settings, BOUND, HOLDERS, drawn), answers)
         model.load_state_dict(
             {name: value - torch.from_numpy(mean[name]).view(value.shape) for name, value in start.items()}
         )
@@ -211,8 +214,10 @@ def test_one_linear_step_over_one_row_is_that_row_and_is_not_under_the_noise() -
     layout = Layout(
         (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (3, 16), "gradient"), LayoutEntry("b", (3,), "gradient"))
     )
-    rule, settings = configured("mean", {}, 1, 1)
-    payload = encoded(layout, {"loss": np.float32(0), "w": weight.numpy(), "b": bias.numpy()}, FP32, b"", (), 1.0)
-    seen = merge(Recipe(layout, FP32, rule, settings, 1.0, 1, Noise(4.0, SEED)), [MergedAnswer(payload, b"")])
+    rule, settings = configure_aggregator("mean", {}, 1, 1)
+    payload = encode_bounded_payload(
+        layout, {"loss": np.float32(0), "w": weight.numpy(), "b": bias.numpy()}, FP32, b"", (), 1.0
+    )
+    seen = merge_answers(Recipe(layout, FP32, rule, settings, 1.0, 1, Noise(4.0, SEED)), [MergedAnswer(payload, b"")])
     guessed = seen["w"].reshape(3, 16)[1] / seen["b"].reshape(-1)[1]
     assert abs(np.corrcoef(guessed, row.numpy())[0, 1]) < 0.7

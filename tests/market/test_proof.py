@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.task_proof import faults
+from gradmarket.market.rules.task_proof import list_case_faults
 from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge
+from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge_ballots
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from tests import handmade_evidence as made
@@ -63,13 +63,13 @@ def proven(name: str, raw: Raw) -> bool:
         shown = PublishedEvidence.model_validate(raw)
     except ValidationError:
         return False
-    return faults(made.case(HONEST[name][0], shown)) == []
+    return list_case_faults(made.case(HONEST[name][0], shown)) == []
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_evidence_is_proven(name: str) -> None:
     spec, shown = HONEST[name]
-    assert [str(finding) for finding in faults(made.case(spec, shown))] == []
+    assert [str(finding) for finding in list_case_faults(made.case(spec, shown))] == []
 
 
 @given(st.lists(st.sampled_from([made.TRUE, made.FALSE, made.THIRD]), min_size=5, max_size=5))
@@ -80,11 +80,11 @@ def test_whatever_is_answered_a_verdict_by_the_rules_is_proven(roots: list[Diges
         first = len(cast)
         cast += [made.ballot(made.JOB, place, roots[place], number) for place in range(first, first + more)]
         groups = exact.groups({one.id: one.root for one in cast})
-        judgement, number = judge(groups, len(cast), made.JOB.plan()), number + 1
+        judgement, number = judge_ballots(groups, len(cast), made.JOB.plan()), number + 1
         more = judgement.wave if isinstance(judgement, Another) else 0
     if isinstance(judgement, Quorum):
         shown = made.evidence(made.JOB, cast, [one.id in judgement.agreeing for one in cast])
-        assert faults(made.case(made.JOB, shown)) == []
+        assert list_case_faults(made.case(made.JOB, shown)) == []
 
 
 def flipped(text: str, place: int) -> str:
@@ -169,7 +169,7 @@ LIES: Final[list[tuple[str, Callable[[Raw], Raw], Fault]]] = [
 @pytest.mark.parametrize(("lie", "fault"), [case[1:] for case in LIES], ids=[case[0] for case in LIES])
 def test_each_lie_has_its_name(lie: Callable[[Raw], Raw], fault: Fault) -> None:
     shown = PublishedEvidence.model_validate(lie(RAW["one wave"]))
-    assert fault in {finding.fault for finding in faults(made.case(made.JOB, shown))}
+    assert fault in {finding.fault for finding in list_case_faults(made.case(made.JOB, shown))}
 
 
 @pytest.mark.parametrize("number", [-1, 2**256])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules.proposing import (
     CODECS,
     IDLE,
@@ -12,8 +12,8 @@ from gradmarket.market.rules.proposing import (
     SPARES,
     HomeLink,
     TaskSize,
-    momentum,
-    proposed,
+    propose_momentum,
+    propose_step,
 )
 
 SPEEDS = st.floats(0.1, 10_000)
@@ -21,8 +21,8 @@ SIZES = st.integers(1, 10**9)
 
 
 def size(parameters: int, step_s: float) -> TaskSize:
-    up = {name: codec(name).packed_bytes(parameters) for name in CODECS}
-    down = {name: count if codec(name).GRADIENTS_ONLY else 4 * parameters for name, count in up.items()}
+    up = {name: load_codec(name).packed_bytes(parameters) for name in CODECS}
+    down = {name: count if load_codec(name).GRADIENTS_ONLY else 4 * parameters for name, count in up.items()}
     return TaskSize(step_s, down, up)
 
 
@@ -35,7 +35,7 @@ def test_the_fewest_steps_that_keep_the_links_share_small(
     parameters: int, step_s: float, down: float, up: float
 ) -> None:
     of, link = size(parameters, step_s), HomeLink(down, up)
-    found = proposed(of, link)
+    found = propose_step(of, link)
     assert 1 <= found.steps <= MOST_STEPS
     assert found.link_s == pytest.approx(link_s(of, link, found.codec))
     assert found.task_s == pytest.approx(found.link_s + found.steps * step_s)
@@ -51,7 +51,7 @@ def test_no_codec_that_loses_less_does_with_as_few_steps(
     parameters: int, step_s: float, down: float, up: float
 ) -> None:
     of, link = size(parameters, step_s), HomeLink(down, up)
-    found = proposed(of, link)
+    found = propose_step(of, link)
     for name in CODECS[: CODECS.index(found.codec)]:
         assert link_s(of, link, found.codec) < link_s(of, link, name)
         assert found.steps <= max(1.0, SPARES * found.plain_steps)
@@ -61,7 +61,7 @@ def test_no_codec_that_loses_less_does_with_as_few_steps(
 @given(SIZES, st.floats(1e-4, 1e3), SPEEDS, SPEEDS)
 def test_a_faster_link_never_asks_for_more_steps(parameters: int, step_s: float, down: float, up: float) -> None:
     of = size(parameters, step_s)
-    slow, fast = (proposed(of, HomeLink(down * times, up * times)) for times in (1, 4))
+    slow, fast = (propose_step(of, HomeLink(down * times, up * times)) for times in (1, 4))
     assert fast.steps <= slow.steps or CODECS.index(fast.codec) < CODECS.index(slow.codec)
 
 
@@ -71,16 +71,16 @@ def test_by_hand() -> None:
     In two bits it is 3.1 MB either way: 0.25 s and 1.25 s.
     """
     of = size(10_000_000, 1.0)
-    home = proposed(of, HomeLink(100.0, 20.0))
+    home = propose_step(of, HomeLink(100.0, 20.0))
     assert (home.codec, home.steps, home.plain_steps) == ("two_bit", 29, 365)
-    assert proposed(of, HomeLink(100.0, 20.0), most=7).steps == 7
-    assert proposed(of, HomeLink(1e6, 1e6)).codec == "fp32"
-    assert proposed(of, HomeLink(1e6, 1e6)).steps == 1
-    assert proposed(size(10**9, 0.01), HomeLink(100.0, 20.0)).steps == MOST_STEPS
+    assert propose_step(of, HomeLink(100.0, 20.0), most=7).steps == 7
+    assert propose_step(of, HomeLink(1e6, 1e6)).codec == "fp32"
+    assert propose_step(of, HomeLink(1e6, 1e6)).steps == 1
+    assert propose_step(size(10**9, 0.01), HomeLink(100.0, 20.0)).steps == MOST_STEPS
 
 
 @pytest.mark.parametrize(
     ("rounds", "expected"), [(1, 0.3), (20, 0.3), (60, 0.5), (100, 0.7), (300, 0.9), (10_000, 0.9)]
 )
 def test_the_outer_momentum_averages_over_a_thirtieth_of_the_rounds(rounds: int, expected: float) -> None:
-    assert momentum(rounds) == expected
+    assert propose_momentum(rounds) == expected

@@ -10,11 +10,11 @@ from gradmarket.market.model import architectures
 from gradmarket.market.model.architectures import cnn, gpt, mlp
 from graphdoc import plugins
 from graphdoc.document.graph import Precision
-from graphdoc.document.publish import classification, publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import compute_classification_loss, publish_module
+from graphdoc.document.schema import parse_document
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-NAMES = plugins.names(architectures.__name__)
+NAMES = plugins.list_plugin_names(architectures.__name__)
 PRECISIONS: tuple[Precision, Precision] = ("bf16", "fp32")
 CLASSIFIERS = [name for name in NAMES if name != "gpt"]
 
@@ -26,10 +26,10 @@ def test_the_files_are_the_architectures() -> None:
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_an_architecture_classifies_images(name: str) -> None:
     torch.manual_seed(0)
-    module = plugins.load(architectures.__name__, name).build({}, (1, 8, 8), 10)
-    published = publish(module, classification, (torch.randn(4, 1, 8, 8), torch.arange(4)))
+    module = plugins.load_plugin(architectures.__name__, name).build({}, (1, 8, 8), 10)
+    published = publish_module(module, compute_classification_loss, (torch.randn(4, 1, 8, 8), torch.arange(4)))
     assert module(torch.randn(3, 1, 8, 8)).shape == (3, 10)
-    assert load(published.document).batch(5) == {"x": ((5, 1, 8, 8), "float32"), "y": ((5,), "int64")}
+    assert parse_document(published.document).batch(5) == {"x": ((5, 1, 8, 8), "float32"), "y": ((5,), "int64")}
     assert set(published.parameters) == set(module.state_dict())
 
 
@@ -42,7 +42,7 @@ def test_an_architecture_classifies_images(name: str) -> None:
 )
 def test_an_argument_is_refused_by_name(name: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(JobRefused) as refused:
-        plugins.load(architectures.__name__, name).build(arguments, (8,) if name == "gpt" else (1, 8, 8), 10)
+        plugins.load_plugin(architectures.__name__, name).build(arguments, (8,) if name == "gpt" else (1, 8, 8), 10)
     assert refused.value.field == f"model.arguments.{next(iter(arguments))}"
 
 
@@ -76,8 +76,8 @@ def test_gpt_predicts_each_place_from_those_before_it() -> None:
     assert before.shape == (2, 6, 5)
     assert torch.equal(before[:, :4], after[:, :4])
     assert not torch.equal(before[:, 4:], after[:, 4:])
-    published = publish(module, gpt.OBJECTIVE, (x, x))
-    assert load(published.document).batch(3) == {"x": ((3, 6), "int64"), "y": ((3, 6), "int64")}
+    published = publish_module(module, gpt.OBJECTIVE, (x, x))
+    assert parse_document(published.document).batch(3) == {"x": ((3, 6), "int64"), "y": ((3, 6), "int64")}
 
 
 def test_gpt_takes_rows_of_tokens_and_heads_that_divide_its_width() -> None:
@@ -91,11 +91,14 @@ def test_gpt_takes_rows_of_tokens_and_heads_that_divide_its_width() -> None:
 def test_in_bf16_matrix_products_are_and_what_goes_in_and_out_is_not(name: str) -> None:
     torch.manual_seed(0)
     tokens = name == "gpt"
-    architecture = plugins.load(architectures.__name__, name)
+    architecture = plugins.load_plugin(architectures.__name__, name)
     module = architecture.build({}, (8,) if tokens else (1, 8, 8), 10)
     labels = torch.arange(32).reshape(4, 8) % 10
     example = (labels, labels) if tokens else (torch.randn(4, 1, 8, 8), torch.arange(4))
-    half, full = (load(publish(module, architecture.OBJECTIVE, example, precision=one).document) for one in PRECISIONS)
+    half, full = (
+        parse_document(publish_module(module, architecture.OBJECTIVE, example, precision=one).document)
+        for one in PRECISIONS
+    )
     assert (half.precision, full.precision) == PRECISIONS
     assert half.state == full.state
     assert half.digest != full.digest

@@ -18,20 +18,20 @@ from fuzz.calls.arrays import Arrays as TensorsOfACall
 from fuzz.calls.making import CPU, called, given_of, gradients, without_elements
 from fuzz.calls.recipes import honest
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.gradient.norm import norm
+from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_noise import clipped_sum
 from gradmarket.market.rules import stopping
-from gradmarket.market.rules.privacy import spent
+from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import GradientStep, LocalStep, Step
-from graphdoc.document.bound import bound
+from graphdoc.document.bound import compute_bound
 from graphdoc.document.calls import OPERATORS
 from graphdoc.document.interpret import STEP_ERRORS, Program, Results
-from graphdoc.document.row_calls import unfailing
-from graphdoc.document.schema import load
+from graphdoc.document.row_calls import build_unfailing_arguments
+from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
 from graphdoc.operators import ALLOWED
 
@@ -53,19 +53,19 @@ class Scene:
 
     def __init__(self, module: nn.Module, x: np.ndarray, y: np.ndarray) -> None:
         made = export_module(module, nn.functional.cross_entropy, {"x": x, "y": y})
-        self.program, self.state, self.batch = Program(load(made.document)), made.parameters, {"x": x, "y": y}
+        self.program, self.state, self.batch = Program(parse_document(made.document)), made.parameters, {"x": x, "y": y}
 
     def answer(self, step: GradientStep | LocalStep, seed: bytes = SEED, **changed: np.ndarray) -> Arrays:
-        return compute(self.program, self.state, self.batch | changed, seed, step)
+        return compute_step(self.program, self.state, self.batch | changed, seed, step)
 
     def gradient(self, answer: Arrays) -> np.ndarray:
-        names = [entry.name for entry in layout(self.program.document).of("gradient")]
+        names = [entry.name for entry in build_layout(self.program.document).of("gradient")]
         return np.concatenate([answer[name].reshape(-1) for name in names])
 
     def of_row(self, at: int) -> np.ndarray:
         """The gradient of a row by itself, computed as every job computes one."""
         alone = {name: array[at : at + 1] for name, array in self.batch.items()}
-        return self.gradient(compute(self.program, self.state, alone, SEED, GradientStep(rows=1)))
+        return self.gradient(compute_step(self.program, self.state, alone, SEED, GradientStep(rows=1)))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def scene() -> Scene:
 
 
 def length(vector: np.ndarray) -> float:
-    return norm([np.ascontiguousarray(vector, np.float32)])
+    return compute_norm([np.ascontiguousarray(vector, np.float32)])
 
 
 @pytest.mark.parametrize("microbatch", [None, 5])
@@ -231,11 +231,11 @@ def test_no_element_makes_an_operator_fail_where_rows_are_computed_apart(key: st
         arguments = TensorsOfACall(0x5A).made(given_of(operator, honest(key, chance)))
         hostile = other_elements(arguments, chance)
         try:
-            unfailing(operator, without_elements(arguments))
+            build_unfailing_arguments(operator, without_elements(arguments))
             gradients(called(operator, arguments, CPU), arguments)
         except (DocumentRefused, *STEP_ERRORS):
             continue  # a job with this node is refused, or fails whatever its rows are
-        taken = list(unfailing(operator, hostile))
+        taken = list(build_unfailing_arguments(operator, hostile))
         gradients(called(operator, taken, CPU), taken)
 
 
@@ -282,14 +282,14 @@ def test_an_operator_that_fails_for_some_rows_is_refused_from_its_shapes(name: s
     way, said = FAILING_WAYS[name]
     made = Scene(Failing(way), np.full((8, 6), 1.0, np.float32), np.zeros(8, np.int64))
     with pytest.raises(DocumentRefused, match=said):
-        bound(made.program, 8, by_row=True)
-    bound(made.program, 8)
+        compute_bound(made.program, 8, by_row=True)
+    compute_bound(made.program, 8)
 
 
 def test_whole_numbers_may_be_divided_by_a_number() -> None:
     """It fails for no row, so that the step is what it is without the division."""
     made = Scene(Failing(lambda x: x + x.long() // 2), np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.int64))
-    bound(made.program, ROWS, by_row=True)
+    compute_bound(made.program, ROWS, by_row=True)
     assert np.isfinite(made.gradient(made.answer(asked()))).all()
 
 
@@ -313,8 +313,8 @@ def test_a_document_whose_rows_hang_together_is_refused_from_its_shapes(name: st
     rng = np.random.default_rng(0)
     made = Scene(NORMS[name], rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 3, 8))
     with pytest.raises(DocumentRefused, match=r"step.per_row: node \d+ \(batch_norm\.\w+\) computes with all rows"):
-        bound(made.program, 8, by_row=True)
-    bound(made.program, 8)
+        compute_bound(made.program, 8, by_row=True)
+    compute_bound(made.program, 8)
 
 
 class Centered(nn.Module):
@@ -360,14 +360,14 @@ def test_a_document_that_mixes_rows_by_other_means_is_refused(module: Callable[[
     rng = np.random.default_rng(0)
     made = Scene(module(), rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 3, 8))
     with pytest.raises(DocumentRefused, match=r"step\.per_row: a row's gradient depends on the rows beside it"):
-        bound(made.program, 8, by_row=True)
-    bound(made.program, 8)
+        compute_bound(made.program, 8, by_row=True)
+    compute_bound(made.program, 8)
 
 
 def test_a_document_that_computes_rows_apart_is_taken_with_its_logarithm_and_draws() -> None:
     rng = np.random.default_rng(0)
     made = Scene(Apart(), rng.random((8, 6)).astype(np.float32), rng.integers(0, 3, 8))
-    assert bound(made.program, 8, by_row=True).operations > 0
+    assert compute_bound(made.program, 8, by_row=True).operations > 0
 
 
 @pytest.mark.parametrize(("module", "mixes"), [(Apart, False), (Centered, True)])
@@ -375,12 +375,12 @@ def test_rows_are_told_apart_in_bf16_too(module: Callable[[], nn.Module], mixes:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     batch = {"x": rng.random((8, 6)).astype(np.float32), "y": rng.integers(0, 3, 8)}
-    program = Program(load(export_module(module(), nn.functional.cross_entropy, batch, "bf16").document))
+    program = Program(parse_document(export_module(module(), nn.functional.cross_entropy, batch, "bf16").document))
     if mixes:
         with pytest.raises(DocumentRefused, match="depends on the rows beside it"):
-            bound(program, 8, by_row=True)
+            compute_bound(program, 8, by_row=True)
     else:
-        assert bound(program, 8, by_row=True).operations > 0
+        assert compute_bound(program, 8, by_row=True).operations > 0
 
 
 class Recurrent(nn.Module):
@@ -396,13 +396,13 @@ def test_an_operator_without_a_rule_of_vmap_is_refused_by_its_node() -> None:
     rng = np.random.default_rng(0)
     made = Scene(Recurrent(), rng.normal(size=(8, 4, 6)).astype(np.float32), rng.integers(0, 3, 8))
     with pytest.raises(DocumentRefused, match=r"vmap cannot compute each row by itself: node \d+ \(gru"):
-        bound(made.program, 8, by_row=True)
+        compute_bound(made.program, 8, by_row=True)
 
 
 def test_what_rows_apart_take_is_bounded(scene: Scene) -> None:
     """The gradients of all rows are alive at once."""
     parameters = sum(entry.elements for entry in scene.program.document.trainable)
-    apart, together = bound(scene.program, 64, by_row=True), bound(scene.program, 64)
+    apart, together = compute_bound(scene.program, 64, by_row=True), compute_bound(scene.program, 64)
     assert apart.peak_bytes > 64 * 4 * parameters
     assert apart.peak_bytes > together.peak_bytes
     assert apart.operations > together.operations
@@ -424,11 +424,11 @@ def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
     assert rows is not None
     assert not spec.tells_loss
     assert asked.uses == rows.rounds // 4 == 44
-    assert rows.spent(4) == rows.spent(1) == spent(4.0, 1e-5, 1)
-    assert rows.spent(5) == spent(4.0, 1e-5, 2)
+    assert rows.spent(4) == rows.spent(1) == compute_epsilon(4.0, 1e-5, 1)
+    assert rows.spent(5) == compute_epsilon(4.0, 1e-5, 2)
     last = rows.rounds - 1
-    assert stopping.reached(spec.ending, last - 1, {}, 0) == ""
-    assert "of epsilon 8 of a row is spent" in stopping.reached(spec.ending, last, {}, 0)
+    assert stopping.find_stop_reason(spec.ending, last - 1, {}, 0) == ""
+    assert "of epsilon 8 of a row is spent" in stopping.find_stop_reason(spec.ending, last, {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def trained(per_row: dict[str, Any] | None) -> tuple[nn.Module, torch.Tensor, to
     step = TypeAdapter(Step).validate_python(inner | ({"per_row": per_row} if per_row else {}))
     for number in range(20):
         data = {name: np.tile(array, (5, *[1] * (array.ndim - 1))) for name, array in made.batch.items()}
-        answer = compute(made.program, made.state, data, number.to_bytes(32, "big"), step)
+        answer = compute_step(made.program, made.state, data, number.to_bytes(32, "big"), step)
         made.state = {name: value - answer[name] for name, value in made.state.items()}
     model.load_state_dict({name: torch.from_numpy(value) for name, value in made.state.items()})
     return model, x, y
@@ -506,7 +506,9 @@ def test_a_lone_row_is_read_from_an_answer_that_is_clipped_and_not_from_a_noised
     inner: dict[str, Any] = {"kind": "local", "steps": 1, "optimizer": {"lr": 0.1}} if kind == "local" else {}
     step = asked(rows=1, per_row=LEAST | {"noise_multiplier": 1.0} if noised else LEAST, **inner)
     quiet = asked(rows=1, per_row=None, **inner)
-    answers = [compute(made.program, made.state, {"x": row, "y": np.array([1])}, SEED, one) for one in (quiet, step)]
+    answers = [
+        compute_step(made.program, made.state, {"x": row, "y": np.array([1])}, SEED, one) for one in (quiet, step)
+    ]
     exact, seen = (abs(np.corrcoef(read_off(one, ("weight", "bias")), row[0])[0, 1]) for one in answers)
     assert exact > 0.999
     assert seen < 0.6 if noised else seen > 0.99

@@ -14,21 +14,21 @@ from torch.nn import functional
 
 from gradmarket.compute.task_run import TaskRun
 from gradmarket.market.errors import DocumentRefused, JobRefused, PayloadRefused, Refused
-from gradmarket.market.gradient.aggregators import aggregator
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.aggregators import load_aggregator
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Inspection
-from gradmarket.market.gradient.payload import encode, read_tensors, weight_of
+from gradmarket.market.gradient.payload import encode_payload, read_tensors, weight_of
 from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, payload_bytes
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, weight_scales
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers, weight_scales
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.rules import row_weights
 from gradmarket.market.step import GradientStep, LocalStep, WindowStep
 from graphdoc.cost import EVALUATION_ROWS
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import publish
-from graphdoc.document.schema import WEIGHED, load
+from graphdoc.document.publish import publish_module
+from graphdoc.document.schema import WEIGHED, parse_document
 from graphdoc.figures import Published
 from graphdoc.passes import evaluate
 
@@ -36,7 +36,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Arrays = dict[str, np.ndarray]
 SEED, ROWS, PLACES, WORDS = bytes(32), 8, 12, 16
 LENGTHS = (1, 2, 3, 4, 6, 8, 10, 12)
-MEAN = aggregator("mean")
+MEAN = load_aggregator("mean")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -107,7 +107,7 @@ def padded(rows: int = ROWS) -> Arrays:
 def published(loss: Loss, rows: Arrays | None = None) -> Published:
     torch.manual_seed(2)
     example = {name: torch.from_numpy(array) for name, array in (rows or padded()).items()}
-    return publish(Reader(), lambda output, y: (loss(output, y), {}), (example["x"], example["y"]))
+    return publish_module(Reader(), lambda output, y: (loss(output, y), {}), (example["x"], example["y"]))
 
 
 @pytest.fixture(scope="module", params=LOSSES)
@@ -137,16 +137,16 @@ def cut(batch: Arrays, rows: slice) -> Arrays:
 
 
 def merged(made: Published, answers: list[Arrays], packed: str = "fp32") -> Arrays:
-    own = layout(load(made.document))
-    recipe = Recipe(own, codec(packed), MEAN, MEAN.Settings(), 1e3, 16)
-    return merge(recipe, [MergedAnswer(encode(own, one, recipe.codec, SEED), SEED) for one in answers])
+    own = build_layout(parse_document(made.document))
+    recipe = Recipe(own, load_codec(packed), MEAN, MEAN.Settings(), 1e3, 16)
+    return merge_answers(recipe, [MergedAnswer(encode_payload(own, one, recipe.codec, SEED), SEED) for one in answers])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, None])
 def test_a_microbatch_changes_no_meaning(weighed: tuple[Loss, Published], size: int | None) -> None:
     loss, made = weighed
-    answer = compute(
-        Program(load(made.document)), made.parameters, padded(), SEED, GradientStep(rows=8, microbatch=size)
+    answer = compute_step(
+        Program(parse_document(made.document)), made.parameters, padded(), SEED, GradientStep(rows=8, microbatch=size)
     )
     near(answer, alone(loss, made, padded()))
 
@@ -155,9 +155,11 @@ def test_a_microbatch_changes_no_meaning(weighed: tuple[Loss, Published], size: 
 def test_four_tasks_of_two_rows_are_eight_rows(weighed: tuple[Loss, Published], packed: str) -> None:
     """Whatever rounds the gradients, the weights are exact."""
     loss, made = weighed
-    program, batch = Program(load(made.document)), padded()
+    program, batch = Program(parse_document(made.document)), padded()
     tasks = [
-        compute(program, made.parameters, cut(batch, slice(first, first + 2)), SEED, GradientStep(rows=2, microbatch=1))
+        compute_step(
+            program, made.parameters, cut(batch, slice(first, first + 2)), SEED, GradientStep(rows=2, microbatch=1)
+        )
         for first in range(0, ROWS, 2)
     ]
     near(merged(made, tasks, packed), alone(loss, made, batch), 3e-6 if packed == "fp32" else 2e-2)
@@ -171,12 +173,12 @@ def test_any_lengths_microbatches_and_tasks_are_all_rows_at_once(lengths: list[i
     """Rows without a target, microbatches and whole tasks of such rows count for nothing."""
     batch = padded(len(lengths))
     batch["y"][...] = np.where(np.arange(PLACES) < np.array(lengths)[:, None], np.abs(batch["y"]) % WORDS, -100)
-    program, made = Program(load(IGNORING.document)), IGNORING
+    program, made = Program(parse_document(IGNORING.document)), IGNORING
     tasks = []
     for first in range(0, len(lengths), per_task):
         part = cut(batch, slice(first, first + per_task))
         step = GradientStep(rows=len(part["x"]), microbatch=size)
-        tasks.append(compute(program, made.parameters, part, SEED, step))
+        tasks.append(compute_step(program, made.parameters, part, SEED, step))
     found = merged(made, tasks)
     if sum(lengths):
         near(found, alone(ignoring, made, batch))
@@ -190,7 +192,7 @@ IGNORING = published(ignoring)
 def test_an_evaluation_is_the_same_sorted_or_shuffled() -> None:
     batch = padded(2 * EVALUATION_ROWS + 8)
     order = np.argsort((batch["y"] >= 0).sum(1), kind="stable")
-    program = Program(load(IGNORING.evaluation))
+    program = Program(parse_document(IGNORING.evaluation))
     found = [evaluate(program, IGNORING.parameters, rows).loss for rows in (batch, cut(batch, order))]
     expected = float(alone(ignoring, IGNORING, batch)["loss"])
     assert found == pytest.approx([expected, expected], rel=1e-6)
@@ -201,19 +203,21 @@ def test_an_evaluation_is_the_same_sorted_or_shuffled() -> None:
 
 def test_one_local_step_of_sgd_is_a_gradient_and_windows_keep_the_bits() -> None:
     """Tasks of local steps weigh by all targets they saw; the state between windows has each inner step's weight."""
-    program, batch, made = Program(load(IGNORING.document)), padded(), IGNORING
+    program, batch, made = Program(parse_document(IGNORING.document)), padded(), IGNORING
     inner = {"name": "sgd", "lr": 1.0}
     one = LocalStep(kind="local", steps=1, rows=2, microbatch=1, optimizer=inner)
-    tasks = [compute(program, made.parameters, cut(batch, slice(at, at + 2)), SEED, one) for at in range(0, ROWS, 2)]
+    tasks = [
+        compute_step(program, made.parameters, cut(batch, slice(at, at + 2)), SEED, one) for at in range(0, ROWS, 2)
+    ]
     near(merged(made, tasks), alone(ignoring, made, batch), 3e-5)
     four = LocalStep(kind="local", steps=4, rows=2, optimizer={"name": "adamw", "lr": 0.01}, window=1)
-    whole = compute(program, made.parameters, batch, SEED, four)
+    whole = compute_step(program, made.parameters, batch, SEED, four)
     assert float(whole[WEIGHT]) == float((batch["y"] >= 0).sum())
 
     def child(state: Arrays, rows: Arrays, seed: bytes, step: GradientStep | LocalStep | WindowStep) -> Arrays:
-        return compute(program, state, rows, seed, step)
+        return compute_step(program, state, rows, seed, step)
 
-    own = replace(layout(program.document), leaves=four.leaves)
+    own = replace(build_layout(program.document), leaves=four.leaves)
     task, states = TaskRun(child, own, four, made.parameters, batch, SEED), {}
     in_windows, leaves = task.whole(states.__setitem__)
     assert {name: array.tobytes() for name, array in in_windows.items()} == {
@@ -226,24 +230,24 @@ def test_one_local_step_of_sgd_is_a_gradient_and_windows_keep_the_bits() -> None
 
 
 def test_the_weight_is_the_last_four_bytes_and_any_lie_gives_another_root() -> None:
-    program = Program(load(IGNORING.document))
-    own = layout(program.document)
-    answer = compute(program, IGNORING.parameters, padded(), SEED, GradientStep(rows=8))
+    program = Program(parse_document(IGNORING.document))
+    own = build_layout(program.document)
+    answer = compute_step(program, IGNORING.parameters, padded(), SEED, GradientStep(rows=8))
     assert answer[WEIGHT] == sum(LENGTHS)
-    for packed in (codec("fp32"), codec("two_bit"), codec("bf16")):
-        payload = encode(own, answer, packed, SEED)
+    for packed in (load_codec("fp32"), load_codec("two_bit"), load_codec("bf16")):
+        payload = encode_payload(own, answer, packed, SEED)
         assert len(payload) == payload_bytes(replace(own, weighed=False), packed) + WEIGHT_BYTES
         assert weight_of(own, payload) == sum(LENGTHS)
-        lie = encode(own, {**answer, WEIGHT: np.array(2 * sum(LENGTHS), np.float32)}, packed, SEED)
+        lie = encode_payload(own, {**answer, WEIGHT: np.array(2 * sum(LENGTHS), np.float32)}, packed, SEED)
         assert bytes(lie[:-WEIGHT_BYTES]) == bytes(payload[:-WEIGHT_BYTES])
         assert bytes(lie) != bytes(payload)
     with pytest.raises(PayloadRefused, match="the weight of its rows is missing"):
-        encode(own, {name: array for name, array in answer.items() if name != WEIGHT}, codec("fp32"), SEED)
+        encode_payload(own, {name: array for name, array in answer.items() if name != WEIGHT}, load_codec("fp32"), SEED)
 
 
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0, 2 * VALUE_BOUND])
 def test_a_weight_that_cannot_be_one_is_not_merged(weight: float) -> None:
-    inspection = Inspection(layout(load(IGNORING.document)), 1.0)
+    inspection = Inspection(build_layout(parse_document(IGNORING.document)), 1.0)
     inspection.see_weight(weight)
     found = inspection.verdict()
     assert isinstance(found, Diverged)
@@ -253,14 +257,16 @@ def test_a_weight_that_cannot_be_one_is_not_merged(weight: float) -> None:
 @pytest.mark.parametrize("claimed", [1.0, 1e6, VALUE_BOUND])
 def test_a_holder_of_private_rows_sways_no_merge_by_a_weight(claimed: float) -> None:
     """Cheating twin: nobody can count a holder's targets, so its payload has no place for what it claims."""
-    program = Program(load(IGNORING.document))
-    private = replace(layout(program.document), weighed=False)
-    honest = compute(program, IGNORING.parameters, padded(), SEED, GradientStep(rows=8))
+    program = Program(parse_document(IGNORING.document))
+    private = replace(build_layout(program.document), weighed=False)
+    honest = compute_step(program, IGNORING.parameters, padded(), SEED, GradientStep(rows=8))
     claiming = {**honest, WEIGHT: np.array(claimed, np.float32)}
-    assert bytes(encode(private, claiming, codec("fp32"), SEED)) == bytes(encode(private, honest, codec("fp32"), SEED))
-    longer = bytes(encode(replace(private, weighed=True), claiming, codec("fp32"), SEED))
+    assert bytes(encode_payload(private, claiming, load_codec("fp32"), SEED)) == bytes(
+        encode_payload(private, honest, load_codec("fp32"), SEED)
+    )
+    longer = bytes(encode_payload(replace(private, weighed=True), claiming, load_codec("fp32"), SEED))
     with pytest.raises(PayloadRefused, match="bytes"):
-        list(read_tensors(private, longer, codec("fp32"), SEED))
+        list(read_tensors(private, longer, load_codec("fp32"), SEED))
 
 
 @given(st.lists(st.integers(0, 2**24), min_size=1, max_size=20))
@@ -299,7 +305,7 @@ def of_the_model(output: Tensor, y: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("loss", [not_a_sum, of_the_model])
 def test_what_is_divided_by_is_a_weight_only_if_it_is_the_sum_of_its_rows(loss: Loss) -> None:
-    assert load(published(loss).document).weight is None
+    assert parse_document(published(loss).document).weight is None
 
 
 def test_a_weight_is_read_strictly() -> None:
@@ -312,14 +318,14 @@ def test_a_weight_is_read_strictly() -> None:
     ):
         changed = json.dumps({**document, **change}, sort_keys=True, separators=(",", ":")).encode()
         with pytest.raises(DocumentRefused, match=why):
-            load(changed)
+            parse_document(changed)
 
 
 @pytest.mark.parametrize(
     ("chosen", "judged", "field"), [("median", "exact", "aggregator"), ("mean", "tolerance", "verifier")]
 )
 def test_what_cannot_weigh_is_refused_with_the_remedy(chosen: str, judged: str, field: str) -> None:
-    assert row_weights.fault("mean", "exact") == ""
-    said = row_weights.fault(chosen, judged)
+    assert row_weights.find_row_weights_fault("mean", "exact") == ""
+    said = row_weights.find_row_weights_fault(chosen, judged)
     assert said.startswith(field)
     assert JobRefused(*said.split(": ", 1)).field == field

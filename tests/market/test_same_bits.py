@@ -8,16 +8,16 @@ import sys
 import numpy as np
 from numpy._core import _multiarray_umath as built
 
-from gradmarket.market.gradient.aggregators import aggregator
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import inspect
+from gradmarket.market.gradient.aggregators import load_aggregator
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.inspection import inspect_shards
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import decode, encode
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
-from gradmarket.market.gradient.round_update import apply, begin
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from gradmarket.market.gradient.schedules import compute_learning_rate
 
 PINNED = "4bd6109f5f271236a32bcb23b309542b"
 LAYOUT = Layout(
@@ -49,14 +49,17 @@ def digest() -> str:
     """Of everything that three rounds with each codec and optimizer leave behind."""
     hasher = hashlib.blake2b(digest_size=16)
     for name, settings, downlink in MOVES:
-        rule, mean, packer = optimizer(name), aggregator("mean"), codec("bf16")
-        move = OptimizerStep(rule, rule.Settings(**settings), 0.7, codec(downlink) if downlink else None)
-        recipe, model = Recipe(LAYOUT, packer, mean, mean.Settings(), 1e3, 4), begin(LAYOUT, values(99), move)
+        rule, mean, packer = load_optimizer(name), load_aggregator("mean"), load_codec("bf16")
+        move = OptimizerStep(rule, rule.Settings(**settings), 0.7, load_codec(downlink) if downlink else None)
+        recipe, model = (
+            Recipe(LAYOUT, packer, mean, mean.Settings(), 1e3, 4),
+            build_model_state(LAYOUT, values(99), move),
+        )
         for number in range(3):
-            blobs = [encode(LAYOUT, values(number * 4 + index), packer, b"") for index in range(4)]
-            verdicts = [inspect(LAYOUT, decode(LAYOUT, blob, packer, b""), 1e3) for blob in blobs]
-            merged = merge(recipe, [MergedAnswer(blob, b"") for blob in blobs])
-            model = apply(LAYOUT, model, merged, move, rate("cosine", 0.1, number, 3))
+            blobs = [encode_payload(LAYOUT, values(number * 4 + index), packer, b"") for index in range(4)]
+            verdicts = [inspect_shards(LAYOUT, decode_shards(LAYOUT, blob, packer, b""), 1e3) for blob in blobs]
+            merged = merge_answers(recipe, [MergedAnswer(blob, b"") for blob in blobs])
+            model = apply_merged_answer(LAYOUT, model, merged, move, compute_learning_rate("cosine", 0.1, number, 3))
             hasher.update(repr(verdicts).encode())
         for arrays in (model.tensors, model.memory):
             for key in sorted(arrays):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.arithmetic import half_cosine, power
-from gradmarket.market.gradient.schedules import SHAPES, rate
+from gradmarket.market.gradient.arithmetic import compute_power, half_cosine
+from gradmarket.market.gradient.schedules import SHAPES, compute_learning_rate
 
 NAMES = st.sampled_from(sorted(SHAPES))
 PINNED = {
@@ -32,24 +32,24 @@ def test_half_cosine_same_bits(progress: float, bits: str) -> None:
 
 @given(st.floats(0, 1), st.integers(0, 100_000))
 def test_power_is_a_power(base: float, exponent: int) -> None:
-    assert power(base, exponent) == pytest.approx(base**exponent, rel=1e-12, abs=1e-300)
+    assert compute_power(base, exponent) == pytest.approx(base**exponent, rel=1e-12, abs=1e-300)
 
 
 @given(st.floats(0.5, 1), st.integers(0, 20))
 def test_a_small_power_is_exact_but_for_its_roundings(base: float, exponent: int) -> None:
     exact = Fraction(base) ** exponent
-    assert abs(Fraction(power(base, exponent)) - exact) <= exact * (2 * exponent + 1) / 2**53
+    assert abs(Fraction(compute_power(base, exponent)) - exact) <= exact * (2 * exponent + 1) / 2**53
 
 
 @given(NAMES, st.floats(1e-6, 10), st.integers(1, 500), st.integers(0, 600), st.data())
 def test_a_rate_is_positive_and_at_most_lr(name: str, lr: float, rounds: int, warmup: int, data: st.DataObject) -> None:
     number = data.draw(st.integers(0, rounds - 1))
-    assert 0 < rate(name, lr, number, rounds, warmup) <= lr
+    assert 0 < compute_learning_rate(name, lr, number, rounds, warmup) <= lr
 
 
 @given(NAMES, st.integers(2, 200), st.integers(0, 50))
 def test_up_to_the_top_and_never_up_again(name: str, rounds: int, warmup: int) -> None:
-    rates = [rate(name, 1.0, number, rounds, warmup) for number in range(rounds)]
+    rates = [compute_learning_rate(name, 1.0, number, rounds, warmup) for number in range(rounds)]
     top = min(warmup, rounds)
     assert rates[:top] == sorted(rates[:top])
     assert rates[top:] == sorted(rates[top:], reverse=True)
@@ -57,11 +57,11 @@ def test_up_to_the_top_and_never_up_again(name: str, rounds: int, warmup: int) -
 
 
 def test_by_hand() -> None:
-    assert [rate("constant", 2.0, number, 3) for number in range(3)] == [2.0, 2.0, 2.0]
-    assert [rate("linear", 1.0, number, 4) for number in range(4)] == [1.0, 0.75, 0.5, 0.25]
-    assert [rate("linear", 1.0, number, 4, warmup=2) for number in range(4)] == [0.5, 1.0, 1.0, 0.5]
-    assert rate("cosine", 1.0, 3, 6) == pytest.approx(0.5)
-    assert [rate("cosine", 1.0, number, 2, warmup=4) for number in range(2)] == [0.25, 0.5]
+    assert [compute_learning_rate("constant", 2.0, number, 3) for number in range(3)] == [2.0, 2.0, 2.0]
+    assert [compute_learning_rate("linear", 1.0, number, 4) for number in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert [compute_learning_rate("linear", 1.0, number, 4, warmup=2) for number in range(4)] == [0.5, 1.0, 1.0, 0.5]
+    assert compute_learning_rate("cosine", 1.0, 3, 6) == pytest.approx(0.5)
+    assert [compute_learning_rate("cosine", 1.0, number, 2, warmup=4) for number in range(2)] == [0.25, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_by_hand() -> None:
 )
 def test_no_such_rate(name: str, number: int, rounds: int) -> None:
     with pytest.raises(JobRefused):
-        rate(name, 0.1, number, rounds)
+        compute_learning_rate(name, 0.1, number, rounds)

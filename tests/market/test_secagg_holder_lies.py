@@ -24,9 +24,9 @@ def test_colluders_below_the_threshold_cannot_put_a_secret_together() -> None:
     threshold = played.terms.plan.threshold
     shares = {played.terms.points[0][number]: played.states[number].shares[0][0] for number in range(1, threshold)}
     with_one_more = shares | {played.terms.points[0][threshold]: played.states[threshold].shares[0][0]}
-    assert secret_sharing.combine(with_one_more) == PLAY.seat(0).secrets.self_seed
+    assert secret_sharing.combine_shares(with_one_more) == PLAY.seat(0).secrets.self_seed
     with pytest.raises(Refused, match="not of one secret"):
-        secret_sharing.combine(shares)
+        secret_sharing.combine_shares(shares)
 
 
 @pytest.mark.parametrize("what", ["twice", "left out", "another's name"])
@@ -59,7 +59,7 @@ def test_a_requester_that_changes_a_mark_cannot_have_its_receiver_blamed() -> No
     played = at(2)
     _, lists = collector.shares_for_holders(played.terms, played.shares)
     changed = lists[0].shares[0].model_copy(update={"self_mark": Hash(bytes(32))})
-    message = holder.mask(
+    message = holder.mask_integers(
         played.states[0], lists[0].model_copy(update={"shares": [changed, *lists[0].shares[1:]]}), PLAY.integers[0]
     )[1]
     assert message.broken == [changed.sender]
@@ -75,9 +75,9 @@ def test_a_holder_that_deals_shares_of_no_secret_is_named() -> None:
         for n, m in played.keys.items()
         if n
     }
-    wrong = dealing.dealt(played.terms, 0, lying.secrets, channels)
+    wrong = dealing.deal_shares(played.terms, 0, lying.secrets, channels)
     for number in range(COUNT):
-        played.states[number], played.shares[number] = holder.share(played.states[number], keys[number])
+        played.states[number], played.shares[number] = holder.share_secrets(played.states[number], keys[number])
     played.shares[0] = played.shares[0].model_copy(update={"shares": wrong})
     played.mask()
     played.sign()
@@ -89,13 +89,13 @@ def test_a_holder_that_deals_shares_of_no_secret_is_named() -> None:
 def test_a_wrong_length_and_another_vector_than_signed_are_refused() -> None:
     played = at(2)
     sharers, lists = collector.shares_for_holders(played.terms, played.shares)
-    _, message, vector = holder.mask(played.states[0], lists[0], PLAY.integers[0])
+    _, message, vector = holder.mask_integers(played.states[0], lists[0], PLAY.integers[0])
     for wrong, why in ((vector[4:], "has 80 bytes, not 76"), (bytes(80), "not the one that it signed")):
         with pytest.raises(Refused, match=why):
             collector.admit_masked(played.terms, DOMAIN, played.key_list, sharers, message, wrong)
     for integers, why in ((PLAY.integers[0][1:], "has 20 integers"), (np.full(20, 101), "not within 100")):
         with pytest.raises(Refused, match=why):
-            holder.mask(played.states[0], lists[0], integers)
+            holder.mask_integers(played.states[0], lists[0], integers)
 
 
 def test_a_holder_that_reveals_another_share_is_refused_and_the_sum_comes_without_it() -> None:
@@ -123,4 +123,4 @@ def test_holders_that_are_named_twice_or_out_of_order_are_refused() -> None:
 
 def test_too_little_entropy_is_refused() -> None:
     with pytest.raises(Refused, match="entropy has 32 bytes, not 16"):
-        holder.seat(PLAY.aggregation, DOMAIN, 0, bytes(16), PLAY.seat(0).sign)
+        holder.build_seat(PLAY.aggregation, DOMAIN, 0, bytes(16), PLAY.seat(0).sign)

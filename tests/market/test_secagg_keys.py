@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg.key_agreement import ShareChannel, pair_mask, public, share_channel
+from gradmarket.market.secagg.key_agreement import ShareChannel, export_public_key, pair_mask, share_channel
 from gradmarket.market.secagg.secret_sharing import WIDTH
 from gradmarket.market.terms import Hash
 
@@ -25,13 +25,13 @@ def hkdf(secret: bytes, name: bytes) -> bytes:
 
 def pair_of(numbers: tuple[int, int]) -> bytes:
     """Numbers of 32 bits, big-endian, each before its key, the lower number first."""
-    named = sorted(zip(numbers, (public(ONE), public(OTHER)), strict=True))
+    named = sorted(zip(numbers, (export_public_key(ONE), export_public_key(OTHER)), strict=True))
     return b"".join(number.to_bytes(4, "big") + key for number, key in named)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (300, 2), (2**31, 2**32 - 1)])
 def test_a_pair_s_secrets_are_of_their_numbers_and_keys(numbers: tuple[int, int]) -> None:
-    one, other = ((number, public(key)) for number, key in zip(numbers, (ONE, OTHER), strict=True))
+    one, other = ((number, export_public_key(key)) for number, key in zip(numbers, (ONE, OTHER), strict=True))
     for derived, name in ((pair_mask, b"pair mask"), (share_channel, b"channel")):
         expected = hkdf(IN_COMMON, name + b" " + pair_of(numbers))
         assert derived(ONE, one, other, AGGREGATION) == derived(OTHER, other, one, AGGREGATION) == expected
@@ -41,7 +41,7 @@ def test_shares_are_sealed_by_rfc_8439_for_one_way_of_one_pair() -> None:
     there, shares, marks = ShareChannel(AGGREGATION, b"s" * 32, 3, 4), (b"a" * WIDTH, b"b" * WIDTH), b"m" * 64
     route = bytes([0, 0, 0, 3, 0, 0, 0, 4])
     cipher = ChaCha20Poly1305(hkdf(b"s" * 32, b"shares " + route))
-    box = there.seal(shares, marks)
+    box = there.seal_shares(shares, marks)
     assert cipher.decrypt(bytes(12), box, AGGREGATION + route + marks) == b"".join(shares)
     assert there.opened(box, marks) == shares
     for wrong in (ShareChannel(AGGREGATION, b"s" * 32, 4, 3), ShareChannel(Hash(bytes(32)), b"s" * 32, 3, 4)):

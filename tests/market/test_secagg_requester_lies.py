@@ -9,7 +9,7 @@ import pytest
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import collector, holder, key_agreement, masks, secret_sharing, signed
-from gradmarket.market.secagg.key_agreement import agreed, pair_mask
+from gradmarket.market.secagg.key_agreement import agree_secret, pair_mask
 from gradmarket.market.secagg.secret_sharing import PRIME
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import (
@@ -48,14 +48,15 @@ def with_keys(change: Callable[[list[HolderKeysMessage]], list[HolderKeysMessage
 
 def test_honest_keys_are_taken() -> None:
     played, keys = with_keys(list)
-    assert len(holder.share(played.states[0], keys)[1].shares) == COUNT - 1
+    assert len(holder.share_secrets(played.states[0], keys)[1].shares) == COUNT - 1
 
 
 def own_keys_for_another(keys: list[HolderKeysMessage]) -> list[HolderKeysMessage]:
     mine = key_agreement.Secrets(bytes(32), PLAY.aggregation.digest)
     made = {
-        "channel_key": Hash(key_agreement.public(mine.channel)), "mask_key": Hash(key_agreement.public(mine.mask)),
-    }  # fmt: skip
+        "channel_key": Hash(key_agreement.export_public_key(mine.channel)),
+        "mask_key": Hash(key_agreement.export_public_key(mine.mask)),
+    }
     return [keys[0].model_copy(update=made), *keys[1:]]
 
 
@@ -87,7 +88,7 @@ def test_keys_that_the_wallet_did_not_sign_for_this_round_are_refused(
 ) -> None:
     played, keys = with_keys(lie)
     with pytest.raises(Refused, match="signed by"):
-        holder.share(played.states[0], keys)
+        holder.share_secrets(played.states[0], keys)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_list_of_keys_that_is_not_the_neighbours_is_refused(
 ) -> None:
     played, keys = with_keys(lie)
     with pytest.raises(Refused, match=why):
-        holder.share(played.states[0], keys)
+        holder.share_secrets(played.states[0], keys)
 
 
 def test_a_holder_that_is_no_neighbour_in_the_graph_is_refused() -> None:
@@ -112,7 +113,7 @@ def test_a_holder_that_is_no_neighbour_in_the_graph_is_refused() -> None:
     keys = collector.neighbour_keys(played.terms, played.keys)[0].keys
     far = next(number for number in range(1, 120) if number not in played.terms.points[0])
     with pytest.raises(Refused, match="no neighbour"):
-        holder.share(played.states[0], shown(played, [*keys, played.keys[far]]))
+        holder.share_secrets(played.states[0], shown(played, [*keys, played.keys[far]]))
 
 
 def test_a_holder_that_reflects_the_key_of_another_is_refused() -> None:
@@ -120,15 +121,15 @@ def test_a_holder_that_reflects_the_key_of_another_is_refused() -> None:
     copied = signed_keys(1, channel_key=played.keys[0].channel_key)
     keys = [copied if message.holder == 1 else message for message in played.keys.values() if message.holder]
     with pytest.raises(Refused, match="two of the keys are the same"):
-        holder.share(played.states[0], shown(played, keys))
+        holder.share_secrets(played.states[0], shown(played, keys))
     with pytest.raises(Refused, match="another's"):
         collector.admit_keys(played.terms, DOMAIN, {0: played.keys[0]}, copied)
 
 
 def signed_keys(number: int, play: AggregationPlay = PLAY, **changes: Hash) -> HolderKeysMessage:
     """Returns keys that the holder's own wallet signed, and that are not what its secrets give."""
-    message = holder.advertise(play.seat(number))[1].model_copy(update=changes)
-    digest = signing.digest(DOMAIN, signed.holder_keys(play.aggregation, message))
+    message = holder.advertise_keys(play.seat(number))[1].model_copy(update=changes)
+    digest = signing.digest_struct(DOMAIN, signed.holder_keys(play.aggregation, message))
     return message.model_copy(update={"signature": play.seat(number).sign(digest)})
 
 
@@ -159,7 +160,7 @@ def test_equivalents_of_honest_keys_cancel_no_mask(
             "mask_key": equivalent(played.keys[other].mask_key),
             "channel_key": equivalent(played.keys[other].channel_key),
         }
-        assert agreed(private, false["mask_key"]) == agreed(private, played.keys[other].mask_key)
+        assert agree_secret(private, false["mask_key"]) == agree_secret(private, played.keys[other].mask_key)
         mine, theirs = (0, played.keys[0].mask_key), (other, played.keys[other].mask_key)
         assert pair_mask(private, mine, (colluder, false["mask_key"]), play.aggregation.digest) != pair_mask(
             private, mine, theirs, play.aggregation.digest
@@ -168,13 +169,13 @@ def test_equivalents_of_honest_keys_cancel_no_mask(
     neighbours = [lies.get(number, played.keys[number]) for number in range(1, count)]
     if equivalent is high_bit_set:
         with pytest.raises(Refused, match="one encoding"):
-            holder.share(played.states[0], shown(played, neighbours))
+            holder.share_secrets(played.states[0], shown(played, neighbours))
         return
-    state, _ = holder.share(played.states[0], shown(played, neighbours))
+    state, _ = holder.share_secrets(played.states[0], shown(played, neighbours))
     played.share()
     played.states[0] = state
     played.sharers, lists = collector.shares_for_holders(played.terms, played.shares)
-    _, message, vector = holder.mask(state, lists[0], play.integers[0])
+    _, message, vector = holder.mask_integers(state, lists[0], play.integers[0])
     bare = play.aggregation.ring.read(vector, play.size).copy()
     masks.add_masks(bare, [], [key_agreement.self_mask(play.seat(0).secrets.self_seed, play.aggregation.digest)])
     for colluder in colluders:  # what the service may take off: the masks of colluders, by their own secrets
@@ -189,38 +190,38 @@ def test_equivalents_of_honest_keys_cancel_no_mask(
 def test_two_views_of_one_holders_keys_give_no_sum() -> None:
     """A colluder shows other keys to one holder: the others do not unmask its vector, nor it theirs."""
     played = at(1)
-    other = signed_keys(COUNT - 1, channel_key=Hash(key_agreement.public(key_agreement.Secrets(
+    other = signed_keys(COUNT - 1, channel_key=Hash(key_agreement.export_public_key(key_agreement.Secrets(
         b"x" * 32, PLAY.aggregation.digest).channel)))  # fmt: skip
     honest = collector.neighbour_keys(played.terms, played.keys)
     keys = [other if message.holder == COUNT - 1 else message for message in honest[0].keys]
-    assert holder.share(played.states[0], honest[0])[1].shares
+    assert holder.share_secrets(played.states[0], honest[0])[1].shares
     with pytest.raises(Refused, match="holder 8's keys are not those of the list"):
-        holder.share(played.states[0], NeighbourKeys(keys=keys, key_list=honest[0].key_list))
-    victim, _ = holder.share(played.states[0], shown(played, keys))
+        holder.share_secrets(played.states[0], NeighbourKeys(keys=keys, key_list=honest[0].key_list))
+    victim, _ = holder.share_secrets(played.states[0], shown(played, keys))
     played.share()
     played.states[0] = victim
     played.sharers, lists = collector.shares_for_holders(played.terms, played.shares)
     for number in range(COUNT):
-        played.states[number], played.masked[number], _ = holder.mask(
+        played.states[number], played.masked[number], _ = holder.mask_integers(
             played.states[number], lists[number], PLAY.integers[number]
         )
     played.sign()
     for number in range(COUNT):
         with pytest.raises(Refused, match="signed by"):
-            holder.unmask(played.states[number], told(played, number))
+            holder.reveal_mask_shares(played.states[number], told(played, number))
 
 
 @pytest.mark.parametrize("length", [0, 32, 32 * COUNT - 1, 32 * COUNT + 32])
 def test_a_list_of_keys_of_another_length_is_refused(length: int) -> None:
     played, keys = with_keys(list)
     with pytest.raises(Refused, match="a list of 9 holders' keys does not have"):
-        holder.share(played.states[0], keys.model_copy(update={"key_list": bytes(length)}))
+        holder.share_secrets(played.states[0], keys.model_copy(update={"key_list": bytes(length)}))
 
 
 def test_a_neighbour_that_the_list_names_and_nobody_shows_is_refused() -> None:
     played, keys = with_keys(list)
     with pytest.raises(Refused, match="keys are not those of the list"):
-        holder.share(played.states[0], NeighbourKeys(keys=keys.keys[1:], key_list=keys.key_list))
+        holder.share_secrets(played.states[0], NeighbourKeys(keys=keys.keys[1:], key_list=keys.key_list))
 
 
 @pytest.mark.parametrize("key", [bytes(31) + b"\x80", (PRIME + 9).to_bytes(32, "little"), b"\xff" * 32])
@@ -247,7 +248,9 @@ def test_a_requester_that_leaves_out_a_neighbour_who_shared_is_refused() -> None
     played = at(2)
     _, lists = collector.shares_for_holders(played.terms, played.shares)
     with pytest.raises(Refused, match="one from each neighbour"):
-        holder.mask(played.states[0], lists[0].model_copy(update={"shares": lists[0].shares[1:]}), PLAY.integers[0])
+        holder.mask_integers(
+            played.states[0], lists[0].model_copy(update={"shares": lists[0].shares[1:]}), PLAY.integers[0]
+        )
 
 
 def test_two_views_of_who_shared_end_before_anything_is_unmasked() -> None:
@@ -259,19 +262,19 @@ def test_two_views_of_who_shared_end_before_anything_is_unmasked() -> None:
         given = lists[number]
         if number == 0:
             given = SharesForHolder(sharers=view, shares=[one for one in given.shares if one.sender != COUNT - 1])
-        played.states[number], message, _ = holder.mask(played.states[number], given, PLAY.integers[number])
+        played.states[number], message, _ = holder.mask_integers(played.states[number], given, PLAY.integers[number])
         played.masked[number] = message
     played.survivors = played.terms.packed(range(COUNT))
     with pytest.raises(Refused, match="never shared"):
-        holder.sign(played.states[0], SurvivorsProposed(survivors=played.survivors))
+        holder.sign_survivors(played.states[0], SurvivorsProposed(survivors=played.survivors))
     for number in range(1, COUNT):
-        played.states[number], played.signatures[number] = holder.sign(
+        played.states[number], played.signatures[number] = holder.sign_survivors(
             played.states[number], SurvivorsProposed(survivors=played.survivors)
         )
     assert sharers != view
     for number in range(1, COUNT):
         with pytest.raises(Refused, match="signed by"):
-            holder.unmask(played.states[number], told(played, number))
+            holder.reveal_mask_shares(played.states[number], told(played, number))
 
 
 @pytest.mark.parametrize(
@@ -285,13 +288,13 @@ def test_two_views_of_who_shared_end_before_anything_is_unmasked() -> None:
 def test_a_set_of_survivors_that_is_unsafe_is_not_signed(members: range, why: str) -> None:
     played = at(3)
     with pytest.raises(Refused, match=why):
-        holder.sign(played.states[0], SurvivorsProposed(survivors=played.terms.packed(members)))
+        holder.sign_survivors(played.states[0], SurvivorsProposed(survivors=played.terms.packed(members)))
 
 
 @pytest.mark.parametrize("packed", [b"\xff\xff", b"\xff", b"\xff\x80\x00"])
 def test_a_set_of_another_number_of_holders_is_refused(packed: bytes) -> None:
     with pytest.raises(Refused, match="a set of 9 holders has 9 bits"):
-        holder.sign(at(3).states[0], SurvivorsProposed(survivors=packed))
+        holder.sign_survivors(at(3).states[0], SurvivorsProposed(survivors=packed))
 
 
 def test_a_survivor_with_too_few_neighbours_is_refused() -> None:
@@ -300,7 +303,7 @@ def test_a_survivor_with_too_few_neighbours_is_refused() -> None:
     gone = set(others[: len(others) - played.terms.plan.threshold + 1])
     assert len(gone) <= 30
     with pytest.raises(Refused, match="neighbours that stayed, and needs"):
-        holder.sign(
+        holder.sign_survivors(
             played.states[next(iter(set(range(120)) - gone))],
             SurvivorsProposed(survivors=played.terms.packed(set(range(120)) - gone)),
         )
@@ -309,7 +312,7 @@ def test_a_survivor_with_too_few_neighbours_is_refused() -> None:
 def test_no_holder_signs_two_sets() -> None:
     played = at(4)
     with pytest.raises(Refused, match="at step 4 of the aggregation, not at 3"):
-        holder.sign(played.states[0], SurvivorsProposed(survivors=played.terms.packed(range(8))))
+        holder.sign_survivors(played.states[0], SurvivorsProposed(survivors=played.terms.packed(range(8))))
 
 
 def test_two_sets_of_survivors_for_two_groups_unmask_nothing() -> None:
@@ -318,26 +321,28 @@ def test_two_sets_of_survivors_for_two_groups_unmask_nothing() -> None:
     views = {number: played.terms.packed(range(8) if number < 4 else range(COUNT)) for number in range(COUNT)}
     for number in range(COUNT - 1):
         told_set = SurvivorsProposed(survivors=views[number])
-        played.states[number], played.signatures[number] = holder.sign(played.states[number], told_set)
+        played.states[number], played.signatures[number] = holder.sign_survivors(played.states[number], told_set)
     colluder = COUNT - 1
     for number in range(colluder):
-        _, both = holder.sign(played.states[colluder], SurvivorsProposed(survivors=views[COUNT - 1]))
+        _, both = holder.sign_survivors(played.states[colluder], SurvivorsProposed(survivors=views[COUNT - 1]))
         signatures = [m for n, m in played.signatures.items() if views[n] == views[number]] + [both]
         request = UnmaskRequest(signatures=signatures, masked=[])
         with pytest.raises(Refused, match="signed the survivors, and 6 must have"):
-            holder.unmask(played.states[number], request)
+            holder.reveal_mask_shares(played.states[number], request)
 
 
 def test_signatures_of_another_set_are_not_counted() -> None:
     played = at(3)
     for number in range(COUNT):
         view = played.terms.packed(range(8) if number < 4 else range(COUNT))
-        played.states[number], played.signatures[number] = holder.sign(
+        played.states[number], played.signatures[number] = holder.sign_survivors(
             played.states[number], SurvivorsProposed(survivors=view)
         )
     played.survivors = played.terms.packed(range(8))
     with pytest.raises(Refused, match="signed by"):
-        holder.unmask(played.states[0], UnmaskRequest(signatures=list(played.signatures.values()), masked=[]))
+        holder.reveal_mask_shares(
+            played.states[0], UnmaskRequest(signatures=list(played.signatures.values()), masked=[])
+        )
 
 
 def test_a_holder_outside_the_set_signs_it_for_nobody() -> None:
@@ -346,15 +351,15 @@ def test_a_holder_outside_the_set_signs_it_for_nobody() -> None:
     played.survivors = played.terms.packed(range(8))
     for number in range(8):
         told_set = SurvivorsProposed(survivors=played.survivors)
-        played.states[number], played.signatures[number] = holder.sign(played.states[number], told_set)
+        played.states[number], played.signatures[number] = holder.sign_survivors(played.states[number], told_set)
     state = played.states[0]
     digest = signed.survivors_digest(played.terms, DOMAIN, state.sharers, played.survivors)
     outside = SurvivorsSigned(holder=8, signature=PLAY.seat(8).sign(digest))
     request = told(played, 0)
     wrong = UnmaskRequest(signatures=[*request.signatures[1:], outside], masked=request.masked)
     with pytest.raises(Refused, match="holder 8 signed, and is not among the survivors"):
-        holder.unmask(state, wrong)
-    assert holder.unmask(state, request)[1].self_shares
+        holder.reveal_mask_shares(state, wrong)
+    assert holder.reveal_mask_shares(state, request)[1].self_shares
 
 
 @pytest.mark.parametrize("change", ["twice", "stranger", "too few", "unsigned vector", "vector left out"])
@@ -373,8 +378,8 @@ def test_an_unmask_request_without_its_evidence_is_refused(change: str) -> None:
     if change == "vector left out":
         vectors = vectors[1:]
     with pytest.raises(Refused):
-        holder.unmask(played.states[0], UnmaskRequest(signatures=signatures, masked=vectors))
-    assert holder.unmask(played.states[0], asked)[1].self_shares
+        holder.reveal_mask_shares(played.states[0], UnmaskRequest(signatures=signatures, masked=vectors))
+    assert holder.reveal_mask_shares(played.states[0], asked)[1].self_shares
 
 
 def test_a_holder_reveals_one_share_of_each_neighbour_and_answers_once() -> None:
@@ -385,19 +390,19 @@ def test_a_holder_reveals_one_share_of_each_neighbour_and_answers_once() -> None
         assert pair == {2}
         assert own == set(range(COUNT)) - {2, answer.holder}
         with pytest.raises(Refused, match="at step 5 of the aggregation, not at 4"):
-            holder.unmask(state, UnmaskRequest(signatures=[], masked=[]))
+            holder.reveal_mask_shares(state, UnmaskRequest(signatures=[], masked=[]))
 
 
 def test_the_vector_of_one_called_dropped_stays_masked() -> None:
     """The requester has holder 2's vector and calls it dropped: with its pairwise masks off, its own mask is left."""
     played = at(3)
-    vector = holder.mask(
+    vector = holder.mask_integers(
         at(2).states[2], collector.shares_for_holders(played.terms, played.shares)[1][2], PLAY.integers[2]
     )[2]
     played.masked.pop(2)
     played.sign()
     played.unmask()
-    seed = secret_sharing.combine({
+    seed = secret_sharing.combine_shares({
         played.terms.points[2][answer.holder]: share.share
         for answer in list(played.answers.values())[: played.terms.plan.threshold]
         for share in answer.mask_shares

@@ -12,7 +12,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.accumulate import Accumulator
 from gradmarket.market.secagg import collector
 from gradmarket.market.secagg.ring import fixed_point
-from gradmarket.market.wire.sum_messages import SurvivorsProposed, parsed
+from gradmarket.market.wire.sum_messages import SurvivorsProposed, parse_step_message
 from gradmarket.simulation.aggregation_play import STEPS, AggregationPlay, Played
 from tests.lanes import FULL
 
@@ -124,12 +124,14 @@ def test_every_message_is_the_same_after_json() -> None:
     for message in (*messages, *(one for step in said for one in step.values())):
         assert type(message).model_validate_json(message.model_dump_json()) == message
     for step, each in enumerate(said, start=1):
-        assert {number: parsed(step, one.model_dump_json().encode()) for number, one in each.items()} == each
+        assert {
+            number: parse_step_message(step, one.model_dump_json().encode()) for number, one in each.items()
+        } == each
     for step in (0, STEPS + 1):
         with pytest.raises(Refused, match="the steps 1 to 5"):
-            parsed(step, b"{}")
+            parse_step_message(step, b"{}")
     with pytest.raises(Refused, match="the message of step 3 cannot be read: holder"):
-        parsed(3, b"{}")
+        parse_step_message(3, b"{}")
     assert sharers == played.sharers
     for wrong in ({"survivors": "ff"}, {"survivors": "0x"}, {"survivors": "0x" + "00" * 300}, {"survivors": 5}):
         with pytest.raises(ValidationError):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused, Refused
 from gradmarket.market.secagg import degree, masks, neighbours, secret_sharing
-from gradmarket.market.secagg.degree import GroupPlan, plan
+from gradmarket.market.secagg.degree import GroupPlan, plan_group
 from gradmarket.market.secagg.ring import Ring, fixed_point, ring_for
-from gradmarket.market.secagg.secret_sharing import PRIME, combine, split
+from gradmarket.market.secagg.secret_sharing import PRIME, combine_shares, split_secret
 from gradmarket.market.terms import Hash
 
 BEACON = Hash(blake3(b"block").digest())
@@ -28,13 +28,13 @@ BEACON = Hash(blake3(b"block").digest())
     ],
 )
 def test_plans_are_pinned(holders: int, corrupt: int, dropped: int, expected: GroupPlan) -> None:
-    assert plan(holders, corrupt, dropped) == expected
+    assert plan_group(holders, corrupt, dropped) == expected
 
 
 @given(st.integers(1, 60), st.integers(0, 20), st.integers(0, 30))
 def test_a_plan_leaves_no_holder_alone_and_no_two_sets_a_quorum(holders: int, corrupt: int, dropped: int) -> None:
     try:
-        found = plan(holders, corrupt, dropped)
+        found = plan_group(holders, corrupt, dropped)
     except Refused:
         return
     assert found.least - corrupt >= 2
@@ -46,11 +46,11 @@ def test_a_plan_leaves_no_holder_alone_and_no_two_sets_a_quorum(holders: int, co
 @pytest.mark.parametrize("counts", [(1, 1, 0), (3, 1, 1), (10, 0, 3), (10, 1, 5), (10, 4, 3), (1001, 1, 1)])
 def test_a_group_that_cannot_be_protected_is_refused(counts: tuple[int, int, int]) -> None:
     with pytest.raises(Refused):
-        plan(*counts)
+        plan_group(*counts)
 
 
 def test_the_number_of_neighbours_grows_slower_than_that_of_holders() -> None:
-    few, many = (2 * plan(count, count // 10, count // 3).cycles for count in (100, 1000))
+    few, many = (2 * plan_group(count, count // 10, count // 3).cycles for count in (100, 1000))
     assert many < 5 * few
 
 
@@ -61,7 +61,7 @@ def test_the_distribution_of_distinct_neighbours_is_that_of_all_draws() -> None:
     for first in pairs:
         for second in pairs:
             tried[len(first | second)] += 4  # each pair in either order
-    assert degree._distinct(5, 2) == tried
+    assert degree._count_distinct_ways(5, 2) == tried
 
 
 @pytest.mark.parametrize(("holders", "corrupt", "dropped"), [(120, 12, 30), (300, 43, 50), (1000, 100, 333)])
@@ -69,9 +69,9 @@ def test_colluders_chosen_by_the_graph_have_no_secret_and_isolate_nobody(
     holders: int, corrupt: int, dropped: int
 ) -> None:
     """Bribed after the graph is known: all of them neighbours of one holder, or its whole border with the drop-outs."""
-    found = plan(holders, corrupt, dropped)
+    found = plan_group(holders, corrupt, dropped)
     assert found.threshold > corrupt
-    adjacent = neighbours.adjacency(BEACON, 1, 2, holders, found.cycles)
+    adjacent = neighbours.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
     for victim in range(0, holders, 37):
         border = np.flatnonzero(adjacent[victim])
         gone = border[: len(border) - found.threshold]
@@ -79,28 +79,28 @@ def test_colluders_chosen_by_the_graph_have_no_secret_and_isolate_nobody(
 
 
 def test_the_graph_is_symmetric_near_regular_and_everyones_own() -> None:
-    adjacent = neighbours.adjacency(BEACON, 1, 2, 200, 10)
+    adjacent = neighbours.draw_adjacency(BEACON, 1, 2, 200, 10)
     assert (adjacent == adjacent.T).all()
     assert not adjacent.diagonal().any()
     counts = adjacent.sum(axis=1)
     assert counts.max() <= 20
     assert counts.mean() > 18
-    assert (adjacent == neighbours.adjacency(BEACON, 1, 2, 200, 10)).all()
-    for other in (neighbours.adjacency(BEACON, 1, 3, 200, 10), neighbours.adjacency(BEACON, 2, 2, 200, 10)):
+    assert (adjacent == neighbours.draw_adjacency(BEACON, 1, 2, 200, 10)).all()
+    for other in (neighbours.draw_adjacency(BEACON, 1, 3, 200, 10), neighbours.draw_adjacency(BEACON, 2, 2, 200, 10)):
         assert (adjacent != other).any()
 
 
 def test_no_graph_of_many_falls_apart_where_the_requester_chooses_who_dropped_out() -> None:
     """A greedy adversary calls dropped all neighbours of a few holders that it wants the sum of."""
     holders, dropped = 150, 30
-    found = plan(holders, 15, dropped)
-    adjacent = neighbours.adjacency(BEACON, 1, 2, holders, found.cycles)
+    found = plan_group(holders, 15, dropped)
+    adjacent = neighbours.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
     for size in range(1, 20):
         wanted = np.zeros(holders, np.bool_)
         wanted[:size] = True
         border = adjacent[wanted].any(axis=0) & ~wanted
         stay = ~border
-        assert border.sum() > dropped or neighbours.fewest(adjacent, stay) < found.threshold
+        assert border.sum() > dropped or neighbours.count_fewest_neighbours(adjacent, stay) < found.threshold
 
 
 @given(st.integers(1, 2000), st.integers(1, 2**50))
@@ -149,20 +149,20 @@ def test_any_threshold_of_shares_gives_the_secret(secret: bytes, threshold: int,
     rng = np.random.default_rng(int.from_bytes(secret[:8], "big"))
     coefficients = [int.from_bytes(rng.bytes(32), "little") % PRIME for _ in range(threshold - 1)]
     points = list(range(1, threshold + more + 1))
-    shares = dict(zip(points, split(secret, coefficients, points), strict=True))
+    shares = dict(zip(points, split_secret(secret, coefficients, points), strict=True))
     for _ in range(3):
         taken = rng.permutation(points)[:threshold].tolist()
-        assert combine({point: shares[point] for point in taken}) == secret
+        assert combine_shares({point: shares[point] for point in taken}) == secret
 
 
 def test_fewer_shares_fit_every_secret() -> None:
     """For any other secret there is a polynomial through the same shares."""
-    points, shares = [1, 2], split(b"s" * 31, [123456789, 987654321], [1, 2])
+    points, shares = [1, 2], split_secret(b"s" * 31, [123456789, 987654321], [1, 2])
     other = int.from_bytes(b"t" * 31, "little")
     first, second = (int.from_bytes(share, "little") - other for share in shares)
     # a + b = first and 2 a + 4 b = second
     b = (second - 2 * first) * pow(2, -1, PRIME) % PRIME
-    assert split(b"t" * 31, [(first - b) % PRIME, b], points) == shares
+    assert split_secret(b"t" * 31, [(first - b) % PRIME, b], points) == shares
 
 
 def test_the_modulus_is_prime() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient.probe import SHARE, probe
+from gradmarket.market.gradient.probe import SHARE, move_along_gradient
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.rules.loss_change_test import (
     ALPHA,
@@ -19,10 +19,10 @@ from gradmarket.market.rules.loss_change_test import (
     RUNS,
     Change,
     ChangeVerdict,
-    added,
+    add_score,
+    compute_score_weight,
+    decide_change_verdict,
     honest_share,
-    verdict,
-    weight,
 )
 from gradmarket.market.wire.audits import LARGEST_FALL
 
@@ -34,8 +34,8 @@ def played(passing: float, honest: float, audits: int, seed: int) -> Iterator[Ch
     """The verdict after each of so many scores, of which this share passes; `honest` of the honest ones would."""
     total = 0.0
     for passes in np.random.default_rng(seed).random(audits) < passing:
-        total = added(total, weight(bool(passes), honest))
-        yield verdict(total)
+        total = add_score(total, compute_score_weight(bool(passes), honest))
+        yield decide_change_verdict(total)
 
 
 def first_test(passing: float, honest: float, seed: int) -> ChangeVerdict:
@@ -59,10 +59,10 @@ def test_the_score_says_how_clearly_and_agrees_with_the_sign(own: float, others:
 
 
 def test_a_loss_that_is_not_finite_has_not_fallen() -> None:
-    change = loss_change_test.change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
+    change = loss_change_test.compute_change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
     assert change == Change(-LARGEST_FALL, (-LARGEST_FALL, -LARGEST_FALL, 0.5))
     assert not change.passes
-    assert loss_change_test.change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
+    assert loss_change_test.compute_change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
 
 
 @given(st.integers(0, 120), st.integers(0, 120))
@@ -90,16 +90,16 @@ def test_the_bound_holds_for_nineteen_of_twenty_calibrations(share: float, seed:
 
 
 def test_nothing_is_weighed_before_trusted_runs_say_how_often_the_honest_pass() -> None:
-    assert weight(True, None) == weight(False, None) == 0.0
+    assert compute_score_weight(True, None) == compute_score_weight(False, None) == 0.0
     assert honest_share(RUNS - 1, RUNS - 1) is None
 
 
 @given(st.floats(LEAST, 0.999))
 def test_a_pass_speaks_for_and_a_failure_against(honest: float) -> None:
-    assert weight(True, honest) < 0.0 < weight(False, honest)
-    mean = BLIND * weight(True, honest) + (1 - BLIND) * weight(False, honest)
+    assert compute_score_weight(True, honest) < 0.0 < compute_score_weight(False, honest)
+    mean = BLIND * compute_score_weight(True, honest) + (1 - BLIND) * compute_score_weight(False, honest)
     assert mean > 0.0, "who knows nothing of the rows drifts towards conviction"
-    assert honest * weight(True, honest) + (1 - honest) * weight(False, honest) < 0.0
+    assert honest * compute_score_weight(True, honest) + (1 - honest) * compute_score_weight(False, honest) < 0.0
 
 
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
@@ -109,7 +109,7 @@ def test_an_honest_test_convicts_no_more_often_than_is_promised(share: float) ->
     for seed in range(tests):
         total = 0.0
         for passes in np.random.default_rng(seed).random(2000) < BLIND:
-            total += weight(bool(passes), share)
+            total += compute_score_weight(bool(passes), share)
             if not CLEARS < total < CONVICTS:
                 break
         sum_of_weights += math.exp(-total) if total >= CONVICTS else 0.0
@@ -135,34 +135,34 @@ def test_a_sleeper_s_good_record_buys_it_a_few_lies_and_no_more() -> None:
     """Honest for a thousand audits: each test that cleared it is over, and saves nothing for the next one."""
     total, honest = 0.0, 0.9
     for _ in range(1000):
-        total = added(total, weight(True, honest))
+        total = add_score(total, compute_score_weight(True, honest))
     lies = 0
-    while verdict(total) != ChangeVerdict.CONVICTED:
-        total, lies = added(total, weight(False, honest)), lies + 1
-    fresh = math.ceil(CONVICTS / weight(False, honest))
-    assert lies <= fresh + math.ceil(-CLEARS / weight(False, honest))
+    while decide_change_verdict(total) != ChangeVerdict.CONVICTED:
+        total, lies = add_score(total, compute_score_weight(False, honest)), lies + 1
+    fresh = math.ceil(CONVICTS / compute_score_weight(False, honest))
+    assert lies <= fresh + math.ceil(-CLEARS / compute_score_weight(False, honest))
 
 
 def test_a_convicted_one_stays_so_until_its_scores_say_otherwise() -> None:
-    total = added(CONVICTS, weight(False, 0.9))
-    assert verdict(total) == ChangeVerdict.CONVICTED
-    assert verdict(added(total, 0.0)) == ChangeVerdict.CONVICTED
+    total = add_score(CONVICTS, compute_score_weight(False, 0.9))
+    assert decide_change_verdict(total) == ChangeVerdict.CONVICTED
+    assert decide_change_verdict(add_score(total, 0.0)) == ChangeVerdict.CONVICTED
 
 
 def test_the_probe_is_as_long_as_it_is_meant_to_be_whatever_the_gradient_s_length() -> None:
     generator = np.random.default_rng(1)
     state = {"w": generator.standard_normal((4, 5)).astype(np.float32), "n": np.array(3, np.int64)}
     gradient = {"w": generator.standard_normal((4, 5)).astype(np.float32)}
-    moved = probe(state, gradient)
+    moved = move_along_gradient(state, gradient)
     step = state["w"] - moved["w"]
     assert np.linalg.norm(step) == pytest.approx(SHARE * np.linalg.norm(state["w"]), rel=1e-4)
     assert moved["n"] is state["n"]
     assert np.sum(step * gradient["w"]) > 0.0
     for factor in (1e-20, 1e20):
-        other = probe(state, {"w": gradient["w"] * np.float32(factor)})
+        other = move_along_gradient(state, {"w": gradient["w"] * np.float32(factor)})
         np.testing.assert_allclose(other["w"], moved["w"], rtol=1e-5)
 
 
 def test_nothing_moves_nothing() -> None:
     state = {"w": np.ones(3, np.float32)}
-    assert probe(state, {"w": np.zeros(3, np.float32)}) is state
+    assert move_along_gradient(state, {"w": np.zeros(3, np.float32)}) is state

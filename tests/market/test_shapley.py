@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.rules import shapley
-from gradmarket.market.rules.shapley import Worths, bounded, orders, pay, values
+from gradmarket.market.rules.shapley import Worths, bound_group_value, compute_worth_pay, draw_orders, estimate_values
 from gradmarket.market.terms import Hash, Units
 
 Game = dict[frozenset[int], float]
@@ -49,14 +49,14 @@ def exact(played: Game, count: int) -> list[float]:
 def test_all_orders_give_the_shapley_value(count: int) -> None:
     played = game(count, seed=count)
     every = [order for one in itertools.permutations(range(count)) for order in (one, one[::-1])]
-    found = values(every, along(played)).values
+    found = estimate_values(every, along(played)).values
     assert found == pytest.approx(exact(played, count))
 
 
 @given(count=st.integers(1, 8), draws=st.integers(1, 5), seed=SEEDS, of=st.integers(0, 2**32))
 def test_values_add_up_to_all_that_the_round_gained(count: int, draws: int, seed: Hash, of: int) -> None:
     played = game(count, of)
-    found = values(orders(count, draws, seed), along(played))
+    found = estimate_values(draw_orders(count, draws, seed), along(played))
     assert math.fsum(found.values) == pytest.approx(played[frozenset(range(count))], abs=1e-9)
     assert all(0.0 <= share <= 1.0 for share in found.shares)
     assert math.fsum(found.shares) <= 1.0 + 1e-9
@@ -66,7 +66,10 @@ def test_values_add_up_to_all_that_the_round_gained(count: int, draws: int, seed
 def test_estimates_of_many_seeds_are_right_in_the_mean_and_tell_their_error() -> None:
     played, count = game(5, seed=3), 5
     true = exact(played, count)
-    runs = [values(orders(count, 3, Hash(number.to_bytes(32, "big"))), along(played)) for number in range(3000)]
+    runs = [
+        estimate_values(draw_orders(count, 3, Hash(number.to_bytes(32, "big"))), along(played))
+        for number in range(3000)
+    ]
     for one in range(count):
         found = [run.values[one] for run in runs]
         told = math.sqrt(mean(run.errors[one] ** 2 for run in runs))
@@ -79,7 +82,7 @@ def test_estimates_of_many_seeds_are_right_in_the_mean_and_tell_their_error() ->
 def test_who_changes_nothing_is_worth_nothing_in_every_draw(count: int, draws: int, seed: Hash, of: int) -> None:
     played = game(count, of)
     idle = {group: played[group - {0}] for group in played}
-    found = values(orders(count, draws, seed), along(idle))
+    found = estimate_values(draw_orders(count, draws, seed), along(idle))
     assert (found.values[0], found.shares[0], found.errors[0] in (0.0, math.inf)) == (0.0, 0.0, True)
 
 
@@ -90,7 +93,7 @@ def test_two_that_add_the_same_to_every_group_are_worth_the_same(count: int, of:
     sizes = [0.0, *(drawn.uniform(-1, 1) for _ in range(count))]
     alike = {group: sizes[len(group)] for group in game(count, 0)}
     every = [order for one in itertools.permutations(range(count)) for order in (one, one[::-1])]
-    found = values(every, along(alike)).values
+    found = estimate_values(every, along(alike)).values
     assert found == pytest.approx([sizes[-1] / count] * count, abs=1e-9)
 
 
@@ -98,29 +101,29 @@ def test_two_that_add_the_same_to_every_group_are_worth_the_same(count: int, of:
 def test_values_of_a_sum_of_games_are_the_sums(count: int, draws: int, seed: Hash, of: int) -> None:
     one, other = game(count, of), game(count, of + 1)
     both = {group: one[group] + other[group] for group in one}
-    drawn = orders(count, draws, seed)
-    parts = zip(values(drawn, along(one)).values, values(drawn, along(other)).values, strict=True)
-    assert values(drawn, along(both)).values == pytest.approx([sum(pair) for pair in parts], abs=1e-9)
+    drawn = draw_orders(count, draws, seed)
+    parts = zip(estimate_values(drawn, along(one)).values, estimate_values(drawn, along(other)).values, strict=True)
+    assert estimate_values(drawn, along(both)).values == pytest.approx([sum(pair) for pair in parts], abs=1e-9)
 
 
 @given(count=st.integers(1, 12), draws=st.integers(1, 6), seed=SEEDS)
 def test_orders_are_of_all_in_pairs_and_the_same_again(count: int, draws: int, seed: Hash) -> None:
-    drawn = orders(count, draws, seed)
+    drawn = draw_orders(count, draws, seed)
     assert len(drawn) == 2 * draws
     assert all(sorted(order) == list(range(count)) for order in drawn)
     assert all(order == back[::-1] for order, back in zip(drawn[::2], drawn[1::2], strict=True))
-    assert drawn == orders(count, draws, seed)
+    assert drawn == draw_orders(count, draws, seed)
 
 
 def test_another_seed_draws_other_orders() -> None:
-    seen = {tuple(orders(6, 1, Hash(bytes([number]) * 32))[0]) for number in range(50)}
+    seen = {tuple(draw_orders(6, 1, Hash(bytes([number]) * 32))[0]) for number in range(50)}
     assert len(seen) > 40
 
 
 @given(before=st.just(0.0) | st.floats(1e-100, 1e9), after=st.floats(allow_subnormal=False))
 def test_no_group_is_worth_more_than_the_loss_before(before: float, after: float) -> None:
     """Of differences that no machine rounds to nothing: once torch has computed, subnormal numbers are nothing."""
-    found = bounded(before, after)
+    found = bound_group_value(before, after)
     assert -before <= found <= before
     if before > 0.0:
         assert (found > 0) == (math.isfinite(after) and after < before)
@@ -132,7 +135,7 @@ def test_no_group_is_worth_more_than_the_loss_before(before: float, after: float
 )
 def test_a_round_pays_each_up_to_the_most_and_all_half_of_it_each(parts: list[float], most: Units) -> None:
     worths = Worths(tuple(parts), (0.0,) * len(parts))
-    paid = [pay(share, len(parts), most) for share in worths.shares]
+    paid = [compute_worth_pay(share, len(parts), most) for share in worths.shares]
     assert all(0 <= one <= most for one in paid)
     assert sum(paid) <= len(parts) * most // 2 + len(parts)
     ranked = sorted(range(len(parts)), key=lambda one: parts[one])
@@ -140,6 +143,6 @@ def test_a_round_pays_each_up_to_the_most_and_all_half_of_it_each(parts: list[fl
 
 
 def test_alike_answers_are_paid_half_of_the_most() -> None:
-    assert [pay(share, 4, Units(1000)) for share in Worths((2.0,) * 4, (0.0,) * 4).shares] == [500] * 4
-    assert shapley.pay(1.0, 4, Units(1000)) == 1000
-    assert shapley.pay(0.0, 4, Units(1000)) == 0
+    assert [compute_worth_pay(share, 4, Units(1000)) for share in Worths((2.0,) * 4, (0.0,) * 4).shares] == [500] * 4
+    assert shapley.compute_worth_pay(1.0, 4, Units(1000)) == 1000
+    assert shapley.compute_worth_pay(0.0, 4, Units(1000)) == 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
-from gradmarket.market.rules.shortage import in_words, lacking
+from gradmarket.market.rules.shortage import describe_shortage, in_words
 from gradmarket.market.terms import JobId, Units
 from tests.market.test_assignment import HONEST, OPENING, address, candidate
 
@@ -76,12 +76,15 @@ def test_each_reason_has_its_words(worker: Candidate, opening: Opening, text: st
     ],
 )
 def test_a_shortage_names_what_stands_against_those_here(workers: list[Candidate], text: str) -> None:
-    assert lacking(workers, HERE, frozenset()) == text
+    assert describe_shortage(workers, HERE, frozenset()) == text
 
 
 def test_a_shortage_of_one_thread_count_names_it_and_a_calibrated_class_is_none() -> None:
     workers = [replace(candidate(n), determinism_class=TWO) for n in range(2)]
     opening = replace(HERE, determinism_class=ONE)
-    assert lacking(workers, opening, frozenset()) == "2 of 2: it runs 2 threads, and the job's workers 1 (--threads)"
+    assert (
+        describe_shortage(workers, opening, frozenset())
+        == "2 of 2: it runs 2 threads, and the job's workers 1 (--threads)"
+    )
     mixable = frozenset({(ONE, TWO)})
-    assert lacking(workers, replace(opening, mixable=mixable), mixable) == ""
+    assert describe_shortage(workers, replace(opening, mixable=mixable), mixable) == ""

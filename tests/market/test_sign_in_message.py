@@ -13,13 +13,13 @@ from siwe import SiweMessage
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.sign_in_message import SignInMessage, check_wallet, write_time
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import checksum_address
 
 WALLET = Account.from_key("0x" + "17" * 32)
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MESSAGE = SignInMessage(
     domain="market.example:8700",
-    address=checksum(WALLET.address),
+    address=checksum_address(WALLET.address),
     uri="https://market.example:8700",
     chain_id=31337,
     nonce="abcdefgh12",
@@ -33,7 +33,7 @@ MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.
 MESSAGES = st.builds(
     SignInMessage,
     domain=LETTERS.map(lambda name: f"{name}:80"),
-    address=st.binary(min_size=20, max_size=20).map(lambda raw: checksum("0x" + raw.hex())),
+    address=st.binary(min_size=20, max_size=20).map(lambda raw: checksum_address("0x" + raw.hex())),
     uri=st.sampled_from(["https://a.example", "http://a.example:8700/v1", "http://a.example/?q=1#there"]),
     chain_id=st.integers(1, 2**64),
     nonce=st.text("abcXYZ0189", min_size=8, max_size=64),

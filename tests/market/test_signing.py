@@ -18,7 +18,7 @@ KEY = PrivateKey(bytes.fromhex(VECTORS["key"]))
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 DOMAIN = Domain(
     VECTORS["domain"]["chain_id"],
-    signing.checksum(VECTORS["domain"]["contract"]),
+    signing.checksum_address(VECTORS["domain"]["contract"]),
     Hash(bytes.fromhex(VECTORS["domain"]["instance"])),
 )
 
@@ -37,10 +37,10 @@ def _value(value: Any) -> Any:
 
 @pytest.mark.parametrize("vector", VECTORS["structs"], ids=lambda vector: vector["kind"])
 def test_digest_and_signature_are_pinned(vector: dict[str, Any]) -> None:
-    digest = signing.digest(DOMAIN, struct(vector))
+    digest = signing.digest_struct(DOMAIN, struct(vector))
     assert digest.hex() == vector["digest"]
-    assert signing.sign(KEY, digest).hex() == vector["signature"]
-    signing.check(DOMAIN, struct(vector), bytes.fromhex(vector["signature"]), signing.address_of(KEY))
+    assert signing.sign_digest(KEY, digest).hex() == vector["signature"]
+    signing.check_struct_signature(DOMAIN, struct(vector), bytes.fromhex(vector["signature"]), signing.address_of(KEY))
 
 
 def test_every_struct_has_a_vector() -> None:
@@ -52,17 +52,17 @@ def test_a_signature_counts_for_one_domain_only(vector: dict[str, Any]) -> None:
     signature = bytes.fromhex(vector["signature"])
     elsewhere = (
         replace(DOMAIN, chain_id=1),
-        replace(DOMAIN, contract=signing.checksum("0x" + "22" * 20)),
+        replace(DOMAIN, contract=signing.checksum_address("0x" + "22" * 20)),
         replace(DOMAIN, instance=Hash(b"\2" * 32)),
     )
     for domain in elsewhere:
         with pytest.raises(SignatureRefused, match="instead of"):
-            signing.check(domain, struct(vector), signature, signing.address_of(KEY))
+            signing.check_struct_signature(domain, struct(vector), signature, signing.address_of(KEY))
 
 
 def test_malleable_short_and_impossible_signatures_are_refused() -> None:
     digest = Hash(b"d" * 32)
-    signature = signing.sign(KEY, digest)
+    signature = signing.sign_digest(KEY, digest)
     s = int.from_bytes(signature[32:64], "big")
     flipped = signature[:32] + (ORDER - s).to_bytes(32, "big") + bytes([55 - signature[64]])
     for forged, why in (
@@ -74,18 +74,18 @@ def test_malleable_short_and_impossible_signatures_are_refused() -> None:
         (b"\xff" * 32 + signature[32:], "."),
     ):
         with pytest.raises(SignatureRefused, match=why):
-            signing.recover(digest, forged)
+            signing.recover_signer(digest, forged)
 
 
 def test_a_word_is_32_bytes_whatever_it_holds() -> None:
-    assert signing.word(1) == bytes(31) + b"\1"
-    assert signing.word("0x" + "ab" * 20) == bytes(12) + b"\xab" * 20
+    assert signing.encode_word(1) == bytes(31) + b"\1"
+    assert signing.encode_word("0x" + "ab" * 20) == bytes(12) + b"\xab" * 20
     with pytest.raises(SignatureRefused, match="31 bytes"):
-        signing.word(b"x" * 31)
+        signing.encode_word(b"x" * 31)
 
 
 def test_what_is_no_address_is_refused() -> None:
-    assert signing.checksum("0x" + "ab" * 20) == "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB"
+    assert signing.checksum_address("0x" + "ab" * 20) == "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB"
     for wrong in ("0x12", "hello", "0x" + "zz" * 20):
         with pytest.raises(SignatureRefused):
-            signing.checksum(wrong)
+            signing.checksum_address(wrong)

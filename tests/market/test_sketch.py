@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradmarket.market.gradient.projection import sketch
+from gradmarket.market.gradient.projection import sketch_tensors
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.base import SKETCH_WIDTH
 
@@ -22,12 +22,12 @@ def length(numbers: NDArray[np.float32]) -> float:
 
 
 def of(vector: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    return sketch({"t": vector}, Hash(seed.to_bytes(32, "big")))["t"]
+    return sketch_tensors({"t": vector}, Hash(seed.to_bytes(32, "big")))["t"]
 
 
 def test_the_bits_are_pinned() -> None:
     tensors = {"a": normal(20_000), "b": np.ones((2, 3), np.float32), "c": normal(200_000)}
-    found = sketch(tensors, Hash(b"s" * 32))
+    found = sketch_tensors(tensors, Hash(b"s" * 32))
     assert found["a"][:3].tobytes().hex() == "df9c86418b35ac41f7a2a33f"
     assert found["b"][:3].tobytes().hex() == "000080be00000000000000bf"
     assert found["c"][:3].tobytes().hex() == "1685c542fa52ebc2224f81bf"
@@ -45,16 +45,16 @@ def test_lengths_are_kept_on_average_over_seeds(size: int) -> None:
 @given(SEEDS, st.integers(1, 20_000))
 def test_it_is_a_function_of_values_seed_and_name_alone(seed: Hash, size: int) -> None:
     vector = normal(size)
-    together = sketch({"other": normal(7, 9), "t": vector}, seed)
-    alone = sketch({"t": vector.reshape(1, -1).copy()}, seed)
+    together = sketch_tensors({"other": normal(7, 9), "t": vector}, seed)
+    alone = sketch_tensors({"t": vector.reshape(1, -1).copy()}, seed)
     assert together["t"].tobytes() == alone["t"].tobytes()
 
 
 @given(SEEDS, st.integers(-20, 20))
 def test_powers_of_two_come_through_exactly(seed: Hash, power: int) -> None:
     vector = normal(9000)
-    scaled = sketch({"t": np.ldexp(vector, power)}, seed)["t"]
-    np.testing.assert_array_equal(scaled, np.ldexp(sketch({"t": vector}, seed)["t"], power))
+    scaled = sketch_tensors({"t": np.ldexp(vector, power)}, seed)["t"]
+    np.testing.assert_array_equal(scaled, np.ldexp(sketch_tensors({"t": vector}, seed)["t"], power))
 
 
 @pytest.mark.parametrize("step", [1, 64, 1024, 4096, 8192, 8193, 63_000])
@@ -79,12 +79,12 @@ def test_a_constant_lie_does_not_cancel_between_blocks() -> None:
 def test_what_is_not_finite_stays_so_and_spoils_no_other_tensor(poison: float) -> None:
     bad = normal(10_000)
     bad[1234] = poison
-    found = sketch({"bad": bad, "good": normal(10)}, Hash(bytes(32)))
+    found = sketch_tensors({"bad": bad, "good": normal(10)}, Hash(bytes(32)))
     assert np.isnan(found["bad"]).all()
-    np.testing.assert_array_equal(found["good"], sketch({"good": normal(10)}, Hash(bytes(32)))["good"])
+    np.testing.assert_array_equal(found["good"], sketch_tensors({"good": normal(10)}, Hash(bytes(32)))["good"])
 
 
 def test_nothing_and_zeros() -> None:
-    assert sketch({}, Hash(bytes(32))) == {}
-    found = sketch({"empty": np.zeros((0, 3), np.float32), "zero": np.zeros(5, np.float32)}, Hash(bytes(32)))
+    assert sketch_tensors({}, Hash(bytes(32))) == {}
+    found = sketch_tensors({"empty": np.zeros((0, 3), np.float32), "zero": np.zeros(5, np.float32)}, Hash(bytes(32)))
     assert not any(numbers.any() for numbers in found.values())

@@ -28,7 +28,7 @@ ODD = (0.0, -0.0, 1.0, -1.5, 2.0**-149, -(2.0**-127), 2.0**-126, 3.4e38, -3.4e38
 
 
 def decoded(name: str, shard: Vector) -> Vector:
-    codec = codecs.codec(name)
+    codec = codecs.load_codec(name)
     return codec.unpack(memoryview(codec.pack(shard, SEED)), shard.size, SEED)
 
 
@@ -186,12 +186,12 @@ def test_the_bytes_are_those_of_every_machine(name: str, length: int, digest: st
     shard = np.random.default_rng(7).standard_normal(10_000).astype(np.float32)
     shard[100:200] *= 1e-30
     shard[5000:5100] = 0
-    packed = codecs.codec(name).pack(shard, SEED)
+    packed = codecs.load_codec(name).pack(shard, SEED)
     assert (len(packed), blake3(packed).hexdigest()[:16]) == (length, digest)
 
 
 def changed(name: str, place: int, value: int) -> bytes:
-    packed = bytearray(codecs.codec(name).pack(np.ones(100, np.float32), SEED))
+    packed = bytearray(codecs.load_codec(name).pack(np.ones(100, np.float32), SEED))
     packed[place] = value
     return bytes(packed)
 
@@ -215,4 +215,4 @@ def changed(name: str, place: int, value: int) -> bytes:
 )
 def test_what_nobody_honest_writes_is_refused(name: str, place: int, value: int, what: str) -> None:
     with pytest.raises(PayloadRefused, match=what):
-        codecs.codec(name).unpack(memoryview(changed(name, place, value)), 100, SEED)
+        codecs.load_codec(name).unpack(memoryview(changed(name, place, value)), 100, SEED)

@@ -10,23 +10,23 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.clipping import clip
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.clipping import clip_gradient
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.model import steps, window_state
 from gradmarket.market.model.architectures import cnn
-from gradmarket.market.model.compute import compute
-from gradmarket.market.model.layout import layout
-from gradmarket.market.model.sampling import rows
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.layout import build_layout
+from gradmarket.market.model.sampling import draw_shuffled_rows
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep, WindowStep
 from graphdoc import plugins
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import classification, publish
-from graphdoc.document.schema import load
+from graphdoc.document.publish import compute_classification_loss, publish_module
+from graphdoc.document.schema import parse_document
 from graphdoc.figures import Bound, Published
-from graphdoc.passes import numbered
+from graphdoc.passes import derive_part_seed
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]
@@ -48,12 +48,12 @@ def model() -> Published:
     """With BatchNorm, so that buffers move too, and dropout, so that seeds matter."""
     torch.manual_seed(1)
     module = cnn.build({"channels": [4], "dropout": 0.25}, (1, 4, 4), 3)
-    return publish(module, classification, (torch.randn(4, 1, 4, 4), torch.arange(4) % 3))
+    return publish_module(module, compute_classification_loss, (torch.randn(4, 1, 4, 4), torch.arange(4) % 3))
 
 
 @pytest.fixture(scope="module")
 def program(model: Published) -> Program:
-    return Program(load(model.document))
+    return Program(parse_document(model.document))
 
 
 @pytest.fixture(scope="module")
@@ -67,35 +67,37 @@ def bits(answer: Arrays) -> list[tuple[str, bytes]]:
 
 
 def test_every_file_is_a_kind_and_every_kind_a_file() -> None:
-    assert set(plugins.names(steps.__name__)) == set(ASKED)
+    assert set(plugins.list_plugin_names(steps.__name__)) == set(ASKED)
     with pytest.raises(Refused, match="gradient, local"):
-        steps.step("sgd")
+        steps.load_step_rule("sgd")
 
 
-@pytest.mark.parametrize("kind", plugins.names(steps.__name__))
+@pytest.mark.parametrize("kind", plugins.list_plugin_names(steps.__name__))
 class TestStep:
     def test_the_answer_has_the_layout_in_float32(
         self, kind: str, program: Program, model: Published, batch: Arrays
     ) -> None:
-        answer = compute(program, model.parameters, batch, SEED, asked(kind))
-        entries = layout(program.document).entries
+        answer = compute_step(program, model.parameters, batch, SEED, asked(kind))
+        entries = build_layout(program.document).entries
         assert [(name, array.shape) for name, array in answer.items()] == [(one.name, one.shape) for one in entries]
         assert {array.dtype.name for array in answer.values()} == {"float32"}
         assert any(answer[entry.name].any() for entry in entries if entry.kind == "gradient")
 
     def test_it_is_a_pure_function(self, kind: str, program: Program, model: Published, batch: Arrays) -> None:
         state = {name: array.copy() for name, array in model.parameters.items()}
-        first = compute(program, state, batch, SEED, asked(kind))
+        first = compute_step(program, state, batch, SEED, asked(kind))
         torch.manual_seed(99)
         fortran = {name: np.array(array, order="F") for name, array in state.items()}
-        assert bits(compute(Program(load(model.document)), fortran, batch, SEED, asked(kind))) == bits(first)
+        assert bits(compute_step(Program(parse_document(model.document)), fortran, batch, SEED, asked(kind))) == bits(
+            first
+        )
         assert all(np.array_equal(state[name], array) for name, array in model.parameters.items())
 
     @pytest.mark.parametrize("cheat", ["another seed", "another label", "rows in another order", "stale weights"])
     def test_another_question_has_other_bits(
         self, kind: str, program: Program, model: Published, batch: Arrays, cheat: str
     ) -> None:
-        honest = compute(program, model.parameters, batch, SEED, asked(kind))
+        honest = compute_step(program, model.parameters, batch, SEED, asked(kind))
         state, data, seed = dict(model.parameters), {name: array.copy() for name, array in batch.items()}, SEED
         if cheat == "another seed":
             seed = bytes(32)
@@ -105,14 +107,14 @@ class TestStep:
             state["0.weight"] = state["0.weight"] * np.float32(1.01)
         else:
             data = {name: array[::-1].copy() for name, array in data.items()}
-        assert bits(compute(program, state, data, seed, asked(kind))) != bits(honest)
+        assert bits(compute_step(program, state, data, seed, asked(kind))) != bits(honest)
 
     def test_another_number_of_rows_is_refused(
         self, kind: str, program: Program, model: Published, batch: Arrays
     ) -> None:
         for less in ({name: array[:-1] for name, array in batch.items()}, {"x": batch["x"]}):
             with pytest.raises(Refused):
-                compute(program, model.parameters, less, SEED, asked(kind))
+                compute_step(program, model.parameters, less, SEED, asked(kind))
 
     def test_its_cost_is_that_of_its_passes(self, kind: str) -> None:
         assert asked(kind).passes == {"gradient": 3, "local": 6}[kind]
@@ -137,7 +139,10 @@ def inner_rates(step: LocalStep, number: int) -> list[float]:
     rates = []
     for inner in range(step.steps):
         share = min(1.0, (inner + 1) / step.rewarm) if step.rewarm else 1.0
-        rates.append(share * rate(chosen.schedule.name, chosen.lr, number * 3 + inner, total, chosen.schedule.warmup))
+        rates.append(
+            share
+            * compute_learning_rate(chosen.schedule.name, chosen.lr, number * 3 + inner, total, chosen.schedule.warmup)
+        )
     return rates
 
 
@@ -148,20 +153,20 @@ def test_local_steps_are_gradients_and_inner_steps_one_after_another(
 ) -> None:
     step = asked("local", **LOCAL[name])
     assert isinstance(step, LocalStep)
-    rule, inner, chosen = optimizer(step.optimizer.name), GradientStep(rows=4, microbatch=3), step.optimizer
+    rule, inner, chosen = load_optimizer(step.optimizer.name), GradientStep(rows=4, microbatch=3), step.optimizer
     settings = rule.Settings(**chosen.settings)
     names = [entry.name for entry in program.document.trainable]
     state, losses = dict(model.parameters), []
     memory = rule.start({name: state[name] for name in names}, settings)
     for place, lr in enumerate(inner_rates(step, number)):
         part = {name: array[4 * place : 4 * place + 4] for name, array in batch.items()}
-        answer = compute(program, state, part, numbered(b"inner", place, SEED), inner)
+        answer = compute_step(program, state, part, derive_part_seed(b"inner", place, SEED), inner)
         gradient = {name: answer[name] for name in names}
-        gradient = gradient if chosen.clip is None else clip(gradient, chosen.clip)
+        gradient = gradient if chosen.clip is None else clip_gradient(gradient, chosen.clip)
         moved, memory = rule.step({name: state[name] for name in names}, gradient, memory, lr, settings)
         state |= moved | {name: answer[name] for name in program.document.updates}
         losses.append(float(answer["loss"]))
-    found = compute(program, model.parameters, batch, SEED, step.in_round(number, ROUNDS))
+    found = compute_step(program, model.parameters, batch, SEED, step.in_round(number, ROUNDS))
     for name in names:
         np.testing.assert_array_equal(found[name], model.parameters[name] - state[name])
     for name in program.document.updates:
@@ -181,7 +186,7 @@ def test_local_steps_are_torchs_own_loop(program: Program, model: Published, bat
     decay = torch.optim.lr_scheduler.LambdaLR(rule, lambda place: 1 - (number * 3 + place) / (ROUNDS * 3))
     for place in range(3):
         part = {name: array[4 * place : 4 * place + 4] for name, array in batch.items()}
-        answer = compute(program, state, part, numbered(b"inner", place, SEED), inner)
+        answer = compute_step(program, state, part, derive_part_seed(b"inner", place, SEED), inner)
         for name in names:
             trained[name].grad = torch.from_numpy(answer[name].copy())
         torch.nn.utils.clip_grad_norm_(trained.values(), 0.5)
@@ -190,7 +195,7 @@ def test_local_steps_are_torchs_own_loop(program: Program, model: Published, bat
         decay.step()
         state |= {name: one.detach().numpy().copy() for name, one in trained.items()}
         state |= {name: answer[name] for name in program.document.updates}
-    found = compute(program, model.parameters, batch, SEED, step.in_round(number, ROUNDS))
+    found = compute_step(program, model.parameters, batch, SEED, step.in_round(number, ROUNDS))
     for name in names:
         np.testing.assert_allclose(found[name], model.parameters[name] - state[name], atol=2e-6)
 
@@ -199,13 +204,13 @@ def test_a_worker_that_leaves_out_the_re_warm_or_the_schedule_has_other_bits(
     program: Program, model: Published, batch: Arrays
 ) -> None:
     honest = asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(1, ROUNDS)
-    answers = {tuple(bits(compute(program, model.parameters, batch, SEED, honest)))}
+    answers = {tuple(bits(compute_step(program, model.parameters, batch, SEED, honest)))}
     cheats = [
         honest.model_copy(update={"rewarm": 0}),
         asked("local", rewarm=2).in_round(1, ROUNDS),
         asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(2, ROUNDS),
     ]
-    answers |= {tuple(bits(compute(program, model.parameters, batch, SEED, cheat))) for cheat in cheats}
+    answers |= {tuple(bits(compute_step(program, model.parameters, batch, SEED, cheat))) for cheat in cheats}
     assert len(answers) == 1 + len(cheats)
 
 
@@ -231,25 +236,26 @@ def test_windows_one_after_another_are_the_whole_task(
     program: Program, model: Published, batch: Arrays, name: str, window: int
 ) -> None:
     """Each starts from the written and read state of the one before, in a program that has seen no other."""
-    step, own = asked("local", **LOCAL[name]).in_round(1, ROUNDS), layout(program.document)
+    step, own = asked("local", **LOCAL[name]).in_round(1, ROUNDS), build_layout(program.document)
     assert isinstance(step, LocalStep)
-    first = state = window_state.begin(own, model.parameters, step)
-    for part in task_windows.cuts(step.steps, window):
-        state = window_state.unpack(window_state.pack(state), own, step, part.start)
+    first = state = window_state.build_start_state(own, model.parameters, step)
+    for part in task_windows.cut_windows(step.steps, window):
+        state = window_state.unpack_state(window_state.pack_state(state), own, step, part.start)
         rows = {key: array[4 * part.start : 4 * part.stop] for key, array in batch.items()}
-        fresh = Program(load(model.document))
-        after = compute(fresh, {**model.parameters, **state}, rows, SEED, WindowStep.of(step, part))
+        fresh = Program(parse_document(model.document))
+        after = compute_step(fresh, {**model.parameters, **state}, rows, SEED, WindowStep.of(step, part))
         losses = np.concatenate([state[window_state.LOSSES], after[window_state.LOSSES]])
         state = {**after, window_state.LOSSES: losses}
-    whole = compute(program, model.parameters, batch, SEED, step)
-    assert bits(window_state.answer(own, first, state)) == bits(whole)
+    whole = compute_step(program, model.parameters, batch, SEED, step)
+    assert bits(window_state.build_task_answer(own, first, state)) == bits(whole)
 
 
 def test_what_orthogonal_steps_take_is_in_the_cost(program: Program) -> None:
     """Newton-Schulz grows with the cube of a matrix's side, and is computed at each inner step."""
     bound, names = Bound(4, 10**6, 10**6, ""), {entry.name: entry.shape for entry in program.document.trainable}
     plain, muon = (
-        cost(program.document, bound, asked("local", optimizer={"name": name, "lr": 0.1})) for name in ("adamw", "muon")
+        compute_task_cost(program.document, bound, asked("local", optimizer={"name": name, "lr": 0.1}))
+        for name in ("adamw", "muon")
     )
     matrices = [(shape[0], math.prod(shape[1:])) for shape in names.values() if len(shape) > 1]
     every = sum(5 * (4 * min(one) ** 2 * max(one) + 2 * min(one) ** 3) for one in matrices)
@@ -259,10 +265,10 @@ def test_what_orthogonal_steps_take_is_in_the_cost(program: Program) -> None:
 
 def test_one_inner_step_of_plain_sgd_is_the_gradient(program: Program, model: Published, batch: Arrays) -> None:
     """But for the rounding of p - (p - g), and for dropout's seed, which is of the inner step."""
-    evaluation = Program(load(model.evaluation))
+    evaluation = Program(parse_document(model.evaluation))
     one = asked("local", steps=1, rows=12, microbatch=5, optimizer={"name": "sgd", "lr": 1.0})
-    local = compute(evaluation, model.parameters, batch, SEED, one)
-    plain = compute(evaluation, model.parameters, batch, SEED, asked("gradient"))
+    local = compute_step(evaluation, model.parameters, batch, SEED, one)
+    plain = compute_step(evaluation, model.parameters, batch, SEED, asked("gradient"))
     assert local["loss"] == plain["loss"]
     for name in local:
         np.testing.assert_allclose(local[name], plain[name], atol=1e-6)
@@ -270,17 +276,17 @@ def test_one_inner_step_of_plain_sgd_is_the_gradient(program: Program, model: Pu
 
 def test_an_inner_rate_that_explodes_is_answered_not_raised(program: Program, model: Published, batch: Arrays) -> None:
     wild = asked("local", optimizer={"name": "sgd", "lr": 1e6, "momentum": 0.99}, steps=12, rows=1, microbatch=None)
-    answer = compute(program, model.parameters, batch, SEED, wild)
+    answer = compute_step(program, model.parameters, batch, SEED, wild)
     assert not all(np.isfinite(array).all() and np.abs(array).max() < 1e4 for array in answer.values())
 
 
 def test_the_rows_of_local_steps_follow_each_other() -> None:
-    every = [rows(b"seed", 4, task, total=10, count=4, moves=3) for task in range(2)]
+    every = [draw_shuffled_rows(b"seed", 4, task, total=10, count=4, moves=3) for task in range(2)]
     assert all(len(set(move)) == 4 for task in every for move in (task[:4], task[4:8], task[8:]))
-    plain = [rows(b"seed", 4, number, total=10, count=4) for number in range(6)]
+    plain = [draw_shuffled_rows(b"seed", 4, number, total=10, count=4) for number in range(6)]
     assert [*chain(*every)] == [*chain(*plain)]
     with pytest.raises(Refused, match="11 rows of a partition that has 10"):
-        rows(b"seed", 0, 0, total=10, count=11, moves=2)
+        draw_shuffled_rows(b"seed", 0, 0, total=10, count=11, moves=2)
 
 
 REFUSED = [
@@ -311,11 +317,13 @@ def test_a_proximal_step_is_that_of_fedprox(program: Program, model: Published, 
 
     def answer(steps: int, **changes: Any) -> Arrays:
         data = {name: rows[: 4 * steps] for name, rows in batch.items()}
-        return compute(program, model.parameters, data, SEED, asked("local", steps=steps, optimizer=inner, **changes))
+        return compute_step(
+            program, model.parameters, data, SEED, asked("local", steps=steps, optimizer=inner, **changes)
+        )
 
     once, twice, proximal = answer(1), answer(2), answer(2, proximal=mu)
     assert bits(answer(1, proximal=mu)) == bits(once), "the first step starts from the round's parameters"
-    for entry in layout(program.document).of("gradient"):
+    for entry in build_layout(program.document).of("gradient"):
         first = once[entry.name]  # p_0 - p_1
         np.testing.assert_allclose(proximal[entry.name], twice[entry.name] - lr * mu * first, rtol=1e-5, atol=1e-7)
 

@@ -13,10 +13,10 @@ from gradmarket.market.rules.stragglers import (
     NORMAL,
     SLOWEST,
     Pace,
+    compute_pace,
     due_since,
     expected_s,
     grace_s,
-    pace,
 )
 
 SECONDS = st.floats(0.001, 1e5)
@@ -24,10 +24,10 @@ TIMES = st.lists(SECONDS, min_size=LEAST, max_size=30)
 
 
 def test_a_pace_is_the_median_and_the_median_deviation() -> None:
-    assert pace([1.0, 2.0, 3.0, 4.0, 100.0]) == Pace(3.0, 1.0)
+    assert compute_pace([1.0, 2.0, 3.0, 4.0, 100.0]) == Pace(3.0, 1.0)
     assert Pace(3.0, 1.0).latest == pytest.approx(3.0 + DEVIATIONS * NORMAL)
     assert Pace(10.0, 0.0).latest == 15.0  # times that do not differ leave a margin too
-    assert pace([1.0] * (LEAST - 1)) is None
+    assert compute_pace([1.0] * (LEAST - 1)) is None
 
 
 @given(own=st.lists(SECONDS, max_size=30), of_class=st.lists(SECONDS, max_size=30), most=SECONDS)
@@ -39,7 +39,7 @@ def test_nobody_is_expected_after_the_lease(own: list[float], of_class: list[flo
 def test_who_pretends_to_be_slow_is_not_waited_for_beyond_its_class(
     own: list[float], of_class: list[float], slower: float, most: float
 ) -> None:
-    usual = pace(of_class)
+    usual = compute_pace(of_class)
     assert usual is not None
     pretended = expected_s([slower * time for time in own], of_class, most)
     assert pretended <= min(most, SLOWEST * usual.latest)
@@ -48,7 +48,7 @@ def test_who_pretends_to_be_slow_is_not_waited_for_beyond_its_class(
 @given(honest=TIMES, lies=st.lists(st.floats(0, 1e12), max_size=29))
 def test_less_than_half_of_a_class_cannot_make_it_slow(honest: list[float], lies: list[float]) -> None:
     lies = lies[: len(honest) - 1]
-    found = pace([*honest, *lies])
+    found = compute_pace([*honest, *lies])
     assert found is not None
     reach = max(honest) - min(honest)
     assert min(honest) <= found.median <= max(honest)
@@ -60,17 +60,17 @@ def test_less_than_half_of_a_class_cannot_make_it_slow(honest: list[float], lies
 def test_a_worker_of_a_fast_class_is_expected_by_its_own_times(
     own: list[float], of_class: list[float], most: float
 ) -> None:
-    mine = pace(own)
+    mine = compute_pace(own)
     assert mine is not None
     assert expected_s(own, of_class, most) <= mine.latest
-    assert expected_s([], of_class, math.inf) == pace(of_class).latest  # type: ignore[union-attr]
+    assert expected_s([], of_class, math.inf) == compute_pace(of_class).latest  # type: ignore[union-attr]
 
 
 @given(ends=st.lists(st.floats(-1e4, 1e5), max_size=20), times=TIMES, most=SECONDS)
 def test_a_grace_costs_the_next_round_nothing_but_what_equal_machines_differ_by(
     ends: list[float], times: list[float], most: float
 ) -> None:
-    usual = pace(times)
+    usual = compute_pace(times)
     assert usual is not None
     grace = grace_s(ends, usual, most)
     assert 0.0 <= grace <= most
@@ -97,6 +97,6 @@ def test_no_task_is_left_for_more_rounds_than_the_job_allows(first: int, stalene
 
 def test_the_deviation_of_normal_times_is_their_standard_deviation() -> None:
     normal = [NormalDist().inv_cdf((n + 0.5) / 2001) for n in range(2001)]
-    found = pace(normal)
+    found = compute_pace(normal)
     assert found is not None
     assert found.deviation * NORMAL == pytest.approx(1.0, abs=2e-3)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.projection import Sketch, sketch
+from gradmarket.market.gradient.projection import Sketch, sketch_tensors
 from gradmarket.market.rules import calibration, voting
-from gradmarket.market.rules.calibration import Observation, calibrate
-from gradmarket.market.rules.verifiers import tolerance, verifier
-from gradmarket.market.rules.verifiers.tolerance import SketchBallot, deviations, groups
+from gradmarket.market.rules.calibration import Observation, calibrate_thresholds
+from gradmarket.market.rules.verifiers import load_verifier, tolerance
+from gradmarket.market.rules.verifiers.tolerance import SketchBallot, compute_deviations, groups
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaId
 
@@ -29,7 +29,7 @@ def gradient(big: float = 0.0, small: float = 0.0, seed: int = 0) -> Sketch:
     for name, share in (("big", big), ("small", small)):
         direction = other.standard_normal(honest[name].size)
         honest[name] += share * direction * np.linalg.norm(honest[name]) / np.linalg.norm(direction)
-    return sketch({name: values.astype(np.float32) for name, values in honest.items()}, SEED)
+    return sketch_tensors({name: values.astype(np.float32) for name, values in honest.items()}, SEED)
 
 
 def ballots(*cast: Sketch | None, kind: str = "cpu") -> dict[ReplicaId, SketchBallot | None]:
@@ -65,7 +65,7 @@ def test_two_that_stretch_the_middle_do_not_pull_a_lie_in() -> None:
     lie = {name: numbers * np.float32(1 + 2.5e-3) for name, numbers in base.items()}
     middle = {name: numbers * np.float32(1 + 1.2e-3) for name, numbers in base.items()}
     cast = ballots(base, gradient(1e-5), middle, lie)
-    judged = voting.judge(groups(cast, ALLOWED), 4, plan)
+    judged = voting.judge_ballots(groups(cast, ALLOWED), 4, plan)
     assert isinstance(judged, voting.Another), "two of four are no majority"
 
 
@@ -94,14 +94,14 @@ def test_who_reveals_nothing_or_other_tensors_is_in_no_honest_group() -> None:
 def test_not_a_number_agrees_with_itself_alone() -> None:
     broken = {"big": np.full(64, np.nan, np.float32), "small": gradient()["small"]}
     assert sizes(gradient(), broken, broken) == [2, 1]
-    assert set(deviations(broken, broken).values()) == {0.0}
-    assert deviations(broken, gradient())["big"] == np.inf
+    assert set(compute_deviations(broken, broken).values()) == {0.0}
+    assert compute_deviations(broken, gradient())["big"] == np.inf
 
 
 def test_a_tensor_of_nothing_but_rounding_does_not_part_honest_workers() -> None:
     noise = [np.random.default_rng(k).standard_normal(64).astype(np.float32) * 1e-9 for k in (1, 2)]
     one, other = ({**gradient(), "more": gradient(seed=1)["small"], "bias": each} for each in noise)
-    assert deviations(one, other)["bias"] < 1e-3
+    assert compute_deviations(one, other)["bias"] < 1e-3
 
 
 def test_ids_and_arrival_do_not_matter() -> None:
@@ -121,7 +121,7 @@ def test_groups_part_the_revealed_and_no_two_members_are_over_twice_the_threshol
     assert sorted(id_ for group in found for id_ in group) == sorted(ballots(*cast))
     for group in found:
         members = [cast[int(id_[1:])] for id_ in group]
-        assert all(max(deviations(a, b).values()) <= 2e-3 * 1.01 for a in members for b in members)
+        assert all(max(compute_deviations(a, b).values()) <= 2e-3 * 1.01 for a in members for b in members)
 
 
 def seen(deviation: float, count: int = calibration.RUNS, codec: str = "fp32") -> list[Observation]:
@@ -134,7 +134,7 @@ def seen(deviation: float, count: int = calibration.RUNS, codec: str = "fp32") -
 
 
 def test_a_threshold_is_ten_times_the_largest_seen_with_its_evidence() -> None:
-    found = calibrate(seen(4e-7), "fp32")[("cpu", "gpu")]
+    found = calibrate_thresholds(seen(4e-7), "fp32")[("cpu", "gpu")]
     assert found.tau == pytest.approx({"big": 4e-6, "small": calibration.LEAST})
     assert found.runs == 59
     assert found.confidence >= 0.95
@@ -142,14 +142,14 @@ def test_a_threshold_is_ten_times_the_largest_seen_with_its_evidence() -> None:
 
 def test_too_few_runs_too_much_noise_or_another_codec_give_none() -> None:
     with pytest.raises(JobRefused, match="58 honest runs of cpu and gpu"):
-        calibrate(seen(1e-7, 58), "fp32")
+        calibrate_thresholds(seen(1e-7, 58), "fp32")
     with pytest.raises(JobRefused, match="1 honest runs"):
-        calibrate([replace(observation, task="one") for observation in seen(1e-7)], "fp32")
+        calibrate_thresholds([replace(observation, task="one") for observation in seen(1e-7)], "fp32")
     with pytest.raises(JobRefused, match=r"big: .* over 5e-03"):
-        calibrate(seen(5.1e-4), "fp32")
+        calibrate_thresholds(seen(5.1e-4), "fp32")
     with pytest.raises(JobRefused, match="nan"):
-        calibrate(seen(float("nan")), "fp32")
-    assert calibrate(seen(1e-5, codec="int8"), "fp32") == {}
+        calibrate_thresholds(seen(float("nan")), "fp32")
+    assert calibrate_thresholds(seen(1e-5, codec="int8"), "fp32") == {}
 
 
 def test_the_least_evidence_is_the_least_that_says_95_percent() -> None:
@@ -158,13 +158,13 @@ def test_the_least_evidence_is_the_least_that_says_95_percent() -> None:
 
 @given(st.floats(1e-9, 5e-4), st.floats(1, 2))
 def test_more_noise_never_gives_a_smaller_threshold(deviation: float, factor: float) -> None:
-    before = calibrate(seen(deviation), "fp32")[("cpu", "gpu")].tau["big"]
+    before = calibrate_thresholds(seen(deviation), "fp32")[("cpu", "gpu")].tau["big"]
     try:
-        after = calibrate(seen(deviation * factor), "fp32")[("cpu", "gpu")].tau["big"]
+        after = calibrate_thresholds(seen(deviation * factor), "fp32")[("cpu", "gpu")].tau["big"]
     except JobRefused:
         return
     assert after >= before
 
 
 def test_the_verifiers_are_found_by_name() -> None:
-    assert verifier("tolerance") is tolerance  # type: ignore[comparison-overlap]
+    assert load_verifier("tolerance") is tolerance  # type: ignore[comparison-overlap]

@@ -12,8 +12,8 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import IllegalTransition, Refused
 from gradmarket.market.rules import auditing, exposure, replication, reputation
 from gradmarket.market.rules.replication import STRANGER, Lead, adaptive, audited, fixed
-from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord, standing
-from gradmarket.market.rules.secrets import anchor, leads_to, links
+from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord, compute_record_standing
+from gradmarket.market.rules.secrets import compute_anchor, derive_links, leads_to
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash
 
@@ -30,18 +30,18 @@ def lived(history: list[tuple[str, float]]) -> tuple[TrustRecord, int, float]:
     for event, pause in history:
         now += pause
         if event == "passed":
-            record, audits = reputation.passed(record, now), audits + 1
+            record, audits = reputation.apply_passed_audit(record, now), audits + 1
         elif event == "outvoted":
-            record = reputation.outvoted(record, now)
+            record = reputation.apply_outvoted_ballot(record, now)
         else:
-            (record,), audits = reputation.failed([record], now), 0
+            (record,), audits = reputation.apply_failed_audit([record], now), 0
     return record, audits, now
 
 
 @given(HISTORY)
 def test_a_standing_is_never_above_what_audited_work_supports(history: list[tuple[str, float]]) -> None:
     record, audits, now = lived(history)
-    assert 0.0 <= standing(record, now) <= reputation.supported(audits) < 1.0
+    assert 0.0 <= compute_record_standing(record, now) <= reputation.compute_supported_standing(audits) < 1.0
 
 
 @given(HISTORY, st.floats(0, 1e7))
@@ -49,44 +49,49 @@ def test_an_audit_passed_never_harms_and_a_lost_vote_or_idleness_never_helps(
     history: list[tuple[str, float]], pause: float
 ) -> None:
     record, _, now = lived(history)
-    before = standing(record, now)
-    assert standing(reputation.passed(record, now), now) >= before
-    assert standing(reputation.outvoted(record, now), now) <= before
-    assert standing(record, now + pause) <= before
+    before = compute_record_standing(record, now)
+    assert compute_record_standing(reputation.apply_passed_audit(record, now), now) >= before
+    assert compute_record_standing(reputation.apply_outvoted_ballot(record, now), now) <= before
+    assert compute_record_standing(record, now + pause) <= before
 
 
 @given(HISTORY)
 def test_after_a_failed_audit_nothing_is_left_in_any_class(history: list[tuple[str, float]]) -> None:
     record, _, now = lived(history)
-    other = reputation.passed(NEWCOMER, now)
-    assert [standing(each, now) for each in reputation.failed([record, other], now)] == [0.0, 0.0]
+    other = reputation.apply_passed_audit(NEWCOMER, now)
+    assert [compute_record_standing(each, now) for each in reputation.apply_failed_audit([record, other], now)] == [
+        0.0,
+        0.0,
+    ]
 
 
 @given(HISTORY)
 def test_to_register_again_gains_nothing(history: list[tuple[str, float]]) -> None:
     record, _, now = lived(history)
-    assert standing(NEWCOMER, now) == 0.0 <= standing(record, now)
+    assert compute_record_standing(NEWCOMER, now) == 0.0 <= compute_record_standing(record, now)
 
 
 def test_half_of_the_evidence_is_left_after_a_half_life() -> None:
     record = TrustRecord(100.0, 0.0)
-    later = reputation.now(record, reputation.HALF_LIFE_S)
+    later = reputation.decay_record(record, reputation.HALF_LIFE_S)
     assert later.evidence == pytest.approx(50.0)
     with pytest.raises(IllegalTransition):
-        reputation.now(record, -1.0)
+        reputation.decay_record(record, -1.0)
 
 
 def test_slow_to_gain_and_quick_to_lose() -> None:
-    assert reputation.supported(1) == pytest.approx(0.05)
-    assert reputation.supported(58) < 0.95 < reputation.supported(59)
-    assert reputation.supported(0) == 0.0
+    assert reputation.compute_supported_standing(1) == pytest.approx(0.05)
+    assert reputation.compute_supported_standing(58) < 0.95 < reputation.compute_supported_standing(59)
+    assert reputation.compute_supported_standing(0) == 0.0
 
 
 def unchecked(tasks: int) -> float:
     """Accepted tasks, of the first so many of a newcomer with ample stake, that are not audited on average."""
     record, total = 0.0, 0.0
     for _ in range(tasks):
-        rate = auditing.rate(reputation.supported(record), math.inf, 0.05, 0.02, 1.0)
+        rate = auditing.compute_worker_audit_rate(
+            reputation.compute_supported_standing(record), math.inf, 0.05, 0.02, 1.0
+        )
         record, total = record + rate, total + 1.0 - rate
     return total
 
@@ -102,7 +107,7 @@ def test_an_exposure_is_covered_by_the_rate_it_asks_for(cover: float, benefit: f
     gain = 1.0 + benefit
     rate = max(floor, exposure.least_rate(cover, gain))
     if rate < 1.0:
-        assert exposure.exposure(rate, gain) <= max(cover, exposure.exposure(floor, gain)) * (1 + 1e-9)
+        assert exposure.compute_exposure(rate, gain) <= max(cover, exposure.compute_exposure(floor, gain)) * (1 + 1e-9)
         # what a liar gains before it is caught, on average, is less than what it loses
         assert exposure.expected_before_caught(rate) * gain < cover
 
@@ -118,15 +123,15 @@ def test_an_exposure_without_audits_has_no_end() -> None:
     assert exposure.tasks_before_caught(0.0) == math.inf
     assert exposure.expected_before_caught(0.05, 0.0) == math.inf
     assert exposure.tasks_before_caught(0.05) == 59
-    assert exposure.free(65.0, 6, 1.0) == 59.0
-    assert exposure.free(65.0, 600, 1.0) == 0.0
+    assert exposure.compute_unused_stake(65.0, 6, 1.0) == 59.0
+    assert exposure.compute_unused_stake(65.0, 600, 1.0) == 0.0
 
 
 @given(SHARES, st.floats(0, 1e6), RATES, RATES, st.floats(0.1, 100))
 def test_no_reputation_and_no_stake_lower_the_floor(
     stands: float, cover: float, floor: float, tolerated: float, gain: float
 ) -> None:
-    rate = auditing.rate(stands, cover, floor, tolerated, gain)
+    rate = auditing.compute_worker_audit_rate(stands, cover, floor, tolerated, gain)
     assert floor <= rate <= 1.0
     assert (1 - rate) * (1 - stands) <= tolerated + 1e-9
 
@@ -135,12 +140,14 @@ def test_no_reputation_and_no_stake_lower_the_floor(
 def test_a_better_record_or_more_stake_is_never_checked_more(a: float, b: float, c: float, d: float) -> None:
     worse, better = sorted((a, b))
     less, more = sorted((c, d))
-    assert auditing.rate(better, more, 0.05, 0.02, 1.0) <= auditing.rate(worse, less, 0.05, 0.02, 1.0)
+    assert auditing.compute_worker_audit_rate(better, more, 0.05, 0.02, 1.0) <= auditing.compute_worker_audit_rate(
+        worse, less, 0.05, 0.02, 1.0
+    )
 
 
 def test_deterrence_is_what_a_lie_gains_over_what_it_loses() -> None:
-    assert auditing.deterring(1.0, 3.0, 80.0) == 0.05
-    assert auditing.deterring(1.0, 0.0, 0.0) == math.inf
+    assert auditing.compute_deterring_rate(1.0, 3.0, 80.0) == 0.05
+    assert auditing.compute_deterring_rate(1.0, 0.0, 0.0) == math.inf
 
 
 @given(st.floats(0.05, 1.0), st.floats(0, 1e3), st.floats(0, 1e5))
@@ -149,7 +156,7 @@ def test_whoever_is_checked_less_is_deterred(floor: float, benefit: float, cover
     settings = adaptive.Settings(floor=floor, benefit=benefit)
     plan = adaptive.plan(settings, Lead(0.9999, cover))
     if plan.first_wave == 1 and plan.audit < 1.0:
-        assert plan.audit > auditing.deterring(1.0, benefit, cover)
+        assert plan.audit > auditing.compute_deterring_rate(1.0, benefit, cover)
 
 
 LINK = Hash(b"l" * 32)
@@ -157,42 +164,47 @@ LINK = Hash(b"l" * 32)
 
 def test_about_as_many_are_audited_as_the_rate_says_and_each_is_decided_by_the_link() -> None:
     offers = [domain_hash("offer", n.to_bytes(4, "big")) for n in range(4000)]
-    picked = [auditing.drawn(LINK, offer, Hash(bytes(32)), 0.1) for offer in offers]
+    picked = [auditing.is_audit_drawn(LINK, offer, Hash(bytes(32)), 0.1) for offer in offers]
     assert 320 < sum(picked) < 480  # 400 expected, four standard deviations
-    assert picked != [auditing.drawn(Hash(b"m" * 32), offer, Hash(bytes(32)), 0.1) for offer in offers]
-    assert not any(auditing.drawn(LINK, offer, Hash(bytes(32)), 0.0) for offer in offers)
-    assert all(auditing.drawn(LINK, offer, Hash(bytes(32)), 1.0) for offer in offers)
+    assert picked != [auditing.is_audit_drawn(Hash(b"m" * 32), offer, Hash(bytes(32)), 0.1) for offer in offers]
+    assert not any(auditing.is_audit_drawn(LINK, offer, Hash(bytes(32)), 0.0) for offer in offers)
+    assert all(auditing.is_audit_drawn(LINK, offer, Hash(bytes(32)), 1.0) for offer in offers)
 
 
 @given(st.binary(min_size=32, max_size=32).map(Hash), RATES, RATES)
 def test_a_higher_rate_audits_all_that_a_lower_one_does(offer: Hash, a: float, b: float) -> None:
     low, high = sorted((a, b))
     root = Hash(bytes(32))
-    assert auditing.drawn(LINK, offer, root, high) or not auditing.drawn(LINK, offer, root, low)
+    assert auditing.is_audit_drawn(LINK, offer, root, high) or not auditing.is_audit_drawn(LINK, offer, root, low)
 
 
 def test_the_requester_can_open_only_the_link_that_it_committed_to() -> None:
     """It cannot choose, after it has seen who answered, a secret that spares a friend."""
     secret = Hash(b"s" * 32)
-    first, second = links(secret, 2)
-    assert leads_to(first, 0, anchor(secret, 2))
-    assert leads_to(second, 1, anchor(secret, 2))
-    assert not leads_to(domain_hash("link", Hash(b"t" * 32)), 1, anchor(secret, 2))
+    first, second = derive_links(secret, 2)
+    assert leads_to(first, 0, compute_anchor(secret, 2))
+    assert leads_to(second, 1, compute_anchor(secret, 2))
+    assert not leads_to(domain_hash("link", Hash(b"t" * 32)), 1, compute_anchor(secret, 2))
 
 
 def test_most_lies_of_a_liar_are_found_before_they_are_final_and_the_cost_is_under_a_tenth() -> None:
-    assert auditing.escaping(0.05, 100) < 0.01
-    assert auditing.escaping(0.05, 100, share=0.1) > 0.5, "a rare liar's lies become final more often: docs/checking.md"
-    assert auditing.compute(0.05, 0.2, 100, 1000) == pytest.approx(1.074)
-    assert auditing.compute(0.05, 0.0, 100, 1000) == pytest.approx(1.05)
+    assert auditing.compute_escaping_share(0.05, 100) < 0.01
+    assert auditing.compute_escaping_share(0.05, 100, share=0.1) > 0.5, (
+        "a rare liar's lies become final more often: docs/checking.md"
+    )
+    assert auditing.compute_work_per_gradient(0.05, 0.2, 100, 1000) == pytest.approx(1.074)
+    assert auditing.compute_work_per_gradient(0.05, 0.0, 100, 1000) == pytest.approx(1.05)
 
 
 def test_the_policies_are_found_by_name_and_plan_for_a_stranger() -> None:
     asked = {"fixed": {}, "audited": {"audit": 0.1}, "adaptive": {}}
-    plans = {name: replication.policy(name).plan(replication.policy(name).Settings(**asked[name])) for name in asked}
+    plans = {
+        name: replication.load_policy(name).plan(replication.load_policy(name).Settings(**asked[name]))
+        for name in asked
+    }
     assert plans == {"fixed": Plan(3, 2, 5), "audited": Plan(1, 1, 1, 0.1), "adaptive": Plan(3, 2, 5, 0.05)}
     with pytest.raises(Refused, match="adaptive, audited, fixed"):
-        replication.policy("boinc")
+        replication.load_policy("boinc")
 
 
 def test_fixed_and_audited_look_at_nobody() -> None:
@@ -203,7 +215,7 @@ def test_fixed_and_audited_look_at_nobody() -> None:
 
 def test_a_proven_worker_with_stake_is_checked_less_and_without_stake_it_is_voted_on() -> None:
     settings = adaptive.Settings()
-    newcomer, proven = Lead(0.0, 65.0), Lead(reputation.supported(141), 65.0)
+    newcomer, proven = Lead(0.0, 65.0), Lead(reputation.compute_supported_standing(141), 65.0)
     assert adaptive.plan(settings, newcomer) == Plan(1, 1, 1, 0.98)
     assert adaptive.plan(settings, proven) == Plan(1, 1, 1, 0.05)
     assert adaptive.plan(settings, replace(proven, cover=0.5)) == Plan(3, 2, 5, 0.05)

@@ -15,7 +15,7 @@ from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from requester.ready_data.digits import table
+from requester.ready_data.digits import load_table
 
 SETTING = Setting(start=4, tries=1)
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("weight", (64, 10), "gradient")))
@@ -27,7 +27,7 @@ class Regression:
     def __init__(self) -> None:
         self.workload = SimpleNamespace(rounds=20, optimizer="sgd", lr=0.5, settings={"momentum": 0.9})
         self.layout, self.parameters = LAYOUT, {"weight": np.zeros((64, 10), np.float32)}
-        rows = table()
+        rows = load_table()
         self.images, self.labels = rows[:, :-1] / 16, rows[:, -1].astype(np.int64)
 
     def round(self, state: Any, number: int, tasks: int) -> list[dict[str, np.ndarray]]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.upload_time import LONGEST, latest, put_off
+from gradmarket.market.rules.upload_time import LONGEST, compute_latest_end, put_off
 
 TIMES = st.floats(0, 1e6)
 UPLOAD_S = st.integers(1, 86_400)
@@ -21,7 +21,7 @@ def test_a_deadline_is_never_brought_forward_nor_put_off_beyond_the_last(
 def test_a_steady_upload_that_can_end_in_time_is_never_late(upload_s: int, share: float, looks: int) -> None:
     """It needs `share` of the longest time, and is looked at so often in the offer's upload seconds."""
     length, needs = 10**9, share * LONGEST * upload_s
-    rate, due, last = length / needs, float(upload_s), latest(0.0, upload_s)
+    rate, due, last = length / needs, float(upload_s), compute_latest_end(0.0, upload_s)
     now = 0.0
     while now < needs:
         assert now <= due
@@ -33,7 +33,9 @@ def test_a_steady_upload_that_can_end_in_time_is_never_late(upload_s: int, share
 @given(upload_s=UPLOAD_S, left=st.integers(1, 2**40))
 def test_a_drip_gets_no_second_more(upload_s: int, left: int) -> None:
     slowest = left / (LONGEST * upload_s)
-    assert put_off(upload_s, latest(0.0, upload_s), upload_s, upload_s * 0.9, left, slowest * 0.9) == upload_s
+    assert (
+        put_off(upload_s, compute_latest_end(0.0, upload_s), upload_s, upload_s * 0.9, left, slowest * 0.9) == upload_s
+    )
 
 
 def test_a_fast_upload_costs_no_transaction_more() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge, upload_order
+from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge_ballots, upload_order
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 
@@ -19,7 +19,7 @@ def ballots(*roots: Digest | None) -> dict[ReplicaId, Digest | None]:
 
 
 def verdict(*roots: Digest | None, replicas: int = 3, maximum: int = 5) -> voting.Judgement:
-    return judge(exact.groups(ballots(*roots)), len(roots), Plan(replicas, replicas // 2 + 1, maximum))
+    return judge_ballots(exact.groups(ballots(*roots)), len(roots), Plan(replicas, replicas // 2 + 1, maximum))
 
 
 def test_three_that_agree_are_a_quorum() -> None:
@@ -57,7 +57,7 @@ roots = st.lists(st.sampled_from([A, B, C, None]), min_size=1, max_size=7)
 
 @given(roots, st.integers(1, 7))
 def test_a_winner_has_both_majorities(cast: list[Digest | None], replicas: int) -> None:
-    found = judge(exact.groups(ballots(*cast)), len(cast), Plan(replicas, replicas // 2 + 1, 7))
+    found = judge_ballots(exact.groups(ballots(*cast)), len(cast), Plan(replicas, replicas // 2 + 1, 7))
     if isinstance(found, Quorum):
         assert len(found.agreeing) >= replicas // 2 + 1
         assert 2 * len(found.agreeing) > len(cast)

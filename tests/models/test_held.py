@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.export import check_taken, export_module
 from tests.graphdoc.own_bits import by_document, by_module, differences
 from tests.models.held import HELD
@@ -26,7 +26,7 @@ def test_a_held_model_has_its_own_bits(name: str) -> None:
         arrays = {key: tensor.numpy() for key, tensor in data.items()}
         made = export_module(module, loss, arrays)
         check_taken(made, arrays, len(arrays["y"]))
-        if not load(made.document).draws:
+        if not parse_document(made.document).draws:
             assert not differences(by_document(made, data), by_module(module, loss, data))
     finally:
         torch.set_num_threads(before)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphdoc.document.alone import as_when_alone
-from graphdoc.document.publish import Loss, Objective, Size, classification, document_of
+from graphdoc.document.publish import Loss, Objective, Size, compute_classification_loss, document_of
 from tests.models import hub, text, vision
 
 IMAGES, TOKENS = torch.randn(4, 3, 16, 16), torch.arange(24).reshape(4, 6) % 15 + 1
@@ -22,7 +22,7 @@ def next_token(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def labelled(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    return classification(answer.logits, target)
+    return compute_classification_loss(answer.logits, target)
 
 
 def pixels(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -34,7 +34,7 @@ def pixels(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 class Case:
     build: Callable[[], nn.Module]
     data: Mapping[str, Tensor]
-    loss: Loss = classification
+    loss: Loss = compute_classification_loss
     long: bool = False
     """Whether batches may have sequences of different lengths, up to eight."""
 
@@ -47,7 +47,7 @@ class Case:
         return document_of(objective.train(training), dict(self.data), sizes, training)
 
 
-def images(build: Callable[[], nn.Module], loss: Loss = classification) -> Case:
+def images(build: Callable[[], nn.Module], loss: Loss = compute_classification_loss) -> Case:
     return Case(build, {"x": IMAGES, "y": CLASSES}, loss)
 
 
@@ -68,7 +68,10 @@ ZOO = {
     "gpt": words(lambda: text.GPT(17, 8, 8, 1)),
     "gpt in bfloat16": words(lambda: text.Autocast(text.GPT(17, 8, 8, 1))),
     "masked encoder": Case(
-        lambda: text.Masked(17, 8, 2), {"tokens": TOKENS, "mask": MASK, "y": CLASSES}, classification, long=True
+        lambda: text.Masked(17, 8, 2),
+        {"tokens": TOKENS, "mask": MASK, "y": CLASSES},
+        compute_classification_loss,
+        long=True,
     ),
     "transformer": words(lambda: text.Translator(17, 8, 8)),
     "experts": words(lambda: text.Experts(17, 8, 3)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from contracts.rpc import connect, request
+from contracts.rpc import call_json_rpc, connect_to_node
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import CertificateRefused, ServiceUnreachable
 from gradmarket.client.transport import Patience, ServiceTransport
@@ -147,7 +147,7 @@ def test_every_client_asks_for_named_hosts_through_the_proxy(proxied: list[str],
         assert transport.send("GET", "/v1/ready") == (200, b"bytes")
     with closing(Fetcher(Cache(tmp_path, 10**6), "http://market.example/below", 10**6)) as fetcher:
         assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
-    assert request(connect("http://node.example/rpc"), "eth_chainId") == "0x1"
+    assert call_json_rpc(connect_to_node("http://node.example/rpc"), "eth_chainId") == "0x1"
     assert proxied == [
         "GET http://market.example/v1/ready",
         "GET http://market.example/v1/ready",
@@ -165,7 +165,7 @@ def test_no_client_asks_for_loopback_through_it(proxied: list[str], tmp_path: Pa
         assert MarketClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
         with closing(Fetcher(Cache(tmp_path, 10**6), url, 10**6)) as fetcher:
             assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
-        assert request(connect(url), "eth_chainId") == "0x2"
+        assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
     assert proxied == []
 
 
@@ -223,7 +223,7 @@ def test_a_private_authority_is_believed_by_every_client(
         assert MarketClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
         with closing(Fetcher(Cache(tmp_path / "cache", 10**6), url, 10**6)) as fetcher:
             assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
-        assert request(connect(url), "eth_chainId") == "0x2"
+        assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
 
 
 def test_an_authority_that_nobody_named_is_told_at_once_with_the_remedy(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_an_authority_that_nobody_named_is_told_at_once_with_the_remedy(tmp_path
             MarketClient(url, pause=lambda _seconds: pytest.fail("it tries again")).facts()
         assert "SSL_CERT_FILE" in refused.value.remedy
         with pytest.raises(ChainUnreachable, match="certificate is not trusted") as unread:
-            request(connect(url), "eth_chainId")
+            call_json_rpc(connect_to_node(url), "eth_chainId")
         assert "SSL_CERT_FILE" in unread.value.remedy
 
 

@@ -18,7 +18,7 @@ from contracts import deployment
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from gradmarket.network.chain_errors import LocalChainFailed
-from requester.backup import BackupRefused, backup, kept, lacks, restore
+from requester.backup import BackupRefused, check_backup, create_backup, describe_missing_chain, restore_backup
 from tests.lanes import FULL
 from tests.ops.served import Served, served
 from tests.patience import wait_until
@@ -88,7 +88,7 @@ def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalCh
     with served(tmp_path / "restored", own_anvil.url, SOON) as service, worker(service, tmp_path / "second"):
         assert int(told(service, job)["costs"]["earned"]) == copied
         wait_until(lambda: told(service, job)["state"] == "finished")
-        ledger = Ledger(own_anvil.connect(), deployment.read(tmp_path / "restored" / "deployment.json"))
+        ledger = Ledger(own_anvil.connect(), deployment.load_deployment(tmp_path / "restored" / "deployment.json"))
         wait_until(lambda: not differences(service, ledger, job))
         assert rounds(service, job) == JOB["rounds"]
 
@@ -140,9 +140,9 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_the_copy_is_complete_and_its_keys_are_private(data: Path, tmp_path: Path) -> None:
-    made = backup(data, tmp_path / "copy")
+    made = create_backup(data, tmp_path / "copy")
     assert (made.blobs, made.keys) == (1, 1)
-    assert restore(tmp_path / "copy", tmp_path / "back") == made
+    assert restore_backup(tmp_path / "copy", tmp_path / "back") == made
     assert (tmp_path / "back" / "keys" / "signer").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "back").stat().st_mode & 0o777 == 0o700
     assert not (tmp_path / "back" / "blobs" / "incoming").exists()
@@ -154,39 +154,39 @@ def test_a_writer_waits_and_its_row_is_not_in_the_copy(data: Path, tmp_path: Pat
     with sqlite3.connect(data / "gradmarket.sqlite") as writer:
         writer.execute("INSERT INTO rows VALUES (2)")
         writer.commit()
-        backup(data, tmp_path / "copy")
+        create_backup(data, tmp_path / "copy")
         writer.execute("INSERT INTO rows VALUES (3)")
     with sqlite3.connect(tmp_path / "copy" / "gradmarket.sqlite") as copy:
         assert copy.execute("SELECT number FROM rows").fetchall() == [(1,), (2,)]
 
 
 def test_nothing_is_written_over(data: Path, tmp_path: Path) -> None:
-    backup(data, tmp_path / "copy")
+    create_backup(data, tmp_path / "copy")
     with pytest.raises(BackupRefused, match="not empty"):
-        backup(data, tmp_path / "copy")
+        create_backup(data, tmp_path / "copy")
     with pytest.raises(BackupRefused, match="not empty"):
-        restore(tmp_path / "copy", data)
+        restore_backup(tmp_path / "copy", data)
 
 
 def test_a_folder_without_a_service_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupRefused, match=r"no gradmarket\.sqlite"):
-        backup(tmp_path, tmp_path / "copy")
+        create_backup(tmp_path, tmp_path / "copy")
     with pytest.raises(BackupRefused, match=r"no gradmarket\.sqlite"):
-        restore(tmp_path, tmp_path / "back")
+        restore_backup(tmp_path, tmp_path / "back")
 
 
 def test_a_damaged_copy_is_refused_before_anything_is_brought_back(data: Path, tmp_path: Path) -> None:
-    backup(data, tmp_path / "copy")
+    create_backup(data, tmp_path / "copy")
     (blob,) = (tmp_path / "copy" / "blobs").glob("*/*")
     blob.write_bytes(b"other")
     with pytest.raises(BackupRefused, match="holds other bytes"):
-        restore(tmp_path / "copy", tmp_path / "back")
+        restore_backup(tmp_path / "copy", tmp_path / "back")
     assert not (tmp_path / "back").exists()
     blob.write_bytes(b"")
     database = tmp_path / "copy" / "gradmarket.sqlite"
     database.write_bytes(b"\xff" * database.stat().st_size)
     with pytest.raises(BackupRefused, match="not a database"):
-        kept(tmp_path / "copy")
+        check_backup(tmp_path / "copy")
 
 
 @FULL
@@ -213,21 +213,21 @@ def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
 
 
 def stop(chain: Path) -> None:
-    running = LocalChain.reattach(chain)
+    running = LocalChain.find_running_chain(chain)
     if running is not None:
         running.stop()
 
 
 def test_what_will_not_come_back_is_said_before_anything_is_written(data: Path, tmp_path: Path) -> None:
-    backup(data, tmp_path / "copy")
-    assert "--rpc" in lacks(tmp_path / "copy")
+    create_backup(data, tmp_path / "copy")
+    assert "--rpc" in describe_missing_chain(tmp_path / "copy")
     (tmp_path / "copy" / "chain").mkdir()
     (tmp_path / "copy" / "chain" / "anvil-state.json").write_text("{}")
-    assert lacks(tmp_path / "copy") == ""
+    assert describe_missing_chain(tmp_path / "copy") == ""
 
 
 def test_a_chain_that_was_left_half_written_is_not_brought_back(data: Path, tmp_path: Path) -> None:
     (data / "chain").mkdir()
     (data / "chain" / "anvil-state.json").write_text("{")
     with pytest.raises(LocalChainFailed, match="half written"):
-        backup(data, tmp_path / "copy")
+        create_backup(data, tmp_path / "copy")

@@ -26,53 +26,53 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_sound_folder_needs_no_fix(data: Path) -> None:
-    settings = checkup.configured()
+    settings = checkup.load_settings_or_fault()
     assert isinstance(settings, RequesterSettings)
-    found = [checkup.folder(data), checkup.keys(data), checkup.database(settings, data)]
+    found = [checkup.check_data_folder(data), checkup.check_key_modes(data), checkup.check_database(settings, data)]
     assert [finding.fix for finding in found] == ["", "", ""]
 
 
 def test_a_folder_that_is_not_there_yet_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "not" / "yet"
-    assert checkup.folder(path).fix == ""
-    assert checkup.keys(path).fix == ""
-    assert checkup.database(RequesterSettings(), path).fix == ""
+    assert checkup.check_data_folder(path).fix == ""
+    assert checkup.check_key_modes(path).fix == ""
+    assert checkup.check_database(RequesterSettings(), path).fix == ""
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
-    assert "--data" in checkup.folder(tmp_path / "data").fix
+    assert "--data" in checkup.check_data_folder(tmp_path / "data").fix
 
 
 def test_a_key_that_others_may_read(data: Path) -> None:
     (data / "keys" / "token").write_text("x")
     (data / "keys" / "token").chmod(0o644)
-    found = checkup.keys(data)
+    found = checkup.check_key_modes(data)
     assert found.fix == f"chmod 600 {data / 'keys' / 'token'}"
     os.system(found.fix)
-    assert checkup.keys(data).fix == "", "its fix mends it"
+    assert checkup.check_key_modes(data).fix == "", "its fix mends it"
 
 
 def test_a_broken_database(data: Path) -> None:
     path = data / "gradmarket.sqlite"
     path.write_bytes(b"\xff" * path.stat().st_size)
-    assert "gradmarket restore" in checkup.database(RequesterSettings(), data).fix
+    assert "gradmarket restore" in checkup.check_database(RequesterSettings(), data).fix
 
 
 def test_a_database_server_that_is_not_there(data: Path) -> None:
-    found = checkup.database(RequesterSettings(database="postgresql://me:word@127.0.0.1:9/nowhere"), data)
+    found = checkup.check_database(RequesterSettings(database="postgresql://me:word@127.0.0.1:9/nowhere"), data)
     assert "GRADMARKET_DATABASE" in found.fix
     assert "word" not in found.told
 
 
 def test_a_full_disk(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "LEAST_FREE", 1 << 62)
-    assert "free some space" in checkup.disk(data).fix
+    assert "free some space" in checkup.check_disk(data).fix
 
 
 def test_a_setting_out_of_its_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMARKET_SETTLE_GRADIENTS", "0")
-    found = checkup.configured()
+    found = checkup.load_settings_or_fault()
     assert isinstance(found, CheckResult)
     assert "GRADMARKET_SETTLE_GRADIENTS" in found.told
     assert found.fix
@@ -81,16 +81,16 @@ def test_a_setting_out_of_its_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -
 def test_a_broker_that_answers_and_one_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        (found,) = checkup.broker(
+        (found,) = checkup.check_broker(
             RequesterSettings.model_construct(stages="celery", broker=SecretStr(f"redis://127.0.0.1:{port}"))
         )
         assert found.fix == ""
-    (found,) = checkup.broker(
+    (found,) = checkup.check_broker(
         RequesterSettings.model_construct(stages="celery", broker=SecretStr("redis://:word@127.0.0.1:9"))
     )
     assert "start Redis" in found.fix
     assert "word" not in found.told
-    assert list(checkup.broker(RequesterSettings())) == []
+    assert list(checkup.check_broker(RequesterSettings())) == []
 
 
 def test_each_part_of_a_service_that_fails_has_its_own_line() -> None:
@@ -98,7 +98,7 @@ def test_each_part_of_a_service_that_fails_has_its_own_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         answering = Thread(target=_answer, args=(listener, body))
         answering.start()
-        found = checkup.parts(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        found = checkup.check_service_parts(f"http://127.0.0.1:{listener.getsockname()[1]}")
         answering.join()
     assert [finding.name for finding in found] == ["service's blobs", "service's chain"]
     assert "No space left" in found[0].told
@@ -106,7 +106,7 @@ def test_each_part_of_a_service_that_fails_has_its_own_line() -> None:
 
 
 def test_no_service_at_all() -> None:
-    (found,) = checkup.parts("http://127.0.0.1:9")
+    (found,) = checkup.check_service_parts("http://127.0.0.1:9")
     assert "gradmarket serve" in found.fix
 
 

@@ -25,7 +25,7 @@ def test_nobody_else_reads_what_a_service_keeps(tmp_path: Path) -> None:
         assert service.http(service.token).put(f"/v1/blobs/{digest}", content=blob).status_code == 201
         found = {path.relative_to(data).as_posix(): mode(path) for path in (data, *data.rglob("*"))}
         service.end()
-    chain = LocalChain.reattach(data / "chain")
+    chain = LocalChain.find_running_chain(data / "chain")
     assert chain is not None
     chain.stop()
     assert {name: oct(bits) for name, bits in found.items() if bits & 0o077} == {}
@@ -53,6 +53,6 @@ def test_a_workers_folder_is_closed_to_others(tmp_path: Path) -> None:
     folder = tmp_path / "worker"
     folder.mkdir()
     folder.chmod(0o755)
-    durable.lock(folder).close()
-    durable.write(folder / "held" / "payload", b"x")
+    durable.lock_worker_folder(folder).close()
+    durable.write_file_atomically(folder / "held" / "payload", b"x")
     assert [mode(folder), mode(folder / "held"), mode(folder / "held" / "payload")] == [0o700, 0o700, 0o600]

@@ -50,7 +50,7 @@ addresses = (f"127.0.{number // 200 + 1}.{number % 200 + 1}" for number in count
 @pytest.fixture(scope="module")
 def service(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data = tmp_path_factory.mktemp("proxied")
-    deployments.write(deployment, data / "deployment.json")
+    deployments.write_deployment(deployment, data / "deployment.json")
     limits = {"header_s": 2.0, "silence_s": 2.0, "body_s": 2.0, "refused_s": 0.0, "address_connections": CONNECTIONS}
     strangers = {"stranger_rate": 0.01, "stranger_burst": BURST, "unlimited": frozenset()}
     trusted = {"trusted_proxies": frozenset({ip_network("127.0.0.1/32")}), "proxy_blobs": INSIDE}

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.commands.settings import KINDS, page, rows
+from gradmarket.commands.settings import KINDS, build_settings_page, list_setting_rows
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import settings_from
 from requester.settings import RequesterSettings
@@ -16,22 +16,22 @@ PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "run: gradmarket settings > docs/settings.md"
+    assert PAGE.read_text() == build_settings_page(), "run: gradmarket settings > docs/settings.md"
 
 
 @pytest.mark.parametrize("title", KINDS)
 def test_every_setting_says_what_it_means(title: str) -> None:
-    assert [row["name"] for row in rows(KINDS[title]) if not row["meaning"]] == []
+    assert [row["name"] for row in list_setting_rows(KINDS[title]) if not row["meaning"]] == []
 
 
 def test_the_page_shows_no_secret_and_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMARKET_TOKEN", "a-secret-token")
-    assert "a-secret-token" not in page()
-    assert str(Path.home()) not in page()
+    assert "a-secret-token" not in build_settings_page()
+    assert str(Path.home()) not in build_settings_page()
 
 
 def test_the_command_prints_the_page_and_its_data() -> None:
-    assert CliRunner().invoke(app, ["settings"]).stdout == page()
+    assert CliRunner().invoke(app, ["settings"]).stdout == build_settings_page()
     told = json.loads(CliRunner().invoke(app, ["settings", "--json"]).stdout)
     assert {row["name"] for row in told["The service"]} >= {"GRADMARKET_DATA", "GRADMARKET_ADDRESS_RATE"}
 

@@ -46,7 +46,7 @@ def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replic
     assert 2 * len(agreeing) > len(committed)
     assert len(agreeing) >= plan.quorum
     assert len(committed) <= plan.maximum
-    spec = jobs.spec(market.the_job())
+    spec = jobs.load_spec(market.the_job())
     assert lies_between(plan, spec.plan(), spec.plan(BEST))
     assert len({replica.payout for replica in agreeing}) == len(agreeing)
     closed = {wave.number: wave.closed_at for wave in market.all(Wave, Wave.task_id == task.id)}
@@ -77,4 +77,4 @@ def _accounts_agree(market: MarketFixture, earned: list[Earned]) -> None:  # typ
         if account.earned:
             struct = Voucher(market.the_job().chain_job or 0, Address(account.worker), Units(account.earned))
             signer = signing.address_of(market.signer)
-            signing.check(market.context.domain, struct, account.voucher_signature or b"", signer)
+            signing.check_struct_signature(market.context.domain, struct, account.voucher_signature or b"", signer)

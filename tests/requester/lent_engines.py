@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from requester.store.session import connect, is_shared
+from requester.store.session import is_shared, open_engine
 from tests.databases import NewDatabase, in_memory
 
 _PLACES: Final[list[Path]] = []
@@ -36,7 +36,7 @@ class LentDatabase:
 
     def engine(self) -> Engine:
         idle = _ENGINES[self.url]
-        return idle.pop() if idle else connect(self.url)
+        return idle.pop() if idle else open_engine(self.url)
 
     def take_back(self, engine: Engine) -> None:
         """Closes what the engine has open. PostgreSQL's is not lent again: each database there has its own name."""

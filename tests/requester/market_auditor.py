@@ -3,7 +3,7 @@
 from typing import Any
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire.audits import AuditAnswer, SketchAnswer
@@ -31,7 +31,7 @@ class SimAuditor:
         self.computer = kind(market, key_of("auditor"), behaviour, determinism_class)
 
     def claim(self) -> Claimed | None:
-        return auditor_claims.claim(self.market.context, self.name, self.determinism_class)
+        return auditor_claims.claim_next_audit(self.market.context, self.name, self.determinism_class)
 
     def find(self, claimed: Claimed, again: int = 0) -> Digest:
         """The root of one run; the first of a windowed audit repeats two windows."""
@@ -43,10 +43,10 @@ class SimAuditor:
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
         if claimed.calibrates:
-            return calibrating.answer(self.market.context, claimed.task, self.sketched(claimed, again))
+            return calibrating.record_trusted_answer(self.market.context, claimed.task, self.sketched(claimed, again))
         found = {"root": self.find(claimed, again), "sketch": self.beside(claimed)}
         said = AuditAnswer(auditor=self.name, run=claimed.run + again, seconds=1.0, **found)
-        return auditor_claims.answer(self.market.context, claimed.task, said)
+        return auditor_claims.record_audit_answer(self.market.context, claimed.task, said)
 
     def beside(self, claimed: Claimed) -> dict[str, bytes] | None:
         """The sketch of its answer, where the replicas were compared by theirs."""
@@ -54,8 +54,8 @@ class SimAuditor:
             return None
         offer = OfferFields.of(claimed.offer)
         payload = self.computer.compute(offer)
-        return sketch_packing.tell(
-            sketch_packing.of_payload(LAYOUT, payload, codec("fp32"), offer.seed, claimed.wave_seed)
+        return sketch_packing.encode_sketch(
+            sketch_packing.of_payload(LAYOUT, payload, load_codec("fp32"), offer.seed, claimed.wave_seed)
         )
 
     def sketched(self, claimed: Claimed, again: int = 0, **changes: Any) -> SketchAnswer:

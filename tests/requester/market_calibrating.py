@@ -62,8 +62,8 @@ def known(market: MarketFixture, runs: int, deviation: float = 1e-7, classes: Cl
     """As so many trusted runs of the pair leave it."""
     with market.context.begin() as work:
         family = calibrations.family_of(work.get_one(Job, market.job))
-        row = calibrations.held(work, family, classes, market.clock())
-        calibrations.keep(work, row, Evidence(runs, dict.fromkeys(NAMES, deviation)), market.clock())
+        row = calibrations.lock_calibration(work, family, classes, market.clock())
+        calibrations.store_evidence(work, row, Evidence(runs, dict.fromkeys(NAMES, deviation)), market.clock())
 
 
 def pairs(market: MarketFixture) -> dict[Classes, Calibration]:
@@ -72,4 +72,4 @@ def pairs(market: MarketFixture) -> dict[Classes, Calibration]:
 
 def allowed(market: MarketFixture, job: str = "") -> Allowed:
     with market.reading() as reader:
-        return calibrations.allowed(reader, reader.get_one(Job, job or market.job))
+        return calibrations.load_thresholds(reader, reader.get_one(Job, job or market.job))

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from contracts.ledger import Ledger
 from gradmarket.market.admissible import move_of
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_update import begin
+from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import assignment, calibration
@@ -32,10 +32,10 @@ from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs
 from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker
-from requester.context import Context, begun
+from requester.context import Context, open_work
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
-from requester.moves.ending import end
+from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.notifier import Notifier, notifier_of
 from requester.settings import RequesterSettings
@@ -45,7 +45,7 @@ from requester.store import calibrations, earned_rows, identities, progress, str
 from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.session import Sessions, sessions_of
 from requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
-from requester.store.work import reading
+from requester.store.work import open_reader
 from tests.databases import NewDatabase, in_memory
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.kit.clock import Clock
@@ -154,7 +154,7 @@ class MarketFixture:
         return replace(self._chain(context.sessions, context.notifier), holder=holder)
 
     def _chain(self, sessions: Sessions, notifier: Notifier) -> ChainContext:
-        begin, look = partial(begun, sessions, notifier), partial(reading, sessions)
+        begin, look = partial(open_work, sessions, notifier), partial(open_reader, sessions)
         return ChainContext(begin, look, self.ledger, key_of("sender"), address_of(self.signer), self.clock)
 
     def crash(self) -> None:
@@ -180,7 +180,7 @@ class MarketFixture:
         self._post(job, chain_job, **spec)
         with self.context.begin() as work:
             for worker in self.workers:
-                earned_rows.account(work, job, worker.address).reserved = 1000 * PRICE
+                earned_rows.load_or_create_account(work, job, worker.address).reserved = 1000 * PRICE
         self.drive()
 
     def _post(self, job: str, chain_job: int, published: dict[str, Digest] | None = None, **changes: Any) -> None:
@@ -193,10 +193,10 @@ class MarketFixture:
             job=job,
             spec=spec,
             evaluation=None,
-            parameters=blobs.put(tensors.pack(first_parameters())),
+            parameters=blobs.put(tensors.pack_tensors(first_parameters())),
             **(named | (published or {})),
         )
-        memory = blobs.put(tensors.pack(begin(LAYOUT, first_parameters(), move_of(spec)).memory))
+        memory = blobs.put(tensors.pack_tensors(build_model_state(LAYOUT, first_parameters(), move_of(spec)).memory))
         facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)
         with self.context.begin() as work:
             work.add(
@@ -241,8 +241,8 @@ class MarketFixture:
         with self.context.begin() as work:
             family = calibrations.family_of(work.get_one(Job, self.job))
             for pair in combinations(sorted(classes), 2):
-                row = calibrations.held(work, family, pair, self.clock())
-                calibrations.keep(work, row, Evidence(calibration.RUNS, largest), self.clock())
+                row = calibrations.lock_calibration(work, family, pair, self.clock())
+                calibrations.store_evidence(work, row, Evidence(calibration.RUNS, largest), self.clock())
 
     def prove_class(self) -> None:
         """As audits of three operators' work leave it."""
@@ -263,7 +263,7 @@ class MarketFixture:
         with self.context.begin() as work:
             identities.sign_in(work, made.address, payout or made.address, None, self.clock(), consent)
             work.flush()
-            earned_rows.account(work, self.job, made.address).reserved = reserved
+            earned_rows.load_or_create_account(work, self.job, made.address).reserved = reserved
         self.workers.append(made)
         return made
 
@@ -383,7 +383,9 @@ class MarketFixture:
     def strikes(self, worker: SimWorker) -> int:
         with self.reading() as reader:
             operator = reader.get_one(Worker, worker.address).operator
-            return round(sum(strikes.weight(row, self.clock()) for row in strikes.of(reader, operator)))
+            return round(
+                sum(strikes.compute_strike_weight(row, self.clock()) for row in strikes.list_strikes(reader, operator))
+            )
 
     def earned(self) -> dict[str, int]:
         sums: dict[str, int] = {}
@@ -411,5 +413,5 @@ class MarketFixture:
 
     def cancel(self) -> None:
         with self.context.begin() as work:
-            end(self.context, work, work.get_one(Job, self.job), JobState.CANCELLED, "cancelled")
+            end_job(self.context, work, work.get_one(Job, self.job), JobState.CANCELLED, "cancelled")
         self.drive()

@@ -13,7 +13,7 @@ from gradmarket.market import signing
 from gradmarket.market.errors import MarketError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secure_sums
-from gradmarket.market.rules.job_sum import aggregation, number_of, receipt, start_of
+from gradmarket.market.rules.job_sum import build_receipt, build_round_aggregation, number_of, start_of
 from gradmarket.market.secagg import holder
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState, HolderStep
@@ -96,14 +96,14 @@ class SecureHolder(SimWorker):
         """As the HTTP door takes it. Raises MarketError."""
         assert self.state is not None
         asked = StepAsked(self.address, held.lease.replica, self.attempt, step or int(self.state.step))
-        door = secure_messages.door(self.market.context, asked)
+        door = secure_messages.find_step_grant(self.market.context, asked)
         body = said.model_dump_json().encode()
         assert len(body) <= door.most_json
         if not door.vector or door.known:
-            return secure_messages.hear(self.market.context, asked, body)
+            return secure_messages.take_message(self.market.context, asked, body)
         with self.market.context.blobs.receive() as incoming:
             incoming.write(vector)
-            return secure_messages.hear(self.market.context, asked, body, incoming)
+            return secure_messages.take_message(self.market.context, asked, body, incoming)
 
     def begin(self, held: Held, attempt: int) -> None:
         number = held.lease.offer.round
@@ -113,22 +113,24 @@ class SecureHolder(SimWorker):
         entropy = blake3(f"{self.address} {number} {attempt}".encode()).digest()
         mine = number_of(members.holders, self.address)
         sign = signing.signer_of(self.key)
-        state, said = holder.advertise(holder.seat(members, self.market.context.domain, mine, entropy, sign))
+        state, said = holder.advertise_keys(holder.build_seat(members, self.market.context.domain, mine, entropy, sign))
         self._say(state, said)
 
     def follow(self, told: StepTold) -> None:
         state = self.state
         assert state is not None
         if state.step == HolderStep.KEYS and told.keys:
-            self._say(*holder.share(state, told.keys))
+            self._say(*holder.share_secrets(state, told.keys))
         elif state.step == HolderStep.SHARES and told.shares:
-            state, said, self.vector = holder.mask(state, told.shares, self.numbers[state.seat.aggregation.round])
-            self.paid_for = receipt(said)
+            state, said, self.vector = holder.mask_integers(
+                state, told.shares, self.numbers[state.seat.aggregation.round]
+            )
+            self.paid_for = build_receipt(said)
             self._say(state, said)
         elif state.step == HolderStep.MASKED and told.survivors:
-            self._say(*holder.sign(state, told.survivors))
+            self._say(*holder.sign_survivors(state, told.survivors))
         elif state.step == HolderStep.SIGNED and told.unmask:
-            self._say(*holder.unmask(state, told.unmask))
+            self._say(*holder.reveal_mask_shares(state, told.unmask))
 
     def _say(self, state: HolderState, said: Message) -> None:
         self.state, self.said = state, self.lies.get(int(state.step), _same)(said)
@@ -142,16 +144,18 @@ class SecureHolder(SimWorker):
 
     def own_numbers(self, held: Held) -> Integers:
         offer, spec = held.lease.offer, self.spec
-        answer = honest_answer(tensors.unpack(self.market.context.blobs.read(digest_of(offer.parameters))), offer.seed)
+        answer = honest_answer(
+            tensors.unpack_tensors(self.market.context.blobs.read(digest_of(offer.parameters))), offer.seed
+        )
         seed = blake3(f"noise {self.address} {offer.round}".encode()).digest()
         spoilt, terms = self.behaviour.spoil(answer, self.address)["w"], spec.sum_terms
-        return secure_sums.whole(spoilt, terms.norm_bound, terms.units, terms.noise, seed)
+        return secure_sums.convert_to_whole_units(spoilt, terms.norm_bound, terms.units, terms.noise, seed)
 
     def members(self, number: int, attempt: int) -> Aggregation:
         job = self.market.the_job()
         chain_job, digest = job.chain_job or 0, hash_of(Digest(job.spec_digest or ""))
         start = self.start_of_round(number)
-        return aggregation(
+        return build_round_aggregation(
             self.spec.sum_terms, digest, start, chain_job, number, attempt, drawn(self.market, chain_job), 4
         )
 

@@ -38,7 +38,7 @@ class Scorer(SimAuditor):
         """Over the wire's JSON; nothing is ever run again."""
         assert not again
         said = AuditAnswer.model_validate_json(self.said(claimed).model_dump_json())
-        return auditor_claims.answer(self.market.context, claimed.task, said)
+        return auditor_claims.record_audit_answer(self.market.context, claimed.task, said)
 
     def work(self) -> int:
         """Everything that is due, and then what follows: scores wait for nobody."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from gradmarket.compute.task_run import Arrays, TaskRun
 from gradmarket.market.gradient import payload
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model import window_state
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest
@@ -62,7 +62,7 @@ class WindowWorker(SimWorker):
 
     def serve(self) -> int:
         """Brings what it is asked for; how many states that is."""
-        asked = state_upload.asked(self.market.context, self.address).states
+        asked = state_upload.list_asked_states(self.market.context, self.address).states
         for request in asked:
             self.bring_state(request.digest, self.state(request.replica, request.digest))
         return len(asked)
@@ -74,20 +74,20 @@ class WindowWorker(SimWorker):
     def bring_state(self, digest: Digest, state: bytes) -> None:
         """As the HTTP door takes it: what is wanted first, then the bytes."""
         context = self.market.context
-        want = state_upload.wanted(context, self.address, digest)
+        want = state_upload.load_wanted_state(context, self.address, digest)
         with context.blobs.receive() as incoming:
             incoming.write(state)
-            state_upload.take(context, want, incoming)
+            state_upload.store_state(context, want, incoming)
 
     def _encoded(self, answer: Arrays, offer: OfferFields, leaves: Any) -> bytes:
-        return payload.encode(self.task_layout, dict(answer), codec("fp32"), offer.seed, leaves)
+        return payload.encode_payload(self.task_layout, dict(answer), load_codec("fp32"), offer.seed, leaves)
 
     @property
     def task_layout(self) -> Any:
         return replace(self.floor_layout, leaves=LEAVES)
 
     def _task(self, offer: OfferFields) -> TaskRun:
-        state = tensors.unpack(self.market.context.blobs.read(digest_of(offer.parameters)))
+        state = tensors.unpack_tensors(self.market.context.blobs.read(digest_of(offer.parameters)))
         rows = {"x": np.zeros((STEPS, 1), np.float32)}
         return TaskRun(self._moved, self.task_layout, LocalStep(**LOCAL), state, rows, offer.seed)
 

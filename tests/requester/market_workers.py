@@ -14,7 +14,7 @@ from gradmarket.market import signing
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.gradient import payload, payload_layout
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import secrets
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash, ReplicaId, ReplicaState
@@ -86,7 +86,7 @@ class SimWorker(Scripted):
         **others: Any,
     ) -> tuple[RefusedItem, ...]:
         """A poll by itself."""
-        (told,) = poll.hear(self.market.context, [self.poll(commitments, reveals, given_up, **others)])
+        (told,) = poll.handle_polls(self.market.context, [self.poll(commitments, reveals, given_up, **others)])
         self.refusals.extend(told.refusals)
         return told.refusals
 
@@ -126,7 +126,7 @@ class SimWorker(Scripted):
 
     def tell(self) -> PollAnswer:
         """A poll's answer, over the wire's JSON, that never reaches the worker."""
-        (told,) = outbox.answers(self.market.context, [self._newest])
+        (told,) = outbox.load_poll_answers(self.market.context, [self._newest])
         return PollAnswer.model_validate_json(told.model_dump_json())
 
     @property
@@ -155,11 +155,11 @@ class SimWorker(Scripted):
 
     def compute(self, offer: OfferFields) -> bytes:
         blob = self.market.context.blobs.read(digest_of(offer.parameters))
-        answer = self.behaviour.spoil(honest_answer(tensors.unpack(blob), offer.seed), self.address)
+        answer = self.behaviour.spoil(honest_answer(tensors.unpack_tensors(blob), offer.seed), self.address)
         return self.encode(answer, offer.seed)
 
     def encode(self, answer: Arrays, seed: bytes) -> bytes:
-        return bytes(payload.encode(self.floor_layout, answer, codec("fp32"), seed))
+        return bytes(payload.encode_payload(self.floor_layout, answer, load_codec("fp32"), seed))
 
     @property
     def floor_layout(self) -> payload_layout.Layout:
@@ -191,10 +191,10 @@ class SimWorker(Scripted):
         """A poll with a payload; its answer reaches the worker."""
         context = self.market.context
         with context.blobs.receive() as incoming:
-            arrival = payload_upload.arriving(want, incoming)
+            arrival = payload_upload.build_incoming_upload(want, incoming)
             arrival.take(data)
-            delivery = payload_upload.look(context, want, arrival)
-            (told,) = poll.hear(context, [replace(self.poll(**said), deliveries=(delivery,))])
+            delivery = payload_upload.inspect_and_store_payload(context, want, arrival)
+            (told,) = poll.handle_polls(context, [replace(self.poll(**said), deliveries=(delivery,))])
         for item in told.refusals:
             raise NotFound(item.detail) if item.code == "not_found" else Refused(item.detail)
         return told
@@ -202,7 +202,9 @@ class SimWorker(Scripted):
     # what it is told
 
     def _check(self, struct: signing.Struct, signature: bytes) -> None:
-        signing.check(self.market.context.domain, struct, signature, signing.address_of(self.market.signer))
+        signing.check_struct_signature(
+            self.market.context.domain, struct, signature, signing.address_of(self.market.signer)
+        )
 
     def _leased(self, lease: Lease) -> None:
         self._check(lease.offer.struct(), lease.signature)
@@ -243,7 +245,7 @@ def part_of(held: Held) -> PayloadPart:
 
 def answered(market: MarketFixture, worker: SimWorker, said: PollRequest) -> PollAnswer:
     """What a poll that has waited would be told."""
-    (told,) = outbox.answers(market.context, [outbox.Poll(worker.address, said)])
+    (told,) = outbox.load_poll_answers(market.context, [outbox.Poll(worker.address, said)])
     return told
 
 
@@ -251,7 +253,9 @@ def wants(
     market: MarketFixture, worker: SimWorker, replica: ReplicaId, fence: int, said: Answer | None = None
 ) -> upload_grant.UploadGrant:
     """Raises MarketError where nothing is wanted."""
-    (found,) = upload_grant.find(market.context, [upload_grant.UploadClaim(worker.address, replica, fence, said)])
+    (found,) = upload_grant.find_grants(
+        market.context, [upload_grant.UploadClaim(worker.address, replica, fence, said)]
+    )
     if isinstance(found, MarketError):
         raise found
     return found

@@ -127,8 +127,8 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
     assert {worker for event in market.events("audit_failed") for worker in event["workers"]} == {sleeper.address}
     assert not [replica for replica in market.replicas(sleeper) if replica.leased_at > caught]
     with market.reading() as reader:
-        (record,) = reputations.of(reader, sleeper.address)
-        assert (record.evidence, reputations.standing(record, market.clock())) == (0.0, 0.0)
+        (record,) = reputations.list_reputations(reader, sleeper.address)
+        assert (record.evidence, reputations.compute_operator_standing(record, market.clock())) == (0.0, 0.0)
     assert revoked == lies
     accused = [each for audit in audits_told(market.context, market.job, limit=100).items for each in audit.accusations]
     assert {(each.worker, each.state) for each in accused} == {(sleeper.address, AccusationState.DUE)}
@@ -180,7 +180,7 @@ def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor
     assert plan is not None
     assert plan.model_dump() == asdict(task.plan)
     with market.reading() as reader:
-        spec = jobs.spec(reader.get_one(Job, market.job))
+        spec = jobs.load_spec(reader.get_one(Job, market.job))
         at_risk = [stake.at_risk for stake in stakes_of(reader, worker.address)]
     plans = spec.plan(), spec.plan(BEST)
     assert lies_between(task.plan, *plans)

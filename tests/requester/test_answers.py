@@ -66,9 +66,9 @@ def test_killed_at_any_step_it_pays_the_answer_once(alone: MarketFixture) -> Non
     lease, said = worker.newest().lease, said_by(worker)
     want = wants(alone, worker, lease.replica, lease.fence, said)
     with alone.context.blobs.receive() as incoming:
-        arrival = payload_upload.arriving(want, incoming)
+        arrival = payload_upload.build_incoming_upload(want, incoming)
         arrival.take(worker.newest().payload)
-        payload_upload.look(alone.context, want, arrival)
+        payload_upload.inspect_and_store_payload(alone.context, want, arrival)
     alone.crash()
     assert (states(alone)[1], alone.earned()) == (ReplicaState.LEASED, {})
     told = worker.answer(worker.newest())
@@ -129,7 +129,7 @@ def test_where_several_vote_an_answer_is_refused_and_nothing_of_it_is_kept(lease
     said = said_by(worker)
     with pytest.raises(TooLate, match="leased"):
         wants(leased, worker, said.replica, said.fence, said)
-    (told,) = poll.hear(leased.context, [worker.poll(answers=(said,))])
+    (told,) = poll.handle_polls(leased.context, [worker.poll(answers=(said,))])
     assert [item.code for item in told.refusals] == ["refused"]
     replica = leased.replica(worker)
     assert (replica.state, replica.sealed, replica.root) == (ReplicaState.LEASED, None, None)
@@ -137,7 +137,7 @@ def test_where_several_vote_an_answer_is_refused_and_nothing_of_it_is_kept(lease
 
 def test_an_answer_without_its_payload_is_asked_for_it(alone: MarketFixture) -> None:
     (worker,) = alone.workers
-    (told,) = poll.hear(alone.context, [worker.poll(answers=(said_by(worker),))])
+    (told,) = poll.handle_polls(alone.context, [worker.poll(answers=(said_by(worker),))])
     assert [wanted.replica for wanted in told.uploads] == [worker.newest().lease.replica]
     assert states(alone) == (TaskState.UPLOADING, ReplicaState.AGREE)
     worker.hear()
@@ -158,7 +158,7 @@ def test_no_other_payload_than_the_revealed_one_is_accepted(alone: MarketFixture
     lie = Answer(commitment=worker.commitment(poison), salt=poison.salt, root=poison.root)
     want = wants(alone, worker, honest.lease.replica, honest.lease.fence, lie)
     if not together:
-        poll.hear(alone.context, [worker.poll(answers=(said,))])
+        poll.handle_polls(alone.context, [worker.poll(answers=(said,))])
     with pytest.raises(Refused):
         worker.bring(want, poison.payload, answers=(said, lie) if together else (lie,), payloads=(part_of(honest),))
     assert alone.earned() == {}
@@ -168,7 +168,9 @@ def test_no_other_payload_than_the_revealed_one_is_accepted(alone: MarketFixture
 
 def poisoned(worker: SimWorker) -> dict[str, np.ndarray]:
     blob = worker.market.context.blobs.read(digest_of(worker.newest().lease.offer.parameters))
-    return SIGN_FLIP.spoil(honest_answer(tensors.unpack(blob), worker.newest().lease.offer.seed), worker.address)
+    return SIGN_FLIP.spoil(
+        honest_answer(tensors.unpack_tensors(blob), worker.newest().lease.offer.seed), worker.address
+    )
 
 
 def test_the_signature_of_one_answer_does_not_stand_for_another(alone: MarketFixture) -> None:

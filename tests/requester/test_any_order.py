@@ -79,7 +79,7 @@ class Market(RuleBasedStateMachine):
     def repeat_what_was_said(self, which: int) -> None:
         if self.said:
             worker, request = self.said[which % len(self.said)]
-            poll.hear(self.market.context, [outbox.Poll(worker.address, request)])
+            poll.handle_polls(self.market.context, [outbox.Poll(worker.address, request)])
             self.market.drive()
 
     @rule(index=WORKERS)
@@ -138,7 +138,7 @@ class Market(RuleBasedStateMachine):
                 self.market.lapse(21)
                 for worker in self.market.workers:
                     worker.turn()
-            assert all(lifecycle.over(ReplicaState(replica.state)) for replica in self.market.replicas())
+            assert all(lifecycle.is_final_state(ReplicaState(replica.state)) for replica in self.market.replicas())
             check_books(self.market)
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload_layout
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable, inspect
-from gradmarket.market.gradient.payload import decode, encode
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable, inspect_shards
+from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from graphdoc import plugins
 from requester.api import streams
@@ -47,12 +47,12 @@ def honest(name: str, scale: float) -> bytes:
     made = np.random.default_rng(0)
     tensors = {entry.name: made.standard_normal(entry.shape).astype(np.float32) for entry in layout().entries}
     tensors["loss"], tensors["w"] = np.array(0.5, np.float32), tensors["w"] * np.float32(scale)
-    return encode(layout(), tensors, codec(name), SEED)
+    return encode_payload(layout(), tensors, load_codec(name), SEED)
 
 
 def whole(name: str, data: bytes) -> Usable | Diverged | str:
     try:
-        return inspect(layout(), decode(layout(), data, codec(name), SEED), 100.0)
+        return inspect_shards(layout(), decode_shards(layout(), data, load_codec(name), SEED), 100.0)
     except PayloadRefused as error:
         return error.detail
 
@@ -60,7 +60,7 @@ def whole(name: str, data: bytes) -> Usable | Diverged | str:
 def arrived(blobs: DiskBlobs, name: str, data: bytes, cuts: list[int]) -> Usable | Diverged | str:
     edges = sorted({0, *(cut % len(data) for cut in cuts), len(data)})
     with blobs.receive() as incoming:
-        arrival = IncomingUpload(incoming, layout(), codec(name), SEED, 100.0)
+        arrival = IncomingUpload(incoming, layout(), load_codec(name), SEED, 100.0)
         for start, stop in pairwise(edges):
             arrival.take(data[start:stop])
         assert blobs.read(blobs.keep(incoming, blob_digest(data))) == data
@@ -68,7 +68,7 @@ def arrived(blobs: DiskBlobs, name: str, data: bytes, cuts: list[int]) -> Usable
     return found.detail if isinstance(found, PayloadRefused) else found
 
 
-@pytest.mark.parametrize("name", plugins.names(codecs.__name__))
+@pytest.mark.parametrize("name", plugins.list_plugin_names(codecs.__name__))
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8), scale=st.sampled_from([1e-3, 1.0, 1e3]))
 def test_an_honest_payload(blobs: DiskBlobs, name: str, cuts: list[int], scale: float) -> None:
     data = honest(name, scale)
@@ -76,7 +76,7 @@ def test_an_honest_payload(blobs: DiskBlobs, name: str, cuts: list[int], scale: 
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("name", plugins.names(codecs.__name__))
+@pytest.mark.parametrize("name", plugins.list_plugin_names(codecs.__name__))
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8), seed=st.integers(0, 99))
 def test_bytes_that_somebody_made_up(blobs: DiskBlobs, name: str, cuts: list[int], seed: int) -> None:
     data = random.Random(seed).randbytes(len(honest(name, 1.0)))
@@ -88,7 +88,7 @@ def test_bytes_that_lie_there_already(blobs: DiskBlobs) -> None:
     data = honest("fp32", 1.0)
     with blobs.receive() as incoming:
         incoming.write(data)
-        arrival = IncomingUpload(incoming, layout(), codec("fp32"), SEED, 100.0)
+        arrival = IncomingUpload(incoming, layout(), load_codec("fp32"), SEED, 100.0)
         assert (incoming.digest, arrival.found()) == (blob_digest(data), whole("fp32", data))
 
 
@@ -99,15 +99,15 @@ def test_no_shard_is_looked_at_by_the_thread_of_all_requests(
     """A payload that is shorter than a block may have many shards."""
     data, by = honest("fp32", 1.0), set[int]()
     monkeypatch.setattr(streams, "BLOCK", size)
-    see = Inspection.see
-    monkeypatch.setattr(Inspection, "see", lambda *seen: (by.add(threading.get_ident()), see(*seen)))
+    see = Inspection.inspect_shard
+    monkeypatch.setattr(Inspection, "inspect_shard", lambda *seen: (by.add(threading.get_ident()), see(*seen)))
 
     async def chunks() -> AsyncIterator[bytes]:
         for start in range(0, len(data), 64):
             yield data[start : start + 64]
 
     with blobs.receive() as incoming:
-        arrival = IncomingUpload(incoming, layout(), codec("fp32"), SEED, 100.0)
-        assert asyncio.run(streams.streamed(chunks(), len(data), "", arrival.take)) == len(data)
+        arrival = IncomingUpload(incoming, layout(), load_codec("fp32"), SEED, 100.0)
+        assert asyncio.run(streams.consume_stream(chunks(), len(data), "", arrival.take)) == len(data)
         assert threading.get_ident() not in by
         assert arrival.found() == whole("fp32", data)

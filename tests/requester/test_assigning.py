@@ -12,7 +12,7 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
 from requester.stages import assign
 from requester.store import earned_rows, newcomers, workers
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import Work
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP
@@ -263,7 +263,7 @@ def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:
 def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with market.context.begin() as work:
-        locked(work, Job, market.job).deposited = 50 * PRICE
+        lock_row(work, Job, market.job).deposited = 50 * PRICE
     market.worker(reserved=30 * PRICE)
     market.worker(reserved=20 * PRICE)
     market.lapse(workers.LIVE_S + 1)
@@ -271,7 +271,7 @@ def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) ->
     here.ask()
     assert "50 gradients of the escrow are reserved for 2 workers that are gone: fund the job" in market.why_waiting()
     with market.context.begin() as work:
-        locked(work, Job, market.job).deposited = 51 * PRICE
+        lock_row(work, Job, market.job).deposited = 51 * PRICE
     assert "gone" not in market.why_waiting(), "there is money for one more"
 
 
@@ -319,7 +319,7 @@ def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor)
             worker.turn()
         with market.context.begin() as work:
             for address in newcomers.next_covered(work, work.get_one(Job, market.job), market.clock()):
-                earned_rows.account(work, market.job, address).reserved = PRICE
+                earned_rows.load_or_create_account(work, market.job, address).reserved = PRICE
     assert [row["more"] for row in market.events("split")] == [2, 2]
     assert market.earned() == {worker.address: PRICE for worker in honest}
     assert market.events("task_failed") == []
@@ -351,7 +351,7 @@ def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_fl
 def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with market.context.begin() as work:
-        locked(work, Job, market.job).deposited = 8 * PRICE
+        lock_row(work, Job, market.job).deposited = 8 * PRICE
     stallers = [market.worker(reserved=PRICE) for _ in range(2)]
     with market.context.begin() as work:
         for staller in stallers:
@@ -362,7 +362,7 @@ def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> 
     assert "2 gradients of the escrow are reserved for 2 newcomers that stalled: fund the job" in market.why_waiting()
     assert next_covered(market) == []
     with market.context.begin() as work:
-        locked(work, Job, market.job).deposited = 12 * PRICE
+        lock_row(work, Job, market.job).deposited = 12 * PRICE
     assert "stalled" not in market.why_waiting()
     assert next_covered(market) == [late.address]
 
@@ -387,7 +387,7 @@ def test_a_thousand_of_one_network_leave_the_others_their_turn(new_floor) -> Non
     market = new_floor(tasks_per_round=8)
     now, market.driven = market.clock(), True
     with market.context.begin() as work:
-        job = locked(work, Job, market.job)
+        job = lock_row(work, Job, market.job)
         job.determinism_class, job.deposited = CLASS, 4 * 24 * PRICE
         sybils = asking_of(work, "203.0.113.0/24", 1000, now)
         honest = {worker for n in range(5) for worker in asking_of(work, f"198.51.{n}.0/24", 1, now)}

@@ -306,7 +306,7 @@ def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_acc
     (liar, _), _ = betrayed(market)
     market.gather()
     with market.context.begin() as work:
-        reputations.failed(work, [liar.address], CLASS, market.clock())
+        reputations.record_failed_audit(work, [liar.address], CLASS, market.clock())
     market.play()
     (found,) = audits_of(market)
     assert (found.reason, found.rate) == (audit_draws.REOPENED, 1.0)
@@ -428,7 +428,7 @@ def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(
         link = secrets.of_task(Hash(task.secret), 5)[-1]
         assert secrets.leads_to(link, 5, Hash(task.offer.anchor))
         root = Hash(bytes.fromhex((task.root or "")[7:]))
-        assert auditing.drawn(link, Hash(task.offer_digest), root, 0.5) == (task.id in audited)
+        assert auditing.is_audit_drawn(link, Hash(task.offer_digest), root, 0.5) == (task.id in audited)
 
 
 def test_one_replica_and_audits_alone_find_a_lone_liar(new_floor: NewFloor) -> None:

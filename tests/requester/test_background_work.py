@@ -8,6 +8,7 @@ from typing import Any
 
 from requester.app import keep_running
 from requester.queue import STAGES, BrokerNotifier
+from tests.patience import PATIENCE_S
 
 
 def test_background_work_that_fails_begins_again_until_it_ends() -> None:
@@ -35,5 +36,5 @@ def test_a_notification_that_no_broker_can_take_is_not_the_last_one() -> None:
     notifier, topic = BrokerNotifier(SimpleNamespace(send_task=send_task)), min(STAGES)  # type: ignore[arg-type]
     for _ in range(2):
         notifier([topic])
-        assert two.acquire(timeout=10)
+        assert two.acquire(timeout=PATIENCE_S)
     assert sent == [(topic,), (topic,)]

@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
-from gradmarket.market.rules.verifiers.tolerance import pair
+from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
 from requester.api.calibration_routes import calibration as told
 from requester.exchange import auditor_claims
@@ -131,9 +131,9 @@ def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
         ({"sketch": other}, Refused, "other tensors .* x"),
     ):
         with pytest.raises(error, match=why):
-            calibrating.answer(context, claimed.task, gpu.sketched(claimed, **changes))
+            calibrating.record_trusted_answer(context, claimed.task, gpu.sketched(claimed, **changes))
     with pytest.raises(NotFound):
-        calibrating.answer(context, "no-such-task", gpu.sketched(claimed))
+        calibrating.record_trusted_answer(context, "no-such-task", gpu.sketched(claimed))
     assert pairs(market) == {}
 
 
@@ -148,11 +148,11 @@ def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFlo
     root, noise = audits_of(market)[0].root, auditor(market, deviation=1e-4).sketched(claimed).sketch
     for changes in ({"root": root}, {"sketch": noise}):
         with pytest.raises(Conflict):
-            calibrating.answer(market.context, claimed.task, gpu.sketched(claimed, **changes))
+            calibrating.record_trusted_answer(market.context, claimed.task, gpu.sketched(claimed, **changes))
     before = market.all(TrustedRun)
     own = gpu.sketched(claimed, determinism_class=CLASS, root=root, auditor="auditor")
     with pytest.raises(Conflict):
-        calibrating.answer(market.context, claimed.task, own)
+        calibrating.record_trusted_answer(market.context, claimed.task, own)
     assert [run.sketch for run in market.all(TrustedRun)] == [run.sketch for run in before]
 
 
@@ -273,6 +273,6 @@ def test_a_job_that_compares_roots_keeps_no_sketches(new_floor: NewFloor) -> Non
     audited(market)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
     assert market.all(TrustedRun) == []
-    assert auditor_claims.claim(market.context, "x", GPU) is None
+    assert auditor_claims.claim_next_audit(market.context, "x", GPU) is None
     assert told(market.context, market.job).family is None
-    assert pair(GPU, CLASS) == (CLASS, GPU)
+    assert sort_classes(GPU, CLASS) == (CLASS, GPU)

@@ -202,7 +202,7 @@ def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_f
     assert market.context.blobs.has(Digest(accepted.payload))
     market.play()
     assert not market.context.blobs.has(Digest(accepted.payload))
-    assert tensors.unpack(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 1
+    assert tensors.unpack_tensors(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 1
 
 
 def test_a_root_without_its_payload_earns_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -230,4 +230,4 @@ def test_a_root_without_its_payload_earns_nothing(new_floor) -> None:  # type: i
 
 
 def sealed(offer: bytes, worker: str, salt: bytes, root: Digest) -> bytes:
-    return secrets.seal(offer, worker, salt, bytes.fromhex(root[7:]))  # type: ignore[arg-type]
+    return secrets.seal_commitment(offer, worker, salt, bytes.fromhex(root[7:]))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from sqlalchemy import event, insert, text
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.stages import assign, close, expire, judge
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Replica, Task, Worker
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import answered
@@ -38,7 +38,7 @@ def test_a_task_that_another_works_at_is_left_to_it_and_the_next_is_taken(new_fl
     here, there = market.context, market.another()
     first, second = market.tasks()
     with here.begin() as work, ThreadPoolExecutor(1) as pool:
-        locked(work, Task, first.id)
+        lock_row(work, Task, first.id)
         assert pool.submit(stage.run, there, first.id).result(10) == market.settings.sweep_s
         assert pool.submit(stage.run, there, second.id).result(10) is None
     before = {task.id: task.state for task in (first, second)}

@@ -22,13 +22,13 @@ ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
 
 
 def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
-    assert classes.rate(Plan(1, 1, 1, 0.1), False) == 1.0
-    assert classes.rate(Plan(1, 1, 1, 0.1), True) == 0.1
-    assert classes.rate(Plan(3, 2, 5, 0.1), False) == 0.1
+    assert classes.choose_audit_rate(Plan(1, 1, 1, 0.1), False) == 1.0
+    assert classes.choose_audit_rate(Plan(1, 1, 1, 0.1), True) == 0.1
+    assert classes.choose_audit_rate(Plan(3, 2, 5, 0.1), False) == 0.1
     ann, bea, cem = (Party(Address(name), name, Address(f"{name}'s"), None) for name in ("ann", "bea", "cem"))
-    assert classes.proven([ann, bea, cem])
-    assert not classes.proven([ann, bea, ann])
-    assert not classes.proven([ann, bea, replace(ann, operator="another key")]), "one wallet, under two keys"
+    assert classes.is_class_proven([ann, bea, cem])
+    assert not classes.is_class_proven([ann, bea, ann])
+    assert not classes.is_class_proven([ann, bea, replace(ann, operator="another key")]), "one wallet, under two keys"
 
 
 def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:

@@ -55,7 +55,7 @@ class Reader:
         with self.market.context.begin() as work:
             address = self.computer.address
             identities.sign_in(work, address, address, None, self.market.clock())
-            token = identities.issue(work, role, address, None, self.market.clock())
+            token = identities.issue_token(work, role, address, None, self.market.clock())
         return {"Authorization": f"Bearer {token}"}
 
     def root(self, task: Task) -> str:
@@ -109,7 +109,7 @@ class Reader:
         """What settlement would put on-chain now."""
         with self.market.reading() as reader:
             job = self.market.the_job()
-            draft = settlement_batches._due(reader, job, AT_ONCE, self.market.clock())
+            draft = settlement_batches._find_due_batch(reader, job, AT_ONCE, self.market.clock())
             yield from (row.digest for row in draft.rows) if draft is not None else ()
 
     def played(self, done: Callable[[], object], *workers: SimWorker) -> None:

@@ -9,18 +9,18 @@ from pydantic import ValidationError
 
 from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import JobRefused, PayloadRefused
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.published_update import HEAD, follow, update_bytes
-from gradmarket.market.gradient.round_merge import MergedAnswer, merge
-from gradmarket.market.gradient.round_update import ModelState, apply, begin
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.published_update import HEAD, apply_published_update, update_bytes
+from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
+from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job_links import Downlink
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.market.wire.poll import hash_of
 from graphdoc import tensors
 from requester.moves import blob_cleanup, replay, snapshots
-from requester.moves.admission import admit
+from requester.moves.admission import admit_job
 from requester.store import jobs, published_updates
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
@@ -40,17 +40,17 @@ SELDOM = {"snapshot_rounds": 3, "snapshot_s": 1e9}
 def by_the_formula(market: MarketFixture, worker: SimWorker) -> list[ModelState]:
     """Before each round and after the last, computed round by round on one machine."""
     job = market.the_job()
-    spec = jobs.spec(job)
-    states = [begin(LAYOUT, first_parameters(), move_of(spec))]
+    spec = jobs.load_spec(job)
+    states = [build_model_state(LAYOUT, first_parameters(), move_of(spec))]
     for number in range(spec.rounds):
         start = states[max(0, number - spec.overlap)].tensors
         seeds = [secrets.task_seed(spec.seed, number, index) for index in spec.tasks_of(number)]
         answers = [MergedAnswer(worker.encode(honest_answer(start, seed), seed), seed) for seed in seeds]
-        merged = merge(replay.recipe(spec, job), answers)
-        lr = rate("constant", spec.optimizer.lr, number, spec.rounds, spec.optimizer.schedule.warmup)
-        before = hash_of(market.context.blobs.put(tensors.pack(states[-1].tensors)))
+        merged = merge_answers(replay.build_recipe(spec, job), answers)
+        lr = compute_learning_rate("constant", spec.optimizer.lr, number, spec.rounds, spec.optimizer.schedule.warmup)
+        before = hash_of(market.context.blobs.put(tensors.pack_tensors(states[-1].tensors)))
         move = move_of(spec, number)
-        states.append(apply(LAYOUT, states[-1], merged, move, lr, (COUNTER,), before))
+        states.append(apply_merged_answer(LAYOUT, states[-1], merged, move, lr, (COUNTER,), before))
     return states
 
 
@@ -64,7 +64,7 @@ def staffed(new_floor: NewFloor, workers: int = 3, settings: Any = None, **spec:
 def ends_as_the_formula_says(market: MarketFixture) -> None:
     assert market.state() == JobState.FINISHED, market.why_waiting()
     states = by_the_formula(market, market.workers[-1])
-    blobs = [tensors.pack(state.tensors) for state in states]
+    blobs = [tensors.pack_tensors(state.tensors) for state in states]
     assert market.context.blobs.read(Digest(market.final_parameters())) == blobs[-1]
     digests = [market.context.blobs.put(blob) for blob in blobs]
     assert [row.updated for row in market.rounds()] == digests[1:]
@@ -102,7 +102,7 @@ def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap
     other.play(passes=100)
     assert market.rounds()[0].published_update != other.rounds()[0].published_update
     updates = [after.update for after in by_the_formula(market, market.workers[-1])[1:]]
-    early, late = (update_bytes(LAYOUT, codec(name)) for name in ("int4", "two_bit"))
+    early, late = (update_bytes(LAYOUT, load_codec(name)) for name in ("int4", "two_bit"))
     assert early != late
     assert list(map(len, updates)) == [early] * 3 + [late] * 4
 
@@ -131,10 +131,14 @@ def test_a_follower_has_what_every_round_starts_from(new_floor: NewFloor) -> Non
         row = market.rounds()[number]
         before, update = Digest(row.parameters), market.context.blobs.read(row.published_update)
         assert update[:HEAD] == hash_of(before)
-        follow(LAYOUT, codec("two_bit"), held, hash_of(before), update, (COUNTER,))
-        assert market.context.blobs.put(tensors.pack(held)) == row.updated == market.rounds()[number + 1].parameters
+        apply_published_update(LAYOUT, load_codec("two_bit"), held, hash_of(before), update, (COUNTER,))
+        assert (
+            market.context.blobs.put(tensors.pack_tensors(held))
+            == row.updated
+            == market.rounds()[number + 1].parameters
+        )
     with pytest.raises(PayloadRefused, match="other parameters"):
-        follow(LAYOUT, codec("two_bit"), held, Hash(bytes(32)), update, (COUNTER,))
+        apply_published_update(LAYOUT, load_codec("two_bit"), held, Hash(bytes(32)), update, (COUNTER,))
 
 
 @FULL
@@ -146,7 +150,7 @@ def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor
     other.play(passes=100)
     assert market.final_parameters() != other.final_parameters()
     near, exact = (
-        tensors.unpack(one.context.blobs.read(Digest(one.final_parameters())))["w"] for one in (other, market)
+        tensors.unpack_tensors(one.context.blobs.read(Digest(one.final_parameters())))["w"] for one in (other, market)
     )
     np.testing.assert_allclose(near, exact, atol=0.5)
 
@@ -196,7 +200,7 @@ def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_floor: 
     market = new_floor(**ALONE | {"rounds": 12, "tasks_per_round": 1})
     market.worker()
     worth = blob_cleanup.updates_worth(market.the_job())
-    least = blob_cleanup.kept_newest(jobs.spec(market.the_job())) + worth
+    least = blob_cleanup.kept_newest(jobs.load_spec(market.the_job())) + worth
     market.until(lambda: closed(market) == 11)
     assert kept_updates(market) == list(range(11 - least, 11))
     rows = market.rounds()
@@ -225,9 +229,9 @@ def test_a_downlink_that_is_no_codec_for_gradients_is_refused(
 ) -> None:
     market = new_floor(**ALONE)
     downlink = {"codec": "int8", "first": {"codec": name, "rounds": 1}} if first else {"codec": name}
-    spec = jobs.spec(market.the_job()).model_copy(update={"downlink": downlink})
+    spec = jobs.load_spec(market.the_job()).model_copy(update={"downlink": downlink})
     with pytest.raises(JobRefused, match=reason) as refused:
-        admit(market.context, type(spec).model_validate(spec.model_dump(mode="json")), "requester")
+        admit_job(market.context, type(spec).model_validate(spec.model_dump(mode="json")), "requester")
     assert refused.value.field == ("downlink.first.codec" if first else "downlink.codec")
 
 

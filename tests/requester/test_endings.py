@@ -181,7 +181,7 @@ def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(
     market.play(passes=100)
     assert market.state() == JobState.FINISHED
     assert len({row.optimizer_state for row in market.rounds()}) == 1
-    assert tensors.unpack(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 6
+    assert tensors.unpack_tensors(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 6
 
 
 def test_old_parameters_are_dropped_and_checkpoints_kept(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.data.pack import Cut, pack
-from gradmarket.market.data.manifest import parsed
+from gradmarket.data.pack import Cut, pack_dataset
+from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Offer
@@ -51,12 +51,12 @@ def draft(market: Any) -> None:
     """A job of a linear regression, as it is when it was just posted."""
     blobs = market.context.blobs
     rows = {"x": np.ones((8, 3), np.float32), "y": np.ones((8, 1), np.float32)}
-    packed = pack(rows, Cut(rows=8))
+    packed = pack_dataset(rows, Cut(rows=8))
     for data in (*packed.files.values(), packed.body):
         blobs.put(data)
     model = {
         "document": blobs.put(encoded(linear())),
-        "parameters": blobs.put(tensors.pack({"w": np.ones((1, 3), "f4")})),
+        "parameters": blobs.put(tensors.pack_tensors({"w": np.ones((1, 3), "f4")})),
     }
     spec = market._spec(model=model, data={"manifest": packed.digest}, step={"rows": 4})
     ended = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
@@ -69,13 +69,13 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
     market = new_floor()
     draft(market)
     dropped: list[Digest] = []
-    memory = blob_digest(tensors.pack({}))
+    memory = blob_digest(tensors.pack_tensors({}))
 
     def merge_elsewhere(digest: Digest) -> None:
         """The old round of another job had an equal optimizer's memory."""
         if digest == memory and dropped.count(digest) < times:
             dropped.append(digest)
-            blob_cleanup.drop(market.context, digest, lambda _session: False)
+            blob_cleanup.drop_blob_if_unneeded(market.context, digest, lambda _session: False)
 
     there = replace(market.context, blobs=Shared(market.folder / "blobs", merge_elsewhere))
     for _ in range(times):
@@ -96,12 +96,12 @@ def test_an_answer_takes_no_upload_of_equal_content_with_it(new_floor: Callable[
     stays, goes = b"a partition of another job", b"an answer"
     for data in (stays, goes):
         market.context.blobs.put(data)
-    blob_cleanup.uploaded(market.context, [blob_digest(stays)])
-    blob_cleanup.uploaded(market.context, [blob_digest(stays)])
+    blob_cleanup.record_uploaded_blobs(market.context, [blob_digest(stays)])
+    blob_cleanup.record_uploaded_blobs(market.context, [blob_digest(stays)])
     with market.context.begin() as work:
-        unneeded.add(work, market.job, unneeded.PAYLOAD, [blob_digest(stays), blob_digest(goes)], 0.0)
+        unneeded.release_blobs(work, market.job, unneeded.PAYLOAD, [blob_digest(stays), blob_digest(goes)], 0.0)
     blob_cleanup.drop_unneeded(market.context, market.job)
-    blob_cleanup.payload(market.context, blob_digest(stays))
+    blob_cleanup.drop_payload_if_unneeded(market.context, blob_digest(stays))
     assert market.context.blobs.has(blob_digest(stays))
     assert not market.context.blobs.has(blob_digest(goes))
 
@@ -120,7 +120,7 @@ def padded(length: int) -> Layout:
     loss = LayoutEntry("loss", (), "loss")
     for count in range(400, 1, -1):
         weight = LayoutEntry("w", (count,), "gradient")
-        left = length - payload_bytes(Layout((loss, weight)), codec("int8"))
+        left = length - payload_bytes(Layout((loss, weight)), load_codec("int8"))
         if left > 0 and left % 4 == 0:
             return Layout((loss, weight, LayoutEntry("m", (left // 4,), "buffer")))
     raise AssertionError(length)
@@ -130,7 +130,7 @@ def answered_with(market: Any, data: bytes, thief: Echo, **spec: Any) -> Digest:
     """Another job's only task is answered with `data` and merged; returns its digest."""
     wanted = padded(len(data))
     shapes = {entry.name: np.zeros(entry.shape, np.float32) for entry in wanted.entries if entry.kind != "loss"}
-    own = market.context.blobs.put(tensors.pack({**shapes, "n": np.array(0, np.int64)}))
+    own = market.context.blobs.put(tensors.pack_tensors({**shapes, "n": np.array(0, np.int64)}))
     market.driven = True
     market.also(OTHER, OTHERS_NUMBER, rounds=1, replication=ALONE, uplink={"codec": "int8"}, norm_bound=1e9, **spec)
     with market.context.begin() as work:
@@ -158,10 +158,10 @@ def test_an_answer_with_another_job_s_parameters_neither_hides_nor_deletes_them(
     market.until(lambda: market.rounds() and market.rounds()[-1].number == 3, honest)
     now = market.rounds()[-1].parameters
     assert answered_with(market, market.context.blobs.read(now), thief) == now
-    blob_cleanup.payload(market.context, now)
+    blob_cleanup.drop_payload_if_unneeded(market.context, now)
     with market.reading() as reader:
-        assert not visibility.access(reader, now).answer
-        assert not visibility.access(reader, now).holders
+        assert not visibility.load_access(reader, now).answer
+        assert not visibility.load_access(reader, now).holders
     assert market.context.blobs.has(now)
     market.until(lambda: market.rounds()[-1].number == 5, honest)
 
@@ -175,9 +175,9 @@ def test_the_ready_dataset_stays(new_floor: Callable[..., Any]) -> None:
         work.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **own))
     publish.run(market.context, NEW)
     with market.reading() as reader:
-        manifest = parsed(market.context.blobs.read(reader.get_one(Job, NEW).publication["manifest"]))
+        manifest = parse_manifest(market.context.blobs.read(reader.get_one(Job, NEW).publication["manifest"]))
     for part in manifest.partitions:
-        blob_cleanup.payload(market.context, part.digest)
+        blob_cleanup.drop_payload_if_unneeded(market.context, part.digest)
         assert market.context.blobs.has(part.digest)
 
 
@@ -189,7 +189,7 @@ def test_a_service_without_the_ready_dataset_s_library_takes_the_job(
     ready = {"model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "data": {"ready": "digits"}}
     many = JobSpec.model_validate(market._spec(**ready, step={"rows": 10_000}))
     with pytest.raises(JobRefused, match="10000 is too many"):
-        admission.admit(market.context, many, "requester")
-    digits._packed.cache_clear()
+        admission.admit_job(market.context, many, "requester")
+    digits._pack_partitions.cache_clear()
     monkeypatch.setattr(digits, "find_spec", lambda _name: None)
-    assert admission.admit(market.context, many, "requester").budget > 0
+    assert admission.admit_job(market.context, many, "requester").budget > 0

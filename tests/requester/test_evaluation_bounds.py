@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.data.pack import Cut, pack
+from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.market.job import Publication
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import JobState, RoundState
@@ -31,13 +31,15 @@ def large(width: int, times: int) -> Raw:
 def drafted(market: Any, evaluation: Raw) -> None:
     """A job of a linear regression whose eight rows are half held out."""
     blobs = market.context.blobs
-    packed = pack({"x": np.ones((8, 3), np.float32), "y": np.ones((8, 1), np.float32)}, Cut(rows=4, held_out=0.5))
+    packed = pack_dataset(
+        {"x": np.ones((8, 3), np.float32), "y": np.ones((8, 1), np.float32)}, Cut(rows=4, held_out=0.5)
+    )
     for data in (*packed.files.values(), packed.body):
         blobs.put(data)
     model = {
         "document": blobs.put(encoded(linear())),
         "evaluation": blobs.put(encoded(evaluation)),
-        "parameters": blobs.put(tensors.pack({"w": np.ones((1, 3), "f4")})),
+        "parameters": blobs.put(tensors.pack_tensors({"w": np.ones((1, 3), "f4")})),
     }
     data = {"manifest": packed.digest}
     spec = market._spec(model=model, data=data, step={"rows": 4}, evaluation={"partition": "test"})

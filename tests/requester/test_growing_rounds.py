@@ -24,7 +24,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampl
     ends_as_the_formula_says(market)
     with market.context.reading() as reader:
         taken = coverage_rows.count_by_partition(reader, market.the_job(), 3)
-    spec, tasks = jobs.spec(market.the_job()), market.tasks()
+    spec, tasks = jobs.load_spec(market.the_job()), market.tasks()
     assert [sum(task.round == number for task in tasks) for number in range(4)] == SIZES
     assert sorted(spec.place(task.round, task.index) for task in tasks) == list(range(13))
     assert taken == {number: len(range(number, 13, 3)) for number in range(3)}
@@ -71,9 +71,9 @@ def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it
 def test_newcomers_are_allowed_the_money_of_the_round_that_is_open(new_floor: NewFloor) -> None:
     market = staffed(new_floor, **GROWING)
     with market.context.reading() as reader:
-        before = jobs.places(reader, market.the_job())
+        before = jobs.count_places(reader, market.the_job())
     market.play()
     with market.context.reading() as reader:
-        after = jobs.places(reader, market.the_job())
+        after = jobs.count_places(reader, market.the_job())
     assert Fraction(after, before) == Fraction(SIZES[-1], SIZES[0])
     assert OVERLAPPED["tasks_per_round"] == SIZES[0]

@@ -33,7 +33,7 @@ def market(new_floor, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(name, value)
     made: MarketFixture = new_floor()
     settings = RequesterSettings(data=tmp_path, blobs="s3", s3_endpoint=s3, s3_bucket="floor")  # type: ignore[arg-type]
-    bucket, before = stores.opened(settings), made.context.blobs
+    bucket, before = stores.open_blob_store(settings), made.context.blobs
     for path in (made.folder / "blobs").glob("*/*"):
         bucket.put(path.read_bytes())
     assert not before.reached_past_us
@@ -64,9 +64,9 @@ def say_put(market: MarketFixture, worker: SimWorker) -> None:
     held = worker.newest()
     want = wants(market, worker, held.lease.replica, held.lease.fence)
     with ExitStack() as files:
-        delivery = direct_upload.fetch(market.context, want, held.lease.fence, files)
+        delivery = direct_upload.fetch_direct_upload(market.context, want, held.lease.fence, files)
         deliveries = () if delivery is None else (delivery,)
-        poll.hear(market.context, [replace(worker.poll(payloads=(part_of(held),)), deliveries=deliveries)])
+        poll.handle_polls(market.context, [replace(worker.poll(payloads=(part_of(held),)), deliveries=deliveries)])
 
 
 def test_what_was_put_at_the_door_is_paid(market: MarketFixture) -> None:

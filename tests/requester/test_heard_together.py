@@ -26,7 +26,7 @@ ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
 def commit_together(market: MarketFixture) -> None:
-    told = poll.hear(market.context, [worker.poll(worker.commitments()) for worker in market.workers])
+    told = poll.handle_polls(market.context, [worker.poll(worker.commitments()) for worker in market.workers])
     assert [answer.refusals for answer in told] == [(), (), ()]
     for worker in market.workers:
         worker.hear()
@@ -35,7 +35,7 @@ def commit_together(market: MarketFixture) -> None:
 def test_all_commit_and_all_reveal_at_once(leased: MarketFixture) -> None:
     commit_together(leased)
     assert (leased.task().state, len(leased.all(Wave))) == (TaskState.REVEALING, 1)
-    told = poll.hear(leased.context, [worker.poll(reveals=worker.reveals()) for worker in leased.workers])
+    told = poll.handle_polls(leased.context, [worker.poll(reveals=worker.reveals()) for worker in leased.workers])
     assert leased.task().state == TaskState.UPLOADING
     assert sum(len(answer.uploads) for answer in told) == 1
     assert [len(answer.verdicts) for answer in told] == [1, 1, 1]
@@ -46,7 +46,7 @@ def test_one_that_is_refused_leaves_the_others(leased: MarketFixture) -> None:
     forged = forger.commitment(forger.newest(), signature=bytes(65))
     stale = late.commitment(late.newest(), fence=late.newest().lease.fence + 1)
     polls = [honest.poll(honest.commitments()), forger.poll([forged]), late.poll([stale])]
-    codes = [[refusal.code for refusal in answer.refusals] for answer in poll.hear(leased.context, polls)]
+    codes = [[refusal.code for refusal in answer.refusals] for answer in poll.handle_polls(leased.context, polls)]
     assert codes == [[], ["refused"], ["too_late"]]
     states = [leased.replica(worker).state for worker in leased.workers]
     assert states == [ReplicaState.COMMITTED, ReplicaState.LEASED, ReplicaState.LEASED]
@@ -55,7 +55,7 @@ def test_one_that_is_refused_leaves_the_others(leased: MarketFixture) -> None:
 def test_the_same_worker_twice_says_it_once(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     made = worker.commitments()
-    first, second = poll.hear(leased.context, [worker.poll(made), worker.poll(made)])
+    first, second = poll.handle_polls(leased.context, [worker.poll(made), worker.poll(made)])
     assert (first.refusals, second.refusals) == ((), ())
     assert leased.replica(worker).state == ReplicaState.COMMITTED
 
@@ -65,7 +65,7 @@ def test_a_reveal_beside_the_commitment_that_it_opens_comes_too_early(leased: Ma
     held = worker.newest()
     both = worker.poll(worker.commitments(), [worker.revelation(held)])
     others = [other.poll(other.commitments()) for other in leased.workers[1:]]
-    told, *_ = poll.hear(leased.context, [both, *others])
+    told, *_ = poll.handle_polls(leased.context, [both, *others])
     assert [refusal.code for refusal in told.refusals] == ["too_early"]
     assert leased.replica(worker).state == ReplicaState.COMMITTED
 
@@ -97,15 +97,15 @@ def _brought(market: MarketFixture, worker: SimWorker, stack: ExitStack) -> Deli
     held = worker.newest()
     want = wants(market, worker, held.lease.replica, held.lease.fence)
     assert want.root == blob_digest(held.payload)
-    arrival = payload_upload.arriving(want, stack.enter_context(market.context.blobs.receive()))
+    arrival = payload_upload.build_incoming_upload(want, stack.enter_context(market.context.blobs.receive()))
     arrival.take(held.payload)
-    return payload_upload.look(market.context, want, arrival)
+    return payload_upload.inspect_and_store_payload(market.context, want, arrival)
 
 
 def test_payloads_are_booked_together_and_a_bad_one_is_its_own_affair(bringing: MarketFixture) -> None:
     _spoiler, honest = bringing.workers
     with brought(bringing, bringing.workers) as polls:
-        rejected, paid = poll.hear(bringing.context, polls)
+        rejected, paid = poll.handle_polls(bringing.context, polls)
     states = [verdict.state for answer in (rejected, paid) for verdict in answer.verdicts]
     assert states == [ReplicaState.REJECTED, ReplicaState.PAYABLE]
     assert [voucher.cumulative for answer in (rejected, paid) for voucher in answer.vouchers] == [PRICE]
@@ -116,7 +116,7 @@ def test_payloads_are_booked_together_and_a_bad_one_is_its_own_affair(bringing: 
 def test_a_payload_that_comes_twice_at_once_is_paid_once(bringing: MarketFixture) -> None:
     _spoiler, honest = bringing.workers
     with brought(bringing, [honest, honest]) as polls:
-        first, second = poll.hear(bringing.context, polls)
+        first, second = poll.handle_polls(bringing.context, polls)
     assert first == second
     assert len(bringing.all(Earned)) == 1
     check_books(bringing)
@@ -149,7 +149,7 @@ def test_three_payloads_take_as_many_statements_as_one(new_floor) -> None:  # ty
     sent = []
     for share in (market.workers[:1], market.workers[1:]):
         with brought(market, share) as polls, asking(market) as statements:
-            poll.hear(market.context, polls)
+            poll.handle_polls(market.context, polls)
         sent.append(statements)
     assert sent[0] == sent[1]
 
@@ -173,7 +173,7 @@ def locking(market: MarketFixture) -> Iterator[list[str]]:
 @pytest.mark.databases("postgresql")
 def test_who_delivers_first_is_locked_before_its_account(bringing: MarketFixture) -> None:
     with brought(bringing, bringing.workers) as polls, locking(bringing) as tables:
-        poll.hear(bringing.context, polls)
+        poll.handle_polls(bringing.context, polls)
     assert [table for table in tables if table in {"workers", "accounts"}] == ["workers", "accounts"]
     known, other = sorted(bringing.all(Worker), key=lambda worker: worker.address != bringing.workers[1].address)
     assert (known.accepted_at, other.accepted_at) == (bringing.clock(), None)

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.market.gradient.round_merge import MergedAnswer, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from graphdoc import tensors
-from requester.moves.replay import recipe
+from requester.moves.replay import build_recipe
 from requester.store import jobs
 from tests.databases import BOTH
 from tests.requester.books import check_books
@@ -32,7 +32,7 @@ def test_three_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]
     check_books(market)
     before = first_parameters()
     for number, row in enumerate(market.rounds()):
-        after = tensors.unpack(market.context.blobs.read(Digest(row.updated)))
+        after = tensors.unpack_tensors(market.context.blobs.read(Digest(row.updated)))
         assert after["n"] == number + 1
         assert (after["w"] != before["w"]).all()
         before = after
@@ -47,7 +47,7 @@ def test_a_robust_merge_of_the_rounds_answers(new_floor, aggregator: dict[str, A
     job = market.the_job()
     seeds = [task.offer.seed for task in market.tasks()]
     answers = [MergedAnswer(worker.encode(honest_answer(first_parameters(), seed), seed), seed) for seed in seeds]
-    merged = merge(recipe(jobs.spec(job), job), answers[::-1])["w"]
-    after = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[0].updated)))["w"]
-    rate = jobs.spec(job).optimizer.lr
+    merged = merge_answers(build_recipe(jobs.load_spec(job), job), answers[::-1])["w"]
+    after = tensors.unpack_tensors(market.context.blobs.read(Digest(market.rounds()[0].updated)))["w"]
+    rate = jobs.load_spec(job).optimizer.lr
     assert (after == first_parameters()["w"] - merged * np.float32(rate)).all()

@@ -7,9 +7,9 @@ from sqlalchemy import event, text
 
 from gradmarket.market.terms import Address, Digest
 from requester.store import blob_needs, schema, visibility
-from requester.store.session import connect, sessions_of
+from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Job, JobBlob
-from requester.store.work import begin, reading
+from requester.store.work import begin_work, open_reader
 from tests.databases import NewDatabase
 from tests.requester.test_operators_upgrade import Old
 
@@ -20,7 +20,7 @@ LARGE = ("job_blobs", "rounds", "jobs")
 
 
 def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_database: NewDatabase, tmp_path: Path) -> None:
-    database = connect(new_database(tmp_path))
+    database = open_engine(new_database(tmp_path))
     with database.begin() as connection:
         old = Old(connection)
         for number in range(JOBS):
@@ -37,10 +37,10 @@ def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_databas
         connection.execute(text("ANALYZE"))
     asked: list[tuple[str, Any]] = []
     event.listen(database, "before_cursor_execute", lambda _c, _k, said, values, *_: asked.append((said, values)))
-    with reading(sessions_of(database)) as reader:
-        assert not visibility.access(reader, WANTED).to_anybody
-        assert visibility.access(reader, WANTED, NOBODY).to_worker
-        assert not visibility.access(reader, Digest("d7"), NOBODY).to_worker
+    with open_reader(sessions_of(database)) as reader:
+        assert not visibility.load_access(reader, WANTED).to_anybody
+        assert visibility.load_access(reader, WANTED, NOBODY).to_worker
+        assert not visibility.load_access(reader, Digest("d7"), NOBODY).to_worker
         assert not blob_needs.names_blob(reader, WANTED)
         assert not blob_needs.needs_parameters(reader, WANTED, "7", 3, 10)
         assert not blob_needs.needs_update(reader, WANTED, "7", 3)
@@ -60,16 +60,16 @@ def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_databas
 
 
 def test_an_older_database_knows_which_jobs_name_a_blob(new_database: NewDatabase, tmp_path: Path) -> None:
-    database = connect(new_database(tmp_path))
-    schema.downgrade(database, "0011")
+    database = open_engine(new_database(tmp_path))
+    schema.downgrade_schema(database, "0011")
     with database.begin() as connection:
         old = Old(connection)
         published = {"document": "d", "evaluation": None, "manifest": "m", "parameters": "p"}
         spec = {"model": {"document": "sd", "parameters": "sp"}}
         old.add("jobs", id="posted", spec=spec, publication=published, facts={"memory": "f"})
         old.add("jobs", id="draft", spec={"model": {"architecture": "mlp"}}, publication=None, facts=None)
-    schema.upgrade(database)
-    assert schema.differences(database) == []
+    schema.upgrade_schema(database)
+    assert schema.list_schema_differences(database) == []
     with database.begin() as connection:
         assert Old(connection).rows("job_blobs", "job_id", "part", "digest") == {
             ("posted", "spec.document", "sd"),
@@ -83,14 +83,14 @@ def test_an_older_database_knows_which_jobs_name_a_blob(new_database: NewDatabas
 
 
 def test_a_job_s_rows_follow_what_it_names(new_database: NewDatabase, tmp_path: Path) -> None:
-    database = connect(new_database(tmp_path))
+    database = open_engine(new_database(tmp_path))
     sessions = sessions_of(database)
     with database.begin() as connection:
         Old(connection).add("jobs", id="a", state="running")
     for parameters in ("first", "second", None):
-        with begin(sessions) as work:
+        with begin_work(sessions) as work:
             work.get_one(Job, "a").publication = {"document": "d", "parameters": parameters}
-        with reading(sessions) as reader:
+        with open_reader(sessions) as reader:
             rows = {(row.part, row.digest) for row in reader.session.query(JobBlob)}
         expected = {("publication.document", "d"), ("publication.parameters", parameters)}
         assert rows == {(part, digest) for part, digest in expected if digest}

@@ -16,38 +16,38 @@ LOCKED = Lock("correct horse", plain=False)
 
 
 def test_on_a_local_chain_a_key_is_made_once_in_plain_text(tmp_path: Path) -> None:
-    made = keys.key(None, tmp_path / "signer", PLAIN)
-    assert keys.key(None, tmp_path / "signer", PLAIN) == made
+    made = keys.load_or_create_key(None, tmp_path / "signer", PLAIN)
+    assert keys.load_or_create_key(None, tmp_path / "signer", PLAIN) == made
     assert stat.S_IMODE((tmp_path / "signer").stat().st_mode) == 0o600
 
 
 def test_where_money_is_real_no_key_lies_in_plain_text(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(Refused, match="GRADMARKET_PASSPHRASE_FILE"):
-            keys.key(None, tmp_path / "signer", BARE)
-        keys.key(None, tmp_path / "signer", PLAIN)  # now one does, and is refused as well
+            keys.load_or_create_key(None, tmp_path / "signer", BARE)
+        keys.load_or_create_key(None, tmp_path / "signer", PLAIN)  # now one does, and is refused as well
     given = SecretStr("0x" + "11" * 32)
-    assert keys.key(given, tmp_path / "other", BARE).to_bytes().hex() == "11" * 32
+    assert keys.load_or_create_key(given, tmp_path / "other", BARE).to_bytes().hex() == "11" * 32
 
 
 def test_a_plain_key_goes_under_the_passphrase_and_opens_with_it_alone(tmp_path: Path) -> None:
-    plain = keys.key(None, tmp_path / "signer", PLAIN)
-    assert keys.key(None, tmp_path / "signer", LOCKED) == plain
+    plain = keys.load_or_create_key(None, tmp_path / "signer", PLAIN)
+    assert keys.load_or_create_key(None, tmp_path / "signer", LOCKED) == plain
     assert [path.name for path in tmp_path.iterdir()] == ["signer.json"]
     assert plain.to_bytes().hex() not in (tmp_path / "signer.json").read_text()
     assert stat.S_IMODE((tmp_path / "signer.json").stat().st_mode) == 0o600
     for wrong in (Lock("incorrect", plain=True), PLAIN):
         with pytest.raises(Refused):
-            keys.key(None, tmp_path / "signer", wrong)
+            keys.load_or_create_key(None, tmp_path / "signer", wrong)
 
 
 def test_the_passphrase_comes_from_a_setting_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from the file\n")
-    assert keys.lock(RequesterSettings(data=tmp_path, passphrase_file=tmp_path / "secret"), local=False) == Lock(
-        "from the file", plain=False
-    )
+    assert keys.load_key_lock(
+        RequesterSettings(data=tmp_path, passphrase_file=tmp_path / "secret"), local=False
+    ) == Lock("from the file", plain=False)
     both = RequesterSettings(data=tmp_path, passphrase=SecretStr("given"), passphrase_file=tmp_path / "secret")
-    assert keys.lock(both, local=True) == Lock("given", plain=True)
-    assert keys.lock(RequesterSettings(data=tmp_path, plain_keys=True), local=False) == PLAIN
+    assert keys.load_key_lock(both, local=True) == Lock("given", plain=True)
+    assert keys.load_key_lock(RequesterSettings(data=tmp_path, plain_keys=True), local=False) == PLAIN
     with pytest.raises(Refused, match="cannot be read"):
-        keys.lock(RequesterSettings(data=tmp_path, passphrase_file=tmp_path / "absent"), local=False)
+        keys.load_key_lock(RequesterSettings(data=tmp_path, passphrase_file=tmp_path / "absent"), local=False)

@@ -164,7 +164,7 @@ def test_nobody_is_told_a_late_answer_before_it_is_decided(new_floor: NewFloor) 
     market.until(lambda: the(market, task).state in (TaskState.ACCEPTED, TaskState.FINAL), slow)
     with market.context.reading() as reader:
         assert disclosure.of_job(reader, reader.get_one(Job, market.job)).of(reader.get_one(Task, task.id))
-    assert rule.published(TaskState.COMMITTING, False, 0, 0, False) is False
+    assert rule.may_publish_answer(TaskState.COMMITTING, False, 0, 0, False) is False
 
 
 def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_floor: NewFloor) -> None:
@@ -246,9 +246,11 @@ def test_what_was_decided_is_merged_again_to_the_same_bits(
     market.until(lambda: len(market.rounds()) == 4, *fast, slow)
     market.crash()
     again: list[int] = []
-    merge = replay.merge
+    merge = replay.merge_round
     monkeypatch.setattr(
-        replay, "merge", lambda blobs, inputs, state: (again.append(inputs.number), merge(blobs, inputs, state))[1]
+        replay,
+        "merge_round",
+        lambda blobs, inputs, state: (again.append(inputs.number), merge(blobs, inputs, state))[1],
     )
     market.play()
     assert market.state() == JobState.FINISHED, market.why_waiting()

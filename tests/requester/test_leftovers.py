@@ -9,9 +9,9 @@ from sqlalchemy import func, select
 from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.terms import Address, Role
 from requester.store import identities, leftovers, operators, schema, tokens
-from requester.store.session import Sessions, connect, sessions_of
+from requester.store.session import Sessions, open_engine, sessions_of
 from requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
-from requester.store.work import begin, reading
+from requester.store.work import begin_work, open_reader
 from tests.databases import BOTH, NewDatabase
 
 pytestmark = BOTH
@@ -21,8 +21,8 @@ PAYOUT = Address("0x" + "ee" * 20)
 
 @pytest.fixture
 def sessions(new_database: NewDatabase, tmp_path: Path) -> Iterator[Sessions]:
-    engine = connect(new_database(tmp_path))
-    schema.upgrade(engine)
+    engine = open_engine(new_database(tmp_path))
+    schema.upgrade_schema(engine)
     yield sessions_of(engine)
     engine.dispose()
 
@@ -32,22 +32,22 @@ def wallet(number: int) -> Address:
 
 
 def signs_in(sessions: Sessions, number: int, now: float = NOW) -> None:
-    with begin(sessions) as work:
+    with begin_work(sessions) as work:
         worker = identities.sign_in(work, wallet(number), wallet(number), None, now)
         worker.jobs, worker.least_prices = ["a" * 16] * 64, {f"{job:016x}": 1 for job in range(64)}
-        identities.issue(work, "worker", wallet(number), now + DAY, now)
+        identities.issue_token(work, "worker", wallet(number), now + DAY, now)
 
 
 def swept(sessions: Sessions, now: float) -> float:
     """When the next sweep is due."""
-    with begin(sessions) as work:
-        leftovers.sweep(work, now, DAY)
-    with reading(sessions) as reader:
+    with begin_work(sessions) as work:
+        leftovers.delete_leftovers(work, now, DAY)
+    with open_reader(sessions) as reader:
         return reader.get_one(LeaderLease, leftovers.NAME).until
 
 
 def count(sessions: Sessions, table: type) -> int:
-    with reading(sessions) as reader:
+    with open_reader(sessions) as reader:
         return reader.session.scalar(select(func.count()).select_from(table)) or 0
 
 
@@ -63,10 +63,10 @@ def test_who_only_signed_in_is_forgotten_when_its_session_is_over(sessions: Sess
 def test_what_a_quiet_worker_asked_for_is_forgotten_before_itself(sessions: Sessions) -> None:
     signs_in(sessions, 1)
     swept(sessions, NOW + leftovers.QUIET_S - 1)
-    with reading(sessions) as reader:
+    with open_reader(sessions) as reader:
         assert len(reader.get_one(Worker, wallet(1)).jobs) == 64
     swept(sessions, NOW + leftovers.QUIET_S + 1)
-    with reading(sessions) as reader:
+    with open_reader(sessions) as reader:
         row = reader.get_one(Worker, wallet(1))
     assert (row.jobs, row.least_prices) == ([], {})
 
@@ -74,7 +74,7 @@ def test_what_a_quiet_worker_asked_for_is_forgotten_before_itself(sessions: Sess
 def test_who_was_paid_or_judged_stays(sessions: Sessions) -> None:
     for number in (1, 2):
         signs_in(sessions, number)
-    with begin(sessions) as work:
+    with begin_work(sessions) as work:
         work.get_one(Worker, wallet(1)).accepted_at = NOW
         work.add(Reputation(operator=wallet(2), determinism_class="cpu", evidence=0.0, at=NOW, failed_at=NOW))
     swept(sessions, NOW + 100 * DAY)
@@ -82,9 +82,9 @@ def test_who_was_paid_or_judged_stays(sessions: Sessions) -> None:
 
 
 def test_tokens_without_an_end_and_young_sessions_stay(sessions: Sessions) -> None:
-    with begin(sessions) as work:
-        tokens.create(work, "for ever", Role.READ, None, NOW)
-        tokens.create(work, "for a day", Role.READ, NOW + DAY, NOW)
+    with begin_work(sessions) as work:
+        tokens.create_token(work, "for ever", Role.READ, None, NOW)
+        tokens.create_token(work, "for a day", Role.READ, NOW + DAY, NOW)
     swept(sessions, NOW + 2 * DAY)
     assert count(sessions, ApiToken) == 1
 
@@ -103,8 +103,8 @@ def test_more_rows_than_one_transaction_takes_are_due_again_at_once(
 
 def test_it_is_due_once_in_a_while(sessions: Sessions) -> None:
     def due(now: float) -> bool:
-        with reading(sessions) as reader:
-            return leftovers.due(reader, now)
+        with open_reader(sessions) as reader:
+            return leftovers.is_sweep_due(reader, now)
 
     assert due(NOW)
     swept(sessions, NOW)
@@ -113,7 +113,7 @@ def test_it_is_due_once_in_a_while(sessions: Sessions) -> None:
 
 
 def test_an_answer_to_repeats_is_kept_for_a_week(sessions: Sessions) -> None:
-    with begin(sessions) as work:
+    with begin_work(sessions) as work:
         work.add(Idempotency(subject="a", key="b", request=b"", status=201, body={}, location=None, at=NOW))
     swept(sessions, NOW + leftovers.REPEATED_S - 1)
     assert count(sessions, Idempotency) == 1
@@ -122,8 +122,8 @@ def test_an_answer_to_repeats_is_kept_for_a_week(sessions: Sessions) -> None:
 
 
 def withdraws(sessions: Sessions, number: int, now: float = NOW) -> None:
-    with begin(sessions) as work:
-        operators.withdraw(work, wallet(number), PAYOUT, 5, now)
+    with begin_work(sessions) as work:
+        operators.withdraw_consents(work, wallet(number), PAYOUT, 5, now)
 
 
 def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(
@@ -140,17 +140,17 @@ def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(
     withdraws(sessions, 4)
     signs_in(sessions, 1, NOW + leftovers.WITHDRAWN_S)
     swept(sessions, NOW + leftovers.WITHDRAWN_S + 1)
-    with reading(sessions) as reader:
+    with open_reader(sessions) as reader:
         left = {row.worker for row in reader.session.scalars(select(ConsentRow))}
     assert left == {wallet(1), wallet(2), wallet(4)}, "2's was written anew a second later"
     swept(sessions, NOW + leftovers.WITHDRAWN_S + 2)
-    with reading(sessions) as reader:
+    with open_reader(sessions) as reader:
         left = {row.worker for row in reader.session.scalars(select(ConsentRow))}
     assert left == {wallet(1), wallet(4)}, "both signed in once"
 
 
 def consents(sessions: Sessions, number: int, now: float) -> None:
-    with begin(sessions) as work:
+    with begin_work(sessions) as work:
         identities.sign_in(work, wallet(number), PAYOUT, None, now, consent=5)
 
 

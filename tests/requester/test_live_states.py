@@ -12,8 +12,8 @@ from requester import live_states
 from requester.blobs import Blobs
 from requester.live_states import LiveState, Version
 from requester.moves import replay
-from requester.moves.ending import end
-from requester.store.locks import locked
+from requester.moves.ending import end_job
+from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from tests.requester.market_fixture import MarketFixture
 
@@ -33,11 +33,11 @@ def test_a_state_is_let_go_before_another_is_loaded_that_does_not_fit_beside_it(
 
     def load(*arguments: Any) -> LiveState:
         beside.append(market.context.states.take(market.job))
-        loaded = live_states.load(*arguments)
+        loaded = live_states.load_live_state(*arguments)
         assert FITS_ONE / 2 < loaded.length <= FITS_ONE
         return loaded
 
-    monkeypatch.setattr(replay, "load", load)
+    monkeypatch.setattr(replay, "load_live_state", load)
     market.also(OTHER, 8, **ALONE)
     (first,) = market.all(Round, Round.job_id == OTHER)
     replay.state_before(market.context, OTHER, Version(0, Digest(first.parameters), None))
@@ -63,11 +63,11 @@ def test_the_state_that_is_merged_while_its_job_ends_is_let_go(
     def merge(blobs: Blobs, inputs: replay.MergeInputs, state: LiveState) -> float:
         loss = replay_merge(blobs, inputs, state)
         with market.context.begin() as work:
-            end(market.context, work, locked(work, Job, market.job), JobState.CANCELLED, "cancelled meanwhile")
+            end_job(market.context, work, lock_row(work, Job, market.job), JobState.CANCELLED, "cancelled meanwhile")
         return loss
 
-    replay_merge = replay.merge
-    monkeypatch.setattr(replay, "merge", merge)
+    replay_merge = replay.merge_round
+    monkeypatch.setattr(replay, "merge_round", merge)
     market.until(lambda: market.state() == JobState.CANCELLED)
     market.drive()
     assert market.rounds()[0].state == RoundState.CLOSED
@@ -80,7 +80,7 @@ def test_the_state_of_a_job_that_ended_elsewhere_is_let_go_at_the_next_merge(new
     market.until(lambda: len(market.rounds()) == 2)
     other = market.another()
     with other.begin() as work:
-        end(other, work, locked(work, Job, market.job), JobState.CANCELLED, "cancelled elsewhere")
+        end_job(other, work, lock_row(work, Job, market.job), JobState.CANCELLED, "cancelled elsewhere")
     assert market.context.states.jobs() == [market.job]
     market.also(OTHER, 8, **ALONE)
     market.until(lambda: market.all(Round, Round.job_id == OTHER, Round.number == 1))

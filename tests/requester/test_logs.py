@@ -29,7 +29,7 @@ def written() -> Iterator[Written]:
     handlers, level = root.handlers[:], root.level
     stream = Written()
     root.handlers.clear()  # `configure` closes those it finds
-    logs.configure(as_json=True, level="INFO", to=stream)
+    logs.configure_logging(as_json=True, level="INFO", to=stream)
     yield stream
     structlog.configure(**before)
     root.handlers[:] = handlers

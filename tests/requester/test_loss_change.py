@@ -154,11 +154,13 @@ def test_a_score_belongs_to_an_audit_that_asks_for_one(new_floor: NewFloor) -> N
     claimed = auditor.claim()
     assert claimed is not None
     with pytest.raises(Refused, match="a score is wanted"):
-        auditor_claims.answer(market.context, claimed.task, auditor.said(claimed).model_copy(update={"score": None}))
+        auditor_claims.record_audit_answer(
+            market.context, claimed.task, auditor.said(claimed).model_copy(update={"score": None})
+        )
     assert market.all(Score) == []
     said = auditor.said(claimed)
-    assert not auditor_claims.answer(market.context, claimed.task, said)
-    assert not auditor_claims.answer(market.context, claimed.task, said), "the same again changes nothing"
+    assert not auditor_claims.record_audit_answer(market.context, claimed.task, said)
+    assert not auditor_claims.record_audit_answer(market.context, claimed.task, said), "the same again changes nothing"
     (row,) = market.all(Score)
     assert (row.own, row.operator) == (said.score.accepted.own, market.workers[0].address)
 
@@ -176,7 +178,7 @@ def test_an_audit_that_compares_roots_takes_no_score(new_floor: NewFloor) -> Non
     answer = {"auditor": plain.name, "run": 0, "root": plain.find(claimed)}
     answer["score"] = {"accepted": change, "trusted": change}
     with pytest.raises(Refused, match="no score was asked for"):
-        auditor_claims.answer(market.context, claimed.task, AuditAnswer.model_validate(answer))
+        auditor_claims.record_audit_answer(market.context, claimed.task, AuditAnswer.model_validate(answer))
 
 
 @pytest.mark.parametrize("others", [(), (0.0,), (0.0,) * 4, (0.0, 0.0, math.nan), (0.0, 0.0, 10 * LARGEST_FALL)])
@@ -221,6 +223,6 @@ def test_a_partition_has_rows_to_hold_a_task_s_against(new_floor: NewFloor) -> N
     )
     spec = JobSpec.model_validate(market._spec(step={"rows": 8}, **scored()))
     with pytest.raises(JobRefused, match=r"holds a task's rows against 3 times as many others"):
-        dataset.check(market.context.blobs, ModelRunner(), spec, manifest)
+        dataset.check_dataset(market.context.blobs, ModelRunner(), spec, manifest)
     enough = manifest.model_copy(update={"partitions": (manifest.partitions[0].model_copy(update={"rows": 32}),)})
-    dataset.check(market.context.blobs, ModelRunner(), spec, enough)
+    dataset.check_dataset(market.context.blobs, ModelRunner(), spec, enough)

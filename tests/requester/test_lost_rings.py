@@ -45,10 +45,10 @@ def test_who_has_heard_the_end_has_nothing_more_to_hear(new_floor) -> None:  # t
     market = new_floor(**ALONE)
     worker = market.worker()
     worker.ask()
-    assert outbox.addressed(market.context) == [worker.address]
+    assert outbox.list_addressed_workers(market.context) == [worker.address]
     market.play()
     worker.say()
-    assert outbox.addressed(market.context) == []
+    assert outbox.list_addressed_workers(market.context) == []
 
 
 @BOTH
@@ -59,13 +59,13 @@ def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor)
     on_disk = dict(worker.held)
     market.play()
     worker.say()
-    assert outbox.addressed(market.context) == []
+    assert outbox.list_addressed_workers(market.context) == []
     worker.held = on_disk
     assert [held.state for held in on_disk.values()] == [ReplicaState.LEASED]
     worker.ask()
     assert [held.state for held in worker.held.values()] == [ReplicaState.PAYABLE]
     worker.say()
-    assert outbox.addressed(market.context) == []
+    assert outbox.list_addressed_workers(market.context) == []
 
 
 @BOTH

@@ -68,10 +68,10 @@ def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  
     with blobs.receive() as incoming:
         incoming.write(b"equal content")
         digest = blobs.keep(incoming)
-        blob_cleanup.payload(market.context, digest)
+        blob_cleanup.drop_payload_if_unneeded(market.context, digest)
         assert not blobs.has(digest)
         with market.context.begin() as work:
-            blob_cleanup.keep_still(market.context, work, {digest: partial(blobs.keep, incoming)})
+            blob_cleanup.lock_and_restore_blobs(market.context, work, {digest: partial(blobs.keep, incoming)})
     assert blobs.read(digest) == b"equal content"
 
 
@@ -79,7 +79,7 @@ def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  
 def test_a_payload_that_a_task_names_is_not_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = accepted(new_floor)
     digest = Digest(market.task().payload)
-    blob_cleanup.payload(market.context, digest)
+    blob_cleanup.drop_payload_if_unneeded(market.context, digest)
     assert market.context.blobs.has(digest)
 
 
@@ -92,14 +92,14 @@ def test_nobody_names_a_blob_while_it_is_dropped(new_floor) -> None:  # type: ig
     def names_it() -> None:
         with other.begin() as work:
             work.connection().exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
-            blob_cleanup.keep_still(other, work, {digest: partial(other.blobs.put, b"content")})
+            blob_cleanup.lock_and_restore_blobs(other, work, {digest: partial(other.blobs.put, b"content")})
 
     def needed(_session: Any) -> bool:
         with pytest.raises(OperationalError, match="lock timeout"):
             names_it()
         return False
 
-    blob_cleanup.drop(market.context, digest, needed)
+    blob_cleanup.drop_blob_if_unneeded(market.context, digest, needed)
     assert not market.context.blobs.has(digest)
     names_it()
     assert market.context.blobs.has(digest)

@@ -7,7 +7,7 @@ from eth_utils.crypto import keccak
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, MarketError, NotFound
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.exchange.commitments import TooLate
@@ -120,9 +120,9 @@ def test_a_signature_for_another_chain_is_refused(leased: MarketFixture) -> None
     worker = leased.workers[0]
     held, domain = worker.newest(), leased.context.domain
     good = worker.commitment(held)
-    offer = signing.digest(domain, held.lease.offer.struct())
+    offer = signing.digest_struct(domain, held.lease.offer.struct())
     elsewhere = replace(domain, instance=keccak(text="the chain started anew"))
-    replayed = signing.sign(worker.key, signing.digest(elsewhere, good.struct(offer, worker.address)))
+    replayed = signing.sign_digest(worker.key, signing.digest_struct(elsewhere, good.struct(offer, worker.address)))
     refused(worker, "refused", commitments=[good.model_copy(update={"signature": replayed})])
 
 
@@ -280,7 +280,7 @@ def test_the_length_of_a_payload_is_known_before_it_is_read(uploading: MarketFix
     worker = asked(uploading)
     lease = worker.newest().lease
     want = wants(uploading, worker, lease.replica, lease.fence)
-    assert want.length == payload_bytes(want.layout, codec("fp32")) == len(worker.newest().payload) == 4 * 7
+    assert want.length == payload_bytes(want.layout, load_codec("fp32")) == len(worker.newest().payload) == 4 * 7
 
 
 def test_who_was_not_asked_or_is_another_uploads_nothing(uploading: MarketFixture) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, MetaData, Table, insert, select
 
 from requester.store import schema
-from requester.store.session import connect
+from requester.store.session import open_engine
 
 NewDatabase = Callable[[Path], str]
 BEFORE = "0002"
@@ -36,8 +36,8 @@ def _blank(column: Any) -> Any:
 
 
 def test_bars_go_to_who_lied_and_records_stay_with_their_keys(new_database: NewDatabase, tmp_path: Path) -> None:
-    database = connect(new_database(tmp_path))
-    schema.downgrade(database, BEFORE)
+    database = open_engine(new_database(tmp_path))
+    schema.downgrade_schema(database, BEFORE)
     with database.begin() as connection:
         old = Old(connection)
         old.add("jobs", id="j")
@@ -58,8 +58,8 @@ def test_bars_go_to_who_lied_and_records_stay_with_their_keys(new_database: NewD
         old.add("reputations", operator="victim", evidence=0.0, **record)
         old.add("reputations", operator="alone", evidence=0.0, **record)
         old.add("reputations", operator="cold", determinism_class="cpu", evidence=9.0)
-    schema.upgrade(database)
-    assert schema.differences(database) == []
+    schema.upgrade_schema(database)
+    assert schema.list_schema_differences(database) == []
     with database.begin() as connection:
         now = Old(connection)
         assert now.rows("reputations", "operator", "evidence", "failed_at") == {

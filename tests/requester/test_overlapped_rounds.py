@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from gradmarket.market.admissible import move_of
-from gradmarket.market.gradient.round_merge import MergedAnswer, merge
-from gradmarket.market.gradient.round_update import ModelState, apply, begin
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
+from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
@@ -40,20 +40,20 @@ NEVER_SMALL = {"snapshot_rounds": 3, "snapshot_s": 1e9}
 def by_the_formula(market: MarketFixture, worker: SimWorker) -> list[dict[str, np.ndarray]]:
     """The parameters before each round and after the last, computed round by round on one machine."""
     job = market.the_job()
-    spec, move = jobs.spec(job), move_of(jobs.spec(job))
-    states: list[ModelState] = [begin(LAYOUT, first_parameters(), move)]
+    spec, move = jobs.load_spec(job), move_of(jobs.load_spec(job))
+    states: list[ModelState] = [build_model_state(LAYOUT, first_parameters(), move)]
     for number in range(spec.rounds):
         start = states[max(0, number - spec.overlap)].tensors
         seeds = [secrets.task_seed(spec.seed, number, index) for index in spec.tasks_of(number)]
         answers = [MergedAnswer(worker.encode(honest_answer(start, seed), seed), seed) for seed in seeds]
-        merged = merge(replay.recipe(spec, job), answers)
-        lr = rate("constant", spec.optimizer.lr, number, spec.rounds, spec.optimizer.schedule.warmup)
-        states.append(apply(LAYOUT, states[-1], merged, move, lr, (COUNTER,)))
+        merged = merge_answers(replay.build_recipe(spec, job), answers)
+        lr = compute_learning_rate("constant", spec.optimizer.lr, number, spec.rounds, spec.optimizer.schedule.warmup)
+        states.append(apply_merged_answer(LAYOUT, states[-1], merged, move, lr, (COUNTER,)))
     return [state.tensors for state in states]
 
 
 def final_bytes(market: MarketFixture, worker: SimWorker) -> bytes:
-    return tensors.pack(by_the_formula(market, worker)[-1])
+    return tensors.pack_tensors(by_the_formula(market, worker)[-1])
 
 
 def staffed(new_floor: NewFloor, workers: int = 3, capacity: int = 2, **spec: Any) -> MarketFixture:
@@ -164,7 +164,7 @@ class Stale(SimWorker):
         rows = self.market.rounds()
         newest = next((row.updated for row in reversed(rows) if row.updated), None)
         blob = self.market.context.blobs.read(Digest(newest or rows[0].parameters))
-        return self.encode(honest_answer(tensors.unpack(blob), offer.seed), offer.seed)
+        return self.encode(honest_answer(tensors.unpack_tensors(blob), offer.seed), offer.seed)
 
 
 def stale(market: MarketFixture) -> SimWorker:

@@ -55,12 +55,12 @@ def test_a_part_that_is_gone_is_told_once_and_once_when_it_is_back(
     assert "exception" not in gone
 
     tries = []
-    part_troubles.probe({part: lambda: tries.append(1) or "still gone"})  # type: ignore[func-returns-value]
-    part_troubles.probe({part: lambda: tries.append(1) or ""})  # type: ignore[func-returns-value]
+    part_troubles.probe_failed_parts({part: lambda: tries.append(1) or "still gone"})  # type: ignore[func-returns-value]
+    part_troubles.probe_failed_parts({part: lambda: tries.append(1) or ""})  # type: ignore[func-returns-value]
     assert (len(tries), len(written.writes)) == (1, 1)
     time[0] += 1.0
     for _ in range(3):
-        part_troubles.probe({part: lambda: ""})
+        part_troubles.probe_failed_parts({part: lambda: ""})
     (back,) = [json.loads(line) for line in written.writes[1:]]
     assert (back["event"], back["of"], back["after_s"]) == ("it is back", part, 6.0)
     fail(error)

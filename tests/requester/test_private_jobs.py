@@ -36,7 +36,7 @@ def listed(count: int, **more: Any) -> dict[str, Any]:
 
 def join(market: MarketFixture, worker: SimWorker, rows: int | None = None) -> SimWorker:
     with market.context.begin() as work:
-        holders.join(work, market.job, worker.address, rows, market.clock())
+        holders.record_holder(work, market.job, worker.address, rows, market.clock())
     return worker
 
 
@@ -127,7 +127,7 @@ def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, sp
     assert market.earned() == {one.address: 2 * PRICE for one in others}
     refused = market.replicas(cheat)
     assert len([one for one in refused if one.state == ReplicaState.REJECTED]) <= 1, "refused once, drawn no more"
-    after = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[-1].updated)))
+    after = tensors.unpack_tensors(market.context.blobs.read(Digest(market.rounds()[-1].updated)))
     assert np.isfinite(after["w"]).all()
 
 
@@ -197,9 +197,9 @@ def test_no_private_task_is_audited_and_no_answer_is_served(new_floor) -> None: 
     assert not market.all(Audit)
     payload = market.tasks()[0].payload
     with market.reading() as reader:
-        assert visibility.access(reader, payload).holders
-        assert not visibility.access(reader, market.rounds()[0].parameters).holders
-        assert visibility.narrowed(reader, [payload, market.rounds()[0].parameters]) == {payload}
+        assert visibility.load_access(reader, payload).holders
+        assert not visibility.load_access(reader, market.rounds()[0].parameters).holders
+        assert visibility.list_restricted_blobs(reader, [payload, market.rounds()[0].parameters]) == {payload}
     model = {"document": payload, "parameters": market.rounds()[0].parameters}
     reading = JobSpec.model_validate(market._spec(model=model))
     with pytest.raises(JobRefused, match="upload it first"):
@@ -212,7 +212,7 @@ def test_an_open_jobs_answer_is_no_holders(new_floor) -> None:  # type: ignore[n
         market.worker()
     market.until(lambda: market.tasks()[0].payload)
     with market.reading() as reader:
-        assert not visibility.access(reader, market.tasks()[0].payload).holders
+        assert not visibility.load_access(reader, market.tasks()[0].payload).holders
 
 
 def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -228,8 +228,8 @@ def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[n
     holder(market, kept("huge", 5.0), rows=10**9)
     market.play()
     assert market.state() == JobState.FINISHED
-    before = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[0].parameters)))["w"]
-    after = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[0].updated)))["w"]
+    before = tensors.unpack_tensors(market.context.blobs.read(Digest(market.rounds()[0].parameters)))["w"]
+    after = tensors.unpack_tensors(market.context.blobs.read(Digest(market.rounds()[0].updated)))["w"]
     mean = (1.0 * 10 + 5.0 * 30) / 40
     np.testing.assert_allclose(after, before - np.float32(0.125 * mean), rtol=1e-6)
 
@@ -238,7 +238,7 @@ def test_what_a_holder_told_first_stands(new_floor) -> None:  # type: ignore[no-
     market = new_floor(data=listed(1))
     one = holder(market, rows=10)
     with market.context.begin() as work:
-        assert holders.join(work, market.job, one.address, 1000, market.clock()) == (10, False)
+        assert holders.record_holder(work, market.job, one.address, 1000, market.clock()) == (10, False)
 
 
 def test_weighted_rounds_are_merged_again_after_a_crash(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -357,10 +357,10 @@ def test_a_delta_that_allows_to_tell_one_holder_or_row_is_refused(delta: float) 
 
 
 def test_an_untold_number_of_rows_weighs_least() -> None:
-    assert private_jobs.counted(None, 8, 100) == 8
-    assert private_jobs.counted(10**12, 8, 100) == 100
-    assert private_jobs.counted(50, 8, 100) == 50
-    assert private_jobs.scales([1, 3]) == (0.5, 1.5)
+    assert private_jobs.count_weighed_rows(None, 8, 100) == 8
+    assert private_jobs.count_weighed_rows(10**12, 8, 100) == 100
+    assert private_jobs.count_weighed_rows(50, 8, 100) == 50
+    assert private_jobs.compute_row_scales([1, 3]) == (0.5, 1.5)
 
 
 NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
@@ -396,11 +396,11 @@ def test_the_noise_is_the_services_and_the_same_when_a_round_is_merged_again(new
     ends = Behaviour(lambda answer, _address: answer | {"w": np.zeros(4, np.float32)})
     holder(market, ends), holder(market, ends)
     market.until(lambda: len(market.rounds()) > 1)
-    once = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[1].parameters)))["w"]
+    once = tensors.unpack_tensors(market.context.blobs.read(Digest(market.rounds()[1].parameters)))["w"]
     market.crash()
     market.play()
     assert market.state() == JobState.FINISHED
-    ended = tensors.unpack(market.context.blobs.read(Digest(market.final_parameters())))["w"]
+    ended = tensors.unpack_tensors(market.context.blobs.read(Digest(market.final_parameters())))["w"]
     for before, after, rounds in ((first_parameters()["w"], once, 1), (once, ended, 3)):
         moved = (before - after) / 0.125
         assert (moved != 0).all(), "answers of zeros: what moves is the noise alone"
@@ -466,9 +466,9 @@ def brought(market: MarketFixture, worker: SimWorker) -> Digest:
     worker.say(answers=[said])
     want = wants(market, worker, held.lease.replica, held.lease.fence)
     with market.context.blobs.receive() as incoming:
-        arrival = payload_upload.arriving(want, incoming)
+        arrival = payload_upload.build_incoming_upload(want, incoming)
         arrival.take(held.payload)
-        payload_upload.look(market.context, want, arrival)
+        payload_upload.inspect_and_store_payload(market.context, want, arrival)
     market.crash()
     return held.root
 
@@ -480,7 +480,7 @@ def test_an_answer_that_is_never_booked_is_served_to_nobody_and_dropped(new_floo
     digest = brought(market, one)
     assert market.context.blobs.has(digest)
     with market.reading() as reader:
-        assert visibility.access(reader, digest).holders
+        assert visibility.load_access(reader, digest).holders
     holder(market)
     market.lapse(collect.LEFT_S + 1)
     market.play(passes=120)

@@ -96,7 +96,7 @@ def test_what_is_found_right_is_the_operators_and_leaves_with_nobody(new_floor: 
     signs_in(market, worker, X)
     assert operator_of(market, worker) == worker.address
     with market.reading() as reader:
-        assert not reputations.of(reader, worker.address)
+        assert not reputations.list_reputations(reader, worker.address)
 
 
 def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor) -> None:
@@ -104,10 +104,10 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
     worker = market.worker(payout=X, consent=5)
     assert operator_of(market, worker) == X
     with market.context.begin() as work:
-        assert operators.usable(work, worker.address, X, 1)
-        assert operators.usable(work, worker.address, Y, 1), "its consent may come later"
-        operators.withdraw(work, worker.address, X, 5, market.clock())
-        assert not operators.usable(work, worker.address, X, 5)
+        assert operators.is_withdrawal_usable(work, worker.address, X, 1)
+        assert operators.is_withdrawal_usable(work, worker.address, Y, 1), "its consent may come later"
+        operators.withdraw_consents(work, worker.address, X, 5, market.clock())
+        assert not operators.is_withdrawal_usable(work, worker.address, X, 5)
     assert operator_of(market, worker) == worker.address
     for old in (1, 5):
         with pytest.raises(SignatureRefused, match="took this consent back: sign in without one"):
@@ -130,7 +130,7 @@ def test_a_sum_of_scores_goes_on_under_a_new_key(new_floor: NewFloor) -> None:
         work.flush()
 
         def total(operator: Address, wallet: Address) -> float | None:
-            found = scores.latest(work, market.job, operator, wallet)
+            found = scores.find_latest_score(work, market.job, operator, wallet)
             return found and found.total
 
         assert total(Y, worker.address) == 1.0, "of the newest under whatever key"

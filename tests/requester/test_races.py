@@ -18,12 +18,12 @@ from requester.chain import leader_lease
 from requester.context import Context
 from requester.engine import StageEngine, sweep_once
 from requester.exchange import poll
-from requester.moves.ending import end
+from requester.moves.ending import end_job
 from requester.stages import aggregate, assign, close, expire, judge
 from requester.store import earned_rows, identities, strikes
-from requester.store.event_log import tell
-from requester.store.locks import alone, locked
-from requester.store.retries import patiently
+from requester.store.event_log import record_event
+from requester.store.locks import hold_named_lock, lock_row
+from requester.store.retries import retry_on_conflict
 from requester.store.strikes import StrikeChange
 from requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
 from tests.patience import PATIENCE_S, dawdle, wait_for, wait_until
@@ -76,12 +76,12 @@ def test_two_batches_that_strike_the_same_operators_in_other_orders_do_not_clash
         calm(market)
         with market.context.begin() as work:
             struck = [StrikeChange(market.job, worker.address, True) for worker in market.workers]
-            strikes.change(work, struck, market.clock(), 99)
+            strikes.change_strikes(work, struck, market.clock(), 99)
         batches = [
             [worker.poll(given_up=[worker.give_up(worker.newest())]) for worker in batch]
             for batch in (owners, others[::-1])
         ]
-        hear: Callable[..., Any] = poll._hear.__wrapped__  # type: ignore[attr-defined]
+        hear: Callable[..., Any] = poll._handle_polls_in_tx.__wrapped__  # type: ignore[attr-defined]
         contexts = [market.context, market.another()]
         at_once(*(partial(hear, context, batch) for context, batch in zip(contexts, batches, strict=True)))
         assert [market.strikes(owner) for owner in owners] == [3, 3, 3, 3]
@@ -94,7 +94,7 @@ def test_a_worker_that_withdraws_as_it_is_drawn_is_drawn_or_not(new_floor) -> No
     for _ in range(10):
         worker.say()
         other = market.another()
-        at_once(partial(worker.say, capacity=0), partial(patiently(assign.run), other, market.job))
+        at_once(partial(worker.say, capacity=0), partial(retry_on_conflict(assign.run), other, market.job))
         (row,) = market.all(Worker)
         assert row.capacity == 0
         if market.replicas():
@@ -116,7 +116,7 @@ def test_commitments_at_once_close_one_wave_over_all_of_them(new_floor) -> None:
     others = [market.another(), market.another()]
     at_once(
         *(lambda worker=worker: worker.say(commitments=worker.commitments()) for worker in workers),
-        *(partial(patiently(close.run), context, market.task().id) for context in others),
+        *(partial(retry_on_conflict(close.run), context, market.task().id) for context in others),
     )
     for context in others:
         close.run(context, market.task().id)
@@ -138,7 +138,7 @@ def test_reveals_at_once_are_judged_once(new_floor) -> None:  # type: ignore[no-
     other = market.another()
     at_once(
         *(lambda worker=worker: worker.say(reveals=worker.reveals()) for worker in workers),
-        lambda: patiently(judge.run)(other, market.task().id),
+        lambda: retry_on_conflict(judge.run)(other, market.task().id),
     )
     judge.run(other, market.task().id)
     assert [replica.state for replica in market.replicas()] == [ReplicaState.AGREE] * 3
@@ -173,7 +173,7 @@ def test_a_payload_that_comes_twice_as_its_time_ends_is_paid_once(new_floor) -> 
             return
 
     market.clock.now = (market.task().due_at or 0) + 1
-    at_once(upload, upload, lambda: patiently(expire.run)(other, market.task().id))
+    at_once(upload, upload, lambda: retry_on_conflict(expire.run)(other, market.task().id))
     if market.task().state == TaskState.UPLOADING:
         assert market.earned() == {}
     else:
@@ -214,14 +214,14 @@ def test_a_job_that_ends_as_a_task_fails_has_no_task_left_open(new_floor) -> Non
         other = market.another()
         market.clock.now += 1000
 
-        @patiently
+        @retry_on_conflict
         def cancel(market: MarketFixture) -> None:
             with market.context.begin() as work:
-                end(market.context, work, locked(work, Job, market.job), JobState.CANCELLED, "cancelled")
+                end_job(market.context, work, lock_row(work, Job, market.job), JobState.CANCELLED, "cancelled")
 
         at_once(
             partial(cancel, market),
-            partial(patiently(expire.run), other, market.task().id),
+            partial(retry_on_conflict(expire.run), other, market.task().id),
         )
         assert market.state() == JobState.CANCELLED
         for task in market.tasks():
@@ -234,7 +234,7 @@ def test_one_of_two_merges_and_the_other_does_not_wait_for_it(new_floor) -> None
     (uploader,) = wanted(market, workers)
     uploader.upload(uploader.newest())
     other = market.another()
-    with alone(other.sessions, f"{aggregate.TOPIC} {market.job}") as mine:
+    with hold_named_lock(other.sessions, f"{aggregate.TOPIC} {market.job}") as mine:
         assert mine
         assert aggregate.run(market.context, market.job) == market.settings.sweep_s
         assert market.rounds()[0].state == "open"
@@ -245,11 +245,11 @@ def test_one_of_two_merges_and_the_other_does_not_wait_for_it(new_floor) -> None
 def test_a_process_that_dies_at_long_work_leaves_it_to_others(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     dying = market.another()
-    with alone(dying.sessions, "work") as mine:
+    with hold_named_lock(dying.sessions, "work") as mine:
         assert mine
-        with alone(market.context.sessions, "work") as second:
+        with hold_named_lock(market.context.sessions, "work") as second:
             assert not second
-    with alone(market.context.sessions, "work") as third:
+    with hold_named_lock(market.context.sessions, "work") as third:
         assert third
 
 
@@ -257,20 +257,20 @@ def test_one_process_at_a_time_sends(new_floor) -> None:  # type: ignore[no-unty
     market = new_floor()
     desks = [market.chain(f"process {number}") for number in range(4)]
     for _ in range(3):
-        held = at_once(*(partial(leader_lease.hold, chain) for chain in desks))
+        held = at_once(*(partial(leader_lease.renew_leader_lease, chain) for chain in desks))
         assert sum(held) == 1
-        leader_lease.leave(desks[held.index(True)])
+        leader_lease.release_leader_lease(desks[held.index(True)])
 
 
 def test_whoever_signs_in_twice_at_once_is_one_worker(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     address = "0x" + "12" * 20
 
-    @patiently
+    @retry_on_conflict
     def sign_in(context: Context) -> None:
         with context.begin() as work:
             identities.sign_in(work, address, address, None, market.clock())  # type: ignore[arg-type]
-            identities.remember(work, "token", "worker", address, None, 0.0)
+            identities.store_token(work, "token", "worker", address, None, 0.0)
 
     contexts = [market.another() for _ in range(4)]
     at_once(*(partial(sign_in, context) for context in contexts))
@@ -284,15 +284,15 @@ def test_two_that_wait_for_each_other_both_come_through(new_floor) -> None:  # t
     met = threading.Barrier(2)
     clashes = []
 
-    @patiently
+    @retry_on_conflict
     def count_both(one: SimWorker, another: SimWorker) -> None:
         try:
             with market.context.begin() as work:
-                locked(work, Worker, one.address).fence += 1
+                lock_row(work, Worker, one.address).fence += 1
                 work.flush()
                 if not clashes:
                     met.wait(PATIENCE_S)
-                locked(work, Worker, another.address).fence += 1
+                lock_row(work, Worker, another.address).fence += 1
         except OperationalError as error:
             clashes.append(error)
             raise
@@ -311,7 +311,7 @@ def test_events_are_seen_in_the_order_of_their_numbers(new_floor) -> None:  # ty
     def write(context: Context) -> None:
         for _ in range(30):
             with context.begin() as work:
-                tell(work, market.job, "test", 0.0)
+                record_event(work, market.job, "test", 0.0)
 
     def follow() -> None:
         while not done.is_set() or len(seen) < 90:
@@ -366,7 +366,7 @@ def test_a_ring_is_heard_in_another_process(new_floor) -> None:  # type: ignore[
             wait_for(topic)  # whoever begins to listen looks at the rows once
             topic.clear()
         with here.begin() as work:
-            tell(work, market.job, "test", 0.0)
+            record_event(work, market.job, "test", 0.0)
             from_here = [f"{'x' * 60}{number}" for number in range(500)]
             here.notifier.promise(work.connection, [*from_here, "topic"])
             with market.another().begin() as beside:
@@ -419,7 +419,7 @@ def test_earnings_are_numbered_as_they_are_committed(new_floor) -> None:  # type
         with market.another().begin() as work:
             replica = work.get_one(Replica, row.replica_id)
             account = work.get_one(Account, (row.job_id, row.worker))
-            earned_rows.earn(work, account, task, replica, row.digest, row.at)
+            earned_rows.record_earning(work, account, task, replica, row.digest, row.at)
             work.flush()
             told.set()
             assert row is late or over.wait(PATIENCE_S)

@@ -118,14 +118,14 @@ def test_a_job_larger_than_the_memory_is_worked_on_in_files_with_the_same_bits(
 def image(request: pytest.FixtureRequest, tmp_path: Path) -> Image:
     arrays = {"n": np.array(3, np.int64), "w": np.arange(6, dtype=np.float32).reshape(2, 3)}
     arrays["e"] = np.empty((0, 2), np.float32)
-    return Image.of(tensors.pack(arrays), None if request.param == "memory" else tmp_path)
+    return Image.of(tensors.pack_tensors(arrays), None if request.param == "memory" else tmp_path)
 
 
 def test_an_images_arrays_are_its_bytes(image: Image) -> None:
     image.arrays["w"][1, 2] = -1.0
     image.release()
     image.arrays["n"][...] += 1
-    found = tensors.unpack(b"".join(image.blocks()))
+    found = tensors.unpack_tensors(b"".join(image.iterate_blocks()))
     assert found["w"].tolist() == [[0, 1, 2], [3, 4, -1]]
     assert found["n"] == 4
     assert image.length < BLOCK
@@ -137,4 +137,4 @@ def test_an_images_arrays_are_its_bytes(image: Image) -> None:
 def test_views_are_of_what_the_header_says_or_none(entry: str) -> None:
     header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":%s}}' % entry.encode()
     with pytest.raises(TensorsRefused, match="does not lie"):
-        tensors.views(len(header).to_bytes(8, "little") + header + bytes(4))
+        tensors.view_tensors(len(header).to_bytes(8, "little") + header + bytes(4))

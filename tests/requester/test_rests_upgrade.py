@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from requester.store import schema
-from requester.store.session import connect
+from requester.store.session import open_engine
 from tests.databases import NewDatabase
 from tests.requester.test_operators_upgrade import Old
 
@@ -11,8 +11,8 @@ BEFORE = "0008"
 
 
 def test_stalls_go_to_the_job_in_which_they_were(new_database: NewDatabase, tmp_path: Path) -> None:
-    database = connect(new_database(tmp_path))
-    schema.downgrade(database, BEFORE)
+    database = open_engine(new_database(tmp_path))
+    schema.downgrade_schema(database, BEFORE)
     with database.begin() as connection:
         old = Old(connection)
         old.add("workers", address="w", payout="w", operator="w", stalls=3, stalled_at=5.0, rests_until=99.0)
@@ -22,8 +22,8 @@ def test_stalls_go_to_the_job_in_which_they_were(new_database: NewDatabase, tmp_
             old.add("accounts", job_id=job, worker="w", earned=int(job == "earned"))
             state = "payable" if job == "honest" else "too_late"
             old.add("replicas", id=job, task_id=job, job_id=job, worker="w", state=state)
-    schema.upgrade(database)
-    assert schema.differences(database) == []
+    schema.upgrade_schema(database)
+    assert schema.list_schema_differences(database) == []
     with database.begin() as connection:
         assert Old(connection).rows("accounts", "job_id", "stalls", "stalled_at", "rests_until") == {
             ("stalled", 1, 5.0, 99.0),

@@ -37,7 +37,7 @@ from worker.protocol.in_flight import InFlightFolder
 framing.PIECE = int(sys.argv[4])
 files = InFlightFolder(Path(sys.argv[2]))
 (held,) = files.open()
-leasing = SimpleNamespace(may_send=lambda: int(not held.sent), blocked=lambda: False)
+leasing = SimpleNamespace(may_send=lambda: int(not held.sent), is_at_unpaid_limit=lambda: False)
 sending = Sending(SimpleNamespace(), files, leasing, time.time)
 sending.asked(UploadRequest(replica=held.replica, seconds=30))
 request = PollRequest(payloads=sending.parts(sending.chosen()), wait_s=0)
@@ -183,7 +183,7 @@ def test_a_market_that_lies_about_what_it_has_gets_no_byte_beyond_the_file(tmp_p
     payload = Payload(file, lambda: None, PayloadPart(replica="r", fence=1, start=0))  # type: ignore[arg-type]
     rest = payload.from_byte(lie)
     assert rest.start in (0, 3 * 2**20)
-    assert sum(map(len, rest.chunks())) == (0 if rest.start else 3 * (2**20 + 32))
+    assert sum(map(len, rest.read_chunks())) == (0 if rest.start else 3 * (2**20 + 32))
 
 
 def test_a_worker_that_is_killed_in_the_middle_goes_on_after_its_start(door: Door, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import framing, piece_digests
-from gradmarket.market.wire.framing import DIGEST, framed, sent_bytes
+from gradmarket.market.wire.framing import DIGEST, frame_poll_request, sent_bytes
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire.uploads import PartAddress
 from requester.blobs.disk import DiskBlobs
@@ -58,7 +58,7 @@ def test_the_pieces_that_came_are_listed_as_those_of_the_whole(door: Door, broke
     if broken:
         door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
     accepted(door, door.send(2 * PIECE if broken else 0))
-    assert door.market.context.blobs.pieces(door.asked.newest().root) == piece_digests.listed(door.payload)
+    assert door.market.context.blobs.pieces(door.asked.newest().root) == piece_digests.join_piece_digests(door.payload)
 
 
 def test_it_may_break_again_and_again(door: Door) -> None:
@@ -174,7 +174,7 @@ def test_a_later_request_goes_on_though_the_one_before_still_seems_to_come(door:
 def test_a_payload_that_one_request_names_twice_is_not_taken_twice(door: Door) -> None:
     lease = door.asked.newest().lease
     part = PayloadPart(replica=lease.replica, fence=lease.fence)
-    body = framed(PollRequest(payloads=(part, part), wait_s=0)) + 2 * door.payload
+    body = frame_poll_request(PollRequest(payloads=(part, part), wait_s=0)) + 2 * door.payload
     answer = httpx.post(f"{door.url}/v1/work/answers", content=body, headers=door.headers(), timeout=PATIENCE_S)
     assert answer.status_code == 422, answer.text
     accepted(door, door.send(0))
@@ -244,13 +244,13 @@ def test_addresses_in_a_store_are_for_who_is_asked(door: Door, tmp_path: Path) -
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes for which the service has looked, when they came, whether the deadline is put off."""
-    came, told = UploadPace.came, list[int]()
+    came, told = UploadPace.count_arrived_bytes, list[int]()
 
     def noted(pace: UploadPace, length: int) -> None:
         came(pace, length)
         told.append(length)
 
-    monkeypatch.setattr(UploadPace, "came", noted)
+    monkeypatch.setattr(UploadPace, "count_arrived_bytes", noted)
     return told
 
 

@@ -39,7 +39,7 @@ def spec(count: int = COUNT, drop: int = DROP, **more: Any) -> dict[str, Any]:
 def take_part(market: MarketFixture, kind: type[SecureHolder] = SecureHolder) -> SecureHolder:
     made: Any = market.worker(kind=kind)
     with market.context.begin() as work:
-        holders.join(work, market.job, made.address, None, market.clock())
+        holders.record_holder(work, market.job, made.address, None, market.clock())
     return made  # type: ignore[no-any-return]
 
 
@@ -65,7 +65,7 @@ def floor(new_floor, open_job: OpenJob) -> Floor:  # type: ignore[no-untyped-def
 def merged_plainly(market: MarketFixture, six: Sequence[SecureHolder], number: int = 0) -> None:
     """Asserts that the round's parameters have the bits of a merge of these holders' plain sum."""
     row, blobs = market.rounds()[number], market.context.blobs
-    before, after = (tensors.unpack(blobs.read(Digest(one)))["w"] for one in (row.parameters, row.updated))
+    before, after = (tensors.unpack_tensors(blobs.read(Digest(one)))["w"] for one in (row.parameters, row.updated))
     expected = (before - np.float32(0.125) * mean_of(market, list(six), number)).astype(np.float32)
     assert (after == expected).all()
     assert after.tobytes() == expected.tobytes()

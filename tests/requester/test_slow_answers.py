@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gradmarket.market.terms import ReplicaState, Units
-from gradmarket.market.wire.framing import framed, piece_digest
+from gradmarket.market.wire.framing import frame_poll_request, piece_digest
 from gradmarket.market.wire.poll import Answer, PayloadPart, PollRequest
 from requester.store import identities
 from requester.store.tables import Worker
@@ -40,7 +40,7 @@ def body_of(worker: SimWorker, **more: Any) -> bytes:
     part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence, start=0)
     pieces = [held.payload[begin : begin + PIECE] for begin in range(0, len(held.payload), PIECE)]
     request = PollRequest(answers=(said,), payloads=(part,), wait_s=0, **more)
-    return framed(request) + b"".join(piece_digest(piece) + piece for piece in pieces)
+    return frame_poll_request(request) + b"".join(piece_digest(piece) + piece for piece in pieces)
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def sending(market: MarketFixture, body: bytes, less: int) -> Iterator[socket.so
     """A connection on which all but the last `less` bytes of the body are sent."""
     (worker,) = market.workers
     with market.context.begin() as work:
-        token = identities.issue(work, "worker", worker.address, None, market.clock())
+        token = identities.issue_token(work, "worker", worker.address, None, market.clock())
     with served(market) as url:
         place = httpx.URL(url)
         head = ["POST /v1/work/answers HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Connection: close"]

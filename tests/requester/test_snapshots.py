@@ -11,7 +11,7 @@ from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.blobs.disk import DiskBlobs
 from requester.engine import run_once
 from requester.moves import audit_draws, blob_cleanup, replay, snapshots
-from requester.moves.ending import end
+from requester.moves.ending import end_job
 from requester.stages import aggregate, collect, rollback
 from requester.store import unneeded
 from requester.store.tables import Job, JobBlob, Task, UnneededBlob
@@ -32,12 +32,12 @@ def stored(market: MarketFixture) -> list[int]:
 def order_audit(market: MarketFixture, number: int) -> None:
     (task,) = market.tasks(Task.round == number)
     with market.context.begin() as work:
-        audit_draws.order(work, task, 1.0, audit_draws.DRAWN, market.clock())
+        audit_draws.create_audit(work, task, 1.0, audit_draws.DRAWN, market.clock())
 
 
 def cancel(market: MarketFixture) -> None:
     with market.context.begin() as work:
-        end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
+        end_job(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def lied_to(new_floor: NewFloor) -> MarketFixture:
 
 def test_a_state_is_kept_while_an_audit_may_still_be_ordered_of_the_round_after_it(lied_to: MarketFixture) -> None:
     """A failed audit orders one of every accepted task of the liar, and that of the oldest round takes it back."""
-    snapshots.collect(lied_to.context, lied_to.job)
+    snapshots.collect_replay_blobs(lied_to.context, lied_to.job)
     order_audit(lied_to, 2)
     SimAuditor(lied_to).work()
     assert lied_to.the_job().rewind_to == 1
@@ -67,7 +67,7 @@ def test_a_state_is_kept_while_an_audit_may_still_be_ordered_of_the_round_after_
 def test_an_ended_job_is_collected_once_its_audits_are_over(lied_to: MarketFixture) -> None:
     order_audit(lied_to, 2)
     cancel(lied_to)
-    snapshots.collect(lied_to.context, lied_to.job)
+    snapshots.collect_replay_blobs(lied_to.context, lied_to.job)
     assert stored(lied_to)
     lied_to.stages = STAGES
     SimAuditor(lied_to).work()
@@ -120,7 +120,7 @@ def test_a_blob_that_a_job_let_go_is_not_dropped_once_another_names_it(new_floor
     market = new_floor(**ALONE)
     named, other = (market.context.blobs.put(content) for content in (b"of two jobs", b"of one job"))
     with market.context.begin() as work:
-        unneeded.add(work, market.job, kind, [named, other], market.clock())
+        unneeded.release_blobs(work, market.job, kind, [named, other], market.clock())
         work.add(JobBlob(digest=named, job_id=market.job, part="spec.parameters"))
     blob_cleanup.drop_unneeded(market.context, market.job)
     assert [market.context.blobs.has(digest) for digest in (named, other)] == [True, False]
@@ -139,10 +139,10 @@ def test_a_job_that_ends_while_a_round_is_merged_is_collected_after_it(
         if market.state() == JobState.RUNNING:
             cancel(market)
             assert run_once(market.context, collect, market.job) is None
-        return replay.store(*arguments)
+        return replay.store_image(*arguments)
 
     market.worker()
-    merging = SimpleNamespace(**vars(replay) | {"store": store})
+    merging = SimpleNamespace(**vars(replay) | {"store_image": store})
     monkeypatch.setattr(aggregate, "replay", merging)
     market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
     market.drive()

@@ -18,11 +18,11 @@ from requester.context import Context
 from requester.engine import StageEngine
 from requester.notifier.postgres import DatabaseNotifier
 from requester.stages import close, judge
-from requester.store import earned_rows, identities, schema, secure_sums
-from requester.store.locks import locked
-from requester.store.session import connect, sessions_of
+from requester.store import earned_rows, identities, schema
+from requester.store.locks import lock_row
+from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Earned, Job, SecureSum, Task
-from requester.store.work import begin, reading
+from requester.store.work import begin_work, open_reader
 from tests.databases import BOTH, NewDatabase, Postgres
 from tests.patience import PATIENCE_S, wait_until
 
@@ -30,35 +30,46 @@ pytestmark = BOTH
 
 
 def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewDatabase, tmp_path: Path) -> None:
-    database = connect(new_database(tmp_path))
-    assert schema.differences(database) == []
+    database = open_engine(new_database(tmp_path))
+    assert schema.list_schema_differences(database) == []
     assert {"jobs", "replicas", "earned"} <= set(inspect(database).get_table_names())
-    schema.downgrade(database)
+    schema.downgrade_schema(database)
     assert set(inspect(database).get_table_names()) <= {"alembic_version"}
-    schema.upgrade(database)
-    assert schema.differences(database) == []
+    schema.upgrade_schema(database)
+    assert schema.list_schema_differences(database) == []
     database.dispose()
 
 
 def test_sums_from_before_have_the_parameters_of_their_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     row = market.rounds()[0]
-    with begin(market.context.sessions) as work:
-        work.add(secure_sums.begun(work, market.the_job(), row, Hash(b"b" * 32)))
-    with reading(market.context.sessions) as reader:
+    with begin_work(market.context.sessions) as work:
+        work.add(
+            SecureSum(
+                id=f"{market.job}-0",
+                job_id=market.job,
+                round=row.number,
+                attempt=0,
+                step=1,
+                start=hash_of(row.parameters),
+                beacon=Hash(b"b" * 32),
+                expected=3,
+            )
+        )
+    with open_reader(market.context.sessions) as reader:
         database = reader.session.get_bind()
-    schema.downgrade(database, "0020")
-    schema.upgrade(database)
+    schema.downgrade_schema(database, "0020")
+    schema.upgrade_schema(database)
     (found,) = market.all(SecureSum)
     assert found.start == hash_of(row.parameters)
-    assert schema.differences(database) == []
+    assert schema.list_schema_differences(database) == []
 
 
 def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
-    with reading(market.context.sessions) as stale:
+    with open_reader(market.context.sessions) as stale:
         seen = stale.session.scalars(select(Task)).one()
-    with begin(market.context.sessions) as first:
+    with begin_work(market.context.sessions) as first:
         first.move(first.get_one(Task, seen.id), TaskState.COMMITTING)
     assert seen.state == TaskState.OPEN
     with pytest.raises(StaleDataError):
@@ -85,7 +96,7 @@ def test_several_rows_move_together_each_to_its_own_values_or_none_does(new_floo
         for task in work.session.scalars(select(Task)).all():
             work.move(task, TaskState.COMMITTING, due_at=due[task.id], root=None)
     assert {task.id: task.due_at for task in market.all(Task)} == due
-    with reading(market.context.sessions) as stale:
+    with open_reader(market.context.sessions) as stale:
         seen = stale.session.scalars(select(Task)).all()
     gone = seen[1].id
     with market.context.begin() as work:
@@ -99,13 +110,13 @@ def test_several_rows_move_together_each_to_its_own_values_or_none_does(new_floo
 
 def test_a_claim_that_somebody_else_made_is_not_made_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
-    with reading(market.context.sessions) as stale:
+    with open_reader(market.context.sessions) as stale:
         seen = stale.session.scalars(select(Job)).one()
-    with begin(market.context.sessions) as first:
-        assert first.move_now(first.get_one(Job, seen.id), JobState.PAUSED)
-    with begin(market.context.sessions) as second:
+    with begin_work(market.context.sessions) as first:
+        assert first.set_state_now(first.get_one(Job, seen.id), JobState.PAUSED)
+    with begin_work(market.context.sessions) as second:
         second.add(seen)
-        assert not second.move_now(seen, JobState.FINISHED, reason="too late")
+        assert not second.set_state_now(seen, JobState.FINISHED, reason="too late")
     assert [(job.state, job.reason) for job in market.all(Job)] == [(JobState.PAUSED, "")]
 
 
@@ -123,7 +134,7 @@ def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-u
     def add() -> None:
         for _ in range(50):
             with market.context.begin() as work:
-                locked(work, Job, market.job).refunded += 1
+                lock_row(work, Job, market.job).refunded += 1
 
     threads = [threading.Thread(target=add) for _ in range(2)]
     for thread in threads:
@@ -150,7 +161,7 @@ def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[
     (paid,) = market.all(Earned, Earned.worker == worker.address)
     account, task, replica = market.account(worker), market.task(), market.replica(worker)
     with pytest.raises(IntegrityError), market.context.begin() as work:
-        earned_rows.earn(work, account, task, replica, paid.digest, market.clock())
+        earned_rows.record_earning(work, account, task, replica, paid.digest, market.clock())
     assert market.account(worker).earned == paid.units
 
 
@@ -246,14 +257,14 @@ def test_the_engine_runs_a_job_in_its_threads(new_floor) -> None:  # type: ignor
 def test_a_database_in_sql_ascii_holds_every_text(postgres: Postgres, tmp_path: Path) -> None:
     name = "ascii_only"
     postgres.run(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
-    database = connect(postgres.url(name))
+    database = open_engine(postgres.url(name))
     try:
-        schema.upgrade(database)
+        schema.upgrade_schema(database)
         sessions = sessions_of(database)
-        with begin(sessions) as work:
-            identities.remember(work, "token", "requester", "Zoë 東京", None, 0.0)
-        with reading(sessions) as reader:
-            found = identities.find(reader, "token", 0.0)
+        with begin_work(sessions) as work:
+            identities.store_token(work, "token", "requester", "Zoë 東京", None, 0.0)
+        with open_reader(sessions) as reader:
+            found = identities.find_token(reader, "token", 0.0)
         assert found is not None
         assert found.subject == "Zoë 東京"
     finally:

@@ -63,7 +63,7 @@ def test_all_strikes_of_a_transaction_are_locked_by_one_statement_after_the_acco
 
     engine = market.context.sessions.kw["bind"]
     event.listen(engine, "before_cursor_execute", note)
-    poll.hear(market.context, said)
+    poll.handle_polls(market.context, said)
     event.remove(engine, "before_cursor_execute", note)
     assert locks == ["accounts", "strikes"]
     assert [market.strikes(worker) for worker in team] == [1, 1, 1]
@@ -121,7 +121,7 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
     with market.context.begin() as work:
         operators = [work.get_one(Worker, worker.address).operator]
         struck = [StrikeChange(job, operator, True, job in jobs[:2]) for job in jobs for operator in operators]
-        strikes.change(work, struck, market.clock(), 1)
+        strikes.change_strikes(work, struck, market.clock(), 1)
 
     def suspended() -> dict[str, bool]:
         with market.reading() as reader:
@@ -137,7 +137,7 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
 
     assert suspended() == {market.job: False} | dict.fromkeys(jobs, True)
     with market.context.begin() as work:
-        strikes.change(work, [StrikeChange(jobs[2], name, True, True) for name in operators], market.clock(), 1)
+        strikes.change_strikes(work, [StrikeChange(jobs[2], name, True, True) for name in operators], market.clock(), 1)
     assert suspended()[market.job], "withheld in three jobs: it is no job's fault"
     market.lapse(2 * HALF_LIFE_S)
     assert not any(suspended().values())

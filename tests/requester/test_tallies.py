@@ -18,9 +18,9 @@ from requester.context import Context
 from requester.engine import run_once, stages_with
 from requester.features import FEATURES
 from requester.stages.stage import Stage
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Wave
-from requester.tallies import lags, tallies
+from requester.tallies import collect_metrics, compute_stage_lags
 from tests.kit.behaviour import IDLE, NOISE
 from tests.requester.market_fixture import PRICE, MarketFixture
 
@@ -32,7 +32,7 @@ def measured(market: MarketFixture) -> Measured:
     with market.reading() as reader:
         return {
             (sample.name, next(iter(sample.labels.values()), "")): sample.value
-            for metric in tallies(reader, market.clock())
+            for metric in collect_metrics(reader, market.clock())
             for sample in metric.samples
         }
 
@@ -101,7 +101,7 @@ def test_no_tally_reads_a_table_that_grows_but_by_an_index(new_floor) -> None:  
         if connection.dialect.name != "sqlite":
             pytest.skip("a planner that knows the tables are small reads them whole")
         event.listen(connection, "before_cursor_execute", lambda *a: asked.append((a[2], a[3])))
-        list(tallies(reader, market.clock()))
+        list(collect_metrics(reader, market.clock()))
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given).all() for sql, given in asked[:]]
     steps = [row[3] for plan in plans for row in plan]
     whole = [step for step in steps if step.startswith("SCAN ") and "INDEX" not in step]
@@ -132,7 +132,7 @@ class Told:
 def told() -> Iterator[Told]:
     handlers, level = logging.root.handlers[:], logging.root.level
     made = Told()
-    logs.configure(as_json=True, level="DEBUG", to=made.stream)
+    logs.configure_logging(as_json=True, level="DEBUG", to=made.stream)
     yield made
     structlog.reset_defaults()
     logging.root.handlers, logging.root.level = handlers, level
@@ -161,10 +161,10 @@ def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, told:
 def test_what_is_rolled_back_is_not_told(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=1)
     with contextlib.suppress(ZeroDivisionError), market.context.begin() as work:
-        tell(work, market.job, "never", market.clock())
+        record_event(work, market.job, "never", market.clock())
         raise ZeroDivisionError
     with market.context.begin() as work:
-        tell(work, market.job, "indeed", market.clock())
+        record_event(work, market.job, "indeed", market.clock())
     assert [line["event"] for line in told.lines() if line["event"] in ("never", "indeed")] == ["indeed"]
 
 
@@ -208,7 +208,7 @@ def test_a_stage_that_fails_is_told_counted_and_tried_again(new_floor, told: Tol
     ],
 )
 def test_secrets_are_taken_out_of_a_line(given: dict[str, object], left: object) -> None:
-    assert list(logs.hide(None, "info", given).values()) == [left]
+    assert list(logs.hide_secrets(None, "info", given).values()) == [left]
 
 
 def test_a_stage_whose_rows_wait_lags_whichever_it_is(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -218,7 +218,7 @@ def test_a_stage_whose_rows_wait_lags_whichever_it_is(new_floor) -> None:  # typ
 
     def lags_now() -> dict[str, float]:
         with market.reading() as reader:
-            return lags(reader, market.clock()) | waits.lags(reader, market.clock())
+            return compute_stage_lags(reader, market.clock()) | waits.lags(reader, market.clock())
 
     untimed = {"settle", "sweep"}
     assert lags_now().keys() | untimed >= stages_with(FEATURES).keys()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import decode_tensors, encode
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.payload import decode_tensors, encode_payload
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
@@ -127,8 +127,8 @@ def test_two_answers_that_are_not_finite_agree_and_the_job_pauses(new_floor: New
 
 def of_other_data(payload: bytes) -> bytes:
     """The bytes of an answer with other numbers."""
-    answer = decode_tensors(LAYOUT, payload, codec("fp32"), bytes(32))
-    return encode(LAYOUT, answer | {"w": answer["w"] * np.float32(1 / 3)}, codec("fp32"), bytes(32))
+    answer = decode_tensors(LAYOUT, payload, load_codec("fp32"), bytes(32))
+    return encode_payload(LAYOUT, answer | {"w": answer["w"] * np.float32(1 / 3)}, load_codec("fp32"), bytes(32))
 
 
 HONEST_SKETCH = replace(scaled(3.0), sketches=of_other_data)

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.release import PROTOCOL, differing
+from gradmarket.market.release import PROTOCOL, find_release_difference
 from gradmarket.market.terms import JobState
 from requester.store import schema
-from requester.store.session import connect
+from requester.store.session import open_engine
 from requester.store.unfinished import check_unfinished
 from tests.databases import NewDatabase
 from tests.requester.books import check_books
@@ -25,10 +25,10 @@ RELEASED = "0025"
     [(PROTOCOL - 1, "bring the market to the release of this worker"), (PROTOCOL + 1, "bring this worker to the")],
 )
 def test_whoever_is_older_is_told_to_come_along(theirs: int, fix: str) -> None:
-    said, remedy = differing(theirs, "the market", "this worker") or ("", "")
+    said, remedy = find_release_difference(theirs, "the market", "this worker") or ("", "")
     assert said == f"the market is of another release (protocol {theirs}, this worker has {PROTOCOL})"
     assert remedy.startswith(fix)
-    assert differing(PROTOCOL, "the market", "this worker") is None
+    assert find_release_difference(PROTOCOL, "the market", "this worker") is None
 
 
 @pytest.mark.parametrize("before", ["0024", "0008"])
@@ -36,8 +36,8 @@ def test_whoever_is_older_is_told_to_come_along(theirs: int, fix: str) -> None:
 def test_unfinished_jobs_of_an_older_release_are_named_and_nothing_is_changed(
     new_database: NewDatabase, tmp_path: Path, before: str, state: str
 ) -> None:
-    database = connect(new_database(tmp_path))
-    schema.downgrade(database, before)
+    database = open_engine(new_database(tmp_path))
+    schema.downgrade_schema(database, before)
     with database.begin() as connection:
         for number in range(7):
             Old(connection).add("jobs", id=f"job-{number}", state=state)
@@ -47,7 +47,7 @@ def test_unfinished_jobs_of_an_older_release_are_named_and_nothing_is_changed(
     with database.begin() as connection:
         connection.execute(text("UPDATE jobs SET state = 'finished'"))
     check_unfinished(database)
-    schema.upgrade(database)
+    schema.upgrade_schema(database)
     check_unfinished(database)
     database.dispose()
 
@@ -56,7 +56,7 @@ def test_unfinished_jobs_of_an_older_release_are_named_and_nothing_is_changed(
 def test_unfinished_jobs_go_on_under_their_own_rules_alone(
     new_database: NewDatabase, tmp_path: Path, protocol: int, passes: bool
 ) -> None:
-    database = connect(new_database(tmp_path))
+    database = open_engine(new_database(tmp_path))
     with database.begin() as connection:
         Old(connection).add("jobs", id="a", state="running", protocol=protocol)
         Old(connection).add("jobs", id="b", state="draft", protocol=0)
@@ -69,7 +69,7 @@ def test_unfinished_jobs_go_on_under_their_own_rules_alone(
 
 
 def test_a_new_database_has_nothing_to_finish(tmp_path: Path) -> None:
-    database = connect(f"sqlite:///{tmp_path / 'new.sqlite'}")
+    database = open_engine(f"sqlite:///{tmp_path / 'new.sqlite'}")
     check_unfinished(database)
     database.dispose()
 
@@ -79,10 +79,10 @@ def test_a_job_under_way_goes_on_across_the_revisions_since_the_first_release(ne
     workers = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *workers)
     engine = market.context.sessions.kw["bind"]
-    schema.downgrade(engine, RELEASED)
+    schema.downgrade_schema(engine, RELEASED)
     check_unfinished(engine)
-    schema.upgrade(engine)
-    assert schema.differences(engine) == []
+    schema.upgrade_schema(engine)
+    assert schema.list_schema_differences(engine) == []
     market.play(*workers)
     assert market.state() == JobState.FINISHED
     check_books(market)

@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.task_proof import VerdictCase, faults
+from gradmarket.market.rules.task_proof import VerdictCase, list_case_faults
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
@@ -35,7 +35,7 @@ def found(market: MarketFixture, told: Shown) -> set[Fault]:
         publication = Publication.model_validate(reader.get_one(Job, market.job).publication)
     evidence = PublishedEvidence.model_validate(told)
     case = VerdictCase(market.context.domain, address_of(market.signer), publication.checks, evidence)
-    return {finding.fault for finding in faults(case)}
+    return {finding.fault for finding in list_case_faults(case)}
 
 
 def changed(told: Shown, *path: Any, value: Any) -> Shown:

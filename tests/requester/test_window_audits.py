@@ -57,7 +57,7 @@ def test_honest_work_passes_by_two_windows(new_floor: NewFloor) -> None:
     for audit, task in zip(audits, market.tasks(), strict=True):
         link = secrets.of_task(task.secret, 3)[-1]
         root = hash_of(Digest(task.root or ""))
-        assert audit.window == task_windows.drawn(link, task.offer_digest, root, LEAVES)
+        assert audit.window == task_windows.draw_audited_window(link, task.offer_digest, root, LEAVES)
     assert market.all(WindowState) == market.all(UnneededBlob) == []
     check_books(market)
 
@@ -78,7 +78,7 @@ def test_the_states_are_gone_when_the_audit_is_over(new_floor: NewFloor) -> None
     assert sum(worker.serve() for worker in workers) == len(digests) > 0
     assert all(market.context.blobs.has(digest) for digest in digests)
     with market.reading() as reader:
-        assert all(visibility.access(reader, digest).answer for digest in digests)
+        assert all(visibility.load_access(reader, digest).answer for digest in digests)
     auditor_of(market).work()
     assert not any(market.context.blobs.has(digest) for digest in digests)
 
@@ -176,7 +176,7 @@ def test_who_brings_nothing_is_audited_wholly_and_has_a_strike(new_floor: NewFlo
     market.drive()
     assert audits_of(market)[0].state == AuditState.PASSED
     assert {row.passed for row in market.all(Reputation)} == {1}
-    assert all(state_upload.asked(market.context, worker.address).states == () for worker in workers)
+    assert all(state_upload.list_asked_states(market.context, worker.address).states == () for worker in workers)
 
 
 def test_a_liar_gains_nothing_by_silence(new_floor: NewFloor) -> None:
@@ -194,10 +194,10 @@ def test_only_who_is_asked_may_bring_a_state_and_only_that_one(new_floor: NewFlo
     workers = team(market, WindowWorker, WindowWorker, WindowWorker)
     accepted(market)
     (asked, *_), others = _split(market, workers)
-    request = state_upload.asked(market.context, asked.address).states[0]
+    request = state_upload.list_asked_states(market.context, asked.address).states[0]
     state = asked.state(request.replica, request.digest)
     for other in others:
-        assert state_upload.asked(market.context, other.address).states == ()
+        assert state_upload.list_asked_states(market.context, other.address).states == ()
         with pytest.raises(NotFound):
             other.bring_state(request.digest, state)
     with pytest.raises(NotFound):
@@ -214,14 +214,14 @@ def test_a_state_that_comes_too_late_is_not_kept(new_floor: NewFloor) -> None:
     workers = team(market, WindowWorker, WindowWorker, WindowWorker)
     accepted(market)
     (asked, *_), _others = _split(market, workers)
-    request = state_upload.asked(market.context, asked.address).states[0]
+    request = state_upload.list_asked_states(market.context, asked.address).states[0]
     state, context = asked.state(request.replica, request.digest), market.context
-    want = state_upload.wanted(context, asked.address, request.digest)
+    want = state_upload.load_wanted_state(context, asked.address, request.digest)
     with context.blobs.receive() as incoming:
         incoming.write(state)
         market.clock.now += 31.0
         with pytest.raises(NotFound):
-            state_upload.take(context, want, incoming)
+            state_upload.store_state(context, want, incoming)
     assert not context.blobs.has(request.digest)
 
 
@@ -238,7 +238,7 @@ def test_a_leaf_that_names_another_blob_does_it_no_harm(new_floor: NewFloor) -> 
     accepted(market)
     parameters = market.rounds()[0].parameters
     with market.reading() as reader:
-        assert not visibility.access(reader, parameters).answer, "no worker could read what it is to compute from"
+        assert not visibility.load_access(reader, parameters).answer, "no worker could read what it is to compute from"
     (asked, *_), _others = _split(market, vandals)
     with pytest.raises(Refused, match="no state"):
         asked.bring_state(parameters, market.context.blobs.read(parameters))

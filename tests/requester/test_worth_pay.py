@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradmarket.data.pack import Cut, Packed, pack
+from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from graphdoc import tensors
@@ -43,7 +43,7 @@ class Scaling(nn.Module):
 def evaluated() -> tuple[Published, Packed]:
     x = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
     rows = {"x": x, "y": np.zeros((16, 4), np.float32)}
-    return export_module(Scaling(), nn.functional.mse_loss, rows), pack(rows, Cut(rows=100, held_out=0.5))
+    return export_module(Scaling(), nn.functional.mse_loss, rows), pack_dataset(rows, Cut(rows=100, held_out=0.5))
 
 
 def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
@@ -104,7 +104,7 @@ def test_who_sends_the_last_update_back_is_paid_the_floor(new_floor) -> None:  #
 
 
 def market_parameters(market: MarketFixture, digest: str) -> np.ndarray:
-    return tensors.unpack(market.context.blobs.read(Digest(digest)))["w"]
+    return tensors.unpack_tensors(market.context.blobs.read(Digest(digest)))["w"]
 
 
 def test_a_reservation_covers_the_ceiling_and_a_promise_names_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -112,14 +112,14 @@ def test_a_reservation_covers_the_ceiling_and_a_promise_names_the_floor(new_floo
     enough, short = (market.worker(reserved=units) for units in (CEILING, CEILING - 1))
     for one in (enough, short):
         with market.context.begin() as work:
-            holders.join(work, market.job, one.address, None, market.clock())
+            holders.record_holder(work, market.job, one.address, None, market.clock())
     market.gather()
     assert market.replicas(enough)
     assert not market.replicas(short), "the floor alone would be covered"
     assert {task.offer.price for task in market.all(Task)} == {FLOOR}
     with market.reading() as reader:
-        standing = workers.standings(reader, market.the_job())[enough.address]
-        assert jobs.covered(market.the_job()) == CEILING
+        standing = workers.list_account_standings(reader, market.the_job())[enough.address]
+        assert jobs.compute_reserve_per_gradient(market.the_job()) == CEILING
     assert standing.in_flight == CEILING
 
 
@@ -129,7 +129,7 @@ def test_nobody_is_paid_beyond_its_reservation(new_floor) -> None:  # type: igno
     market.gather()
     paid = both[0].address
     with market.context.begin() as work:
-        earned_rows.account(work, market.job, paid).reserved = FLOOR + 1
+        earned_rows.load_or_create_account(work, market.job, paid).reserved = FLOOR + 1
     market.play()
     assert market.state() == JobState.FINISHED
     assert market.earned()[paid] == FLOOR + 1

@@ -11,11 +11,11 @@ import uvicorn
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import TaskState
-from gradmarket.market.wire.framing import DIGEST, framed, piece_digest, sent_bytes
+from gradmarket.market.wire.framing import DIGEST, frame_poll_request, piece_digest, sent_bytes
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from requester.app import create_app
 from requester.blobs._unfinished import BUSY
-from requester.edge.serving import config, listener
+from requester.edge.serving import build_server_config, open_listener
 from requester.store import identities
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.books import check_books
@@ -38,7 +38,7 @@ class Door:
 
     def _token(self, worker: SimWorker) -> str:
         with self.market.context.begin() as work:
-            return identities.issue(work, "worker", worker.address, None, self.market.clock())
+            return identities.issue_token(work, "worker", worker.address, None, self.market.clock())
 
     def headers(self, worker: SimWorker | None = None) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._tokens[(worker or self.asked).address]}"}
@@ -63,11 +63,11 @@ class Door:
         lease = self.asked.newest().lease
         part = PayloadPart(replica=lease.replica, fence=lease.fence, start=start)
         if start is None:
-            return framed(PollRequest(payloads=(part,), wait_s=0)) + payload
+            return frame_poll_request(PollRequest(payloads=(part,), wait_s=0)) + payload
         pieces = [payload[begin : begin + PIECE] for begin in range(start, len(payload), PIECE)]
         sealed = b"".join(piece_digest(piece) + piece for piece in pieces)
         assert len(sealed) == sent_bytes(len(payload), start)
-        return framed(PollRequest(payloads=(part,), wait_s=0)) + sealed
+        return frame_poll_request(PollRequest(payloads=(part,), wait_s=0)) + sealed
 
     def send(self, start: int, payload: bytes | None = None, worker: SimWorker | None = None) -> httpx.Response:
         return httpx.post(
@@ -131,8 +131,8 @@ def opened(market: MarketFixture) -> Iterator[Door]:
 @contextmanager
 def served(market: MarketFixture) -> Iterator[str]:
     """The address of the market's HTTP door."""
-    with listener("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(config(create_app(market.context, nullcontext), market.settings))
+    with open_listener("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(build_server_config(create_app(market.context, nullcontext), market.settings))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         wait_until(lambda: server.started)

@@ -10,14 +10,14 @@ import pytest
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
-from gradmarket.market.gradient.clipping import clip
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.model.layout import layout
+from gradmarket.market.gradient.clipping import clip_gradient
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, market_runner
-from graphdoc.document.schema import load
+from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
-from graphdoc.passes import numbered
+from graphdoc.passes import derive_part_seed
 from tests.patience import PATIENCE_S
 
 Arrays = dict[str, np.ndarray]
@@ -55,7 +55,7 @@ def test_a_gradient_step_answers_in_its_layout_with_the_bits_of_a_run(runner: Ru
     cnn = runner.publish("cnn", {"channels": [4, 8]}, IMAGES, seed=1)
     images = digits | {"x": digits["x"].reshape(64, 1, 8, 8)}
     info = DocumentInfo.of(runner.load(cnn.document))
-    assert info.layout == layout(load(cnn.document))
+    assert info.layout == build_layout(parse_document(cnn.document))
     answer = runner.compute(cnn.parameters, images, SEED, STEP)
     assert [(name, array.shape) for name, array in answer.items()] == [
         (entry.name, entry.shape) for entry in info.layout.entries
@@ -69,14 +69,14 @@ def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Publish
     """By gradients of the same child, and by inner steps that this process takes with another library's threads."""
     inner = InnerOptimizer(name="muon", lr=0.01, clip=1.0, schedule=Schedule(name="linear"))
     step = LocalStep(kind="local", rows=16, steps=4, rewarm=2, optimizer=inner)
-    rule, state = optimizer("muon"), dict(mlp.parameters)
+    rule, state = load_optimizer("muon"), dict(mlp.parameters)
     document = runner.load(mlp.document)
     names, settings = [entry.name for entry in document.trainable], rule.Settings()
     memory = rule.start({name: state[name] for name in names}, settings)
     for place in range(4):
         part = {name: array[16 * place : 16 * place + 16] for name, array in digits.items()}
-        answer = runner.compute(state, part, numbered(b"inner", place, SEED), GradientStep(rows=16))
-        gradient = clip({name: answer[name] for name in names}, 1.0)
+        answer = runner.compute(state, part, derive_part_seed(b"inner", place, SEED), GradientStep(rows=16))
+        gradient = clip_gradient({name: answer[name] for name in names}, 1.0)
         lr = 0.01 * (1.0 - (2 * 4 + place) / 20) * min(1.0, (place + 1) / 2)
         moved, memory = rule.step({name: state[name] for name in names}, gradient, memory, lr, settings)
         state |= moved

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from gradmarket.market.model.task_cost import cost
+from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Step
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.cost import evaluation_cost, evaluation_sizes
-from graphdoc.document.publish import classification, publish
+from graphdoc.document.publish import compute_classification_loss, publish_module
 
 pytestmark = pytest.mark.full
 WIDTH = 2000
@@ -22,7 +22,7 @@ WIDTH = 2000
 def model() -> tuple[bytes, dict[str, np.ndarray]]:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(16, WIDTH), *(nn.Linear(WIDTH, WIDTH) for _ in range(2)), nn.Linear(WIDTH, 4))
-    made = publish(module, classification, (torch.randn(4, 16), torch.arange(4)))
+    made = publish_module(module, compute_classification_loss, (torch.randn(4, 16), torch.arange(4)))
     return made.document, made.parameters
 
 
@@ -45,7 +45,7 @@ def test_memory_is_as_told_over_steps_and_an_evaluation(model: tuple[bytes, dict
     batch = {"x": np.ones((rows, 16), np.float32), "y": np.zeros(rows, np.int64)}
     with Runner(RunnerSettings(memory_bytes=16 * 2**30, seconds=600.0)) as runner:
         loaded = runner.load(document)
-        told = cost(loaded, runner.bound(*step.pass_sizes), step).memory
+        told = compute_task_cost(loaded, runner.bound(*step.pass_sizes), step).memory
         shares = []
         for _ in range(3):
             runner.compute(state, batch, bytes(32), step)
@@ -60,7 +60,7 @@ def test_memory_is_as_told_over_steps_and_an_evaluation(model: tuple[bytes, dict
 def test_denormals_are_zero() -> None:
     """Beside 1 they are nothing, and take up to 48 times as long."""
     module = nn.Linear(4, 4)
-    made = publish(module, lambda h, y: ((h * y).mean(), {}), (torch.randn(4, 4), torch.randn(4, 4)))
+    made = publish_module(module, lambda h, y: ((h * y).mean(), {}), (torch.randn(4, 4), torch.randn(4, 4)))
     with Runner(RunnerSettings(memory_bytes=4 * 2**30, seconds=60.0)) as runner:
         runner.load(made.document)
         tiny, one = np.full((4, 4), 1e-40, np.float32), np.ones((4, 4), np.float32)

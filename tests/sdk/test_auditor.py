@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from gradmarket import Market
-from gradmarket.auditor import Done, Machine, opened, watch
+from gradmarket.auditor import Done, Machine, open_auditor, run_due_tasks
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
 from gradmarket.client.client_errors import ServiceUnreachable
@@ -18,7 +18,7 @@ from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.wire.audits import AuditAnswer
-from requester.ready_data.digits import table
+from requester.ready_data.digits import load_table
 from tests.lanes import FULL
 from tests.patience import dawdle
 from tests.town import ALONE
@@ -57,7 +57,7 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
         return job.state == "finished"
 
     with Erring(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:
-        watch(made, pause, found.append)
+        run_due_tasks(made, pause, found.append)
     assert job.state == "finished"
     runs = [done.runs for done in found if isinstance(done, Done)]
     assert runs == [2, 1]
@@ -73,7 +73,7 @@ def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
     market: Market, served: Service, tmp_path: Path
 ) -> None:
     """The worker's class is the auditor's here, so that both gradients score the same to the bit."""
-    images = torch.tensor(table())
+    images = torch.tensor(load_table())
     digits = TensorDataset((images[:, :-1] / 16.0).float(), images[:, -1].long())
     torch.manual_seed(0)
     perceptron = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
@@ -88,7 +88,7 @@ def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
 
     found: list[Done | MarketError] = []
     with Requester(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:
-        watch(made, pause, found.append)
+        run_due_tasks(made, pause, found.append)
         told = list(there.audits(job.id))
     assert job.state == "finished"
     assert [done.runs for done in found if isinstance(done, Done)] == [1] * 3
@@ -100,7 +100,7 @@ def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
 
 
 def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no-untyped-def]
-    return opened("test", there, served.place.token, Machine(folder))
+    return open_auditor("test", there, served.place.token, Machine(folder))
 
 
 def test_what_an_auditor_may_take_is_its_owner_s_to_say(
@@ -112,7 +112,7 @@ def test_what_an_auditor_may_take_is_its_owner_s_to_say(
         given.append(machine)
         raise Refused("enough is known")
 
-    monkeypatch.setattr(commands, "opened", refuse)
+    monkeypatch.setattr(commands, "open_auditor", refuse)
     monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)
     words = ["auditor", "run", "--market", served.place.url, "--cache", str(tmp_path)]
     for more in ([], ["--max-memory", str(2**30), "--max-disk", str(2**25)]):

@@ -11,18 +11,18 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from gradmarket import Market, TrainingJob
-from gradmarket.auditor import Auditor, Machine, opened
+from gradmarket.auditor import Auditor, Machine, open_auditor
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.rules.calibration import MOST, RUNS, Evidence
-from gradmarket.market.rules.verifiers.tolerance import pair
+from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from requester.settings import RequesterSettings
 from requester.store import calibrations
-from requester.store.session import connect, sessions_of
+from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Job as JobRow
-from requester.store.work import begin
+from requester.store.work import begin_work
 from tests.lanes import FULL
 from tests.patience import wait_until
 
@@ -59,11 +59,11 @@ def known(served: Service, job: TrainingJob, classes: tuple[str, str]) -> None:
     """As earlier runs leave it that agreed to the bit: all that is seen to deviate is seen here."""
     wait_until(lambda: job.state == "running", "its family, which it has once it is published")
     names = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
-    engine = connect(RequesterSettings(data=served.data).database_url)
-    with begin(sessions_of(engine)) as work:
+    engine = open_engine(RequesterSettings(data=served.data).database_url)
+    with begin_work(sessions_of(engine)) as work:
         family, now = calibrations.family_of(work.get_one(JobRow, job.id)), time.time()
-        row = calibrations.held(work, family, classes, now)
-        calibrations.keep(work, row, Evidence(RUNS - TASKS, dict.fromkeys(names, 0.0)), now)
+        row = calibrations.lock_calibration(work, family, classes, now)
+        calibrations.store_evidence(work, row, Evidence(RUNS - TASKS, dict.fromkeys(names, 0.0)), now)
     engine.dispose()
 
 
@@ -93,10 +93,10 @@ def test_real_auditors_of_two_classes_give_a_threshold(
     token = served.place.token
     with (
         Requester(served.place.url, token) as there,
-        opened("own", there, token, Machine(tmp_path / "own")) as own,
-        opened("wide", there, token, Machine(tmp_path / "wide", threads=2)) as wide,
+        open_auditor("own", there, token, Machine(tmp_path / "own")) as own,
+        open_auditor("wide", there, token, Machine(tmp_path / "wide", threads=2)) as wide,
     ):
-        classes = pair(own.determinism_class, wide.determinism_class)
+        classes = sort_classes(own.determinism_class, wide.determinism_class)
         known(served, job, classes)
         assert work(job, own, wide) == [[False] * TASKS, [True] * TASKS]
         (found,) = there.calibration(job.id).pairs

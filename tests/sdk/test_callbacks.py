@@ -18,7 +18,7 @@ from gradmarket.callbacks.tensorboard import TensorBoard
 from gradmarket.callbacks.wandb import WeightsAndBiases
 from gradmarket.market.errors import Refused
 from gradmarket.market.views.job_views import JobView
-from gradmarket.sdk.curve import curve
+from gradmarket.sdk.curve import draw_loss_curve
 from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.sdk.test_train import QUIET, blobs, network
@@ -145,4 +145,4 @@ def test_a_notebook_shows_the_job_and_its_curve(job: TrainingJob, tmp_path: Path
 
 def test_a_job_without_a_loss_has_no_curve() -> None:
     with pytest.raises(Refused, match="no round of this job has a loss yet"):
-        curve("none", [])
+        draw_loss_curve("none", [])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.coupled_rows import said
+from gradmarket.market.model.coupled_rows import describe_coupling
 from gradmarket.sdk.model import warn_of_coupled_rows
 from graphdoc.export import export_module
 
@@ -123,5 +123,5 @@ def test_a_mean_over_rows_is_not(loss: Any, y: np.ndarray) -> None:
 
 
 def test_what_is_said_names_the_parts_and_nothing_where_there_is_one() -> None:
-    assert "the 4 rows of a microbatch" in said((1.0, 2.0), spec(microbatch=4).step, 1)
-    assert said((1.0, 2.0), spec().step, 1) == ""
+    assert "the 4 rows of a microbatch" in describe_coupling((1.0, 2.0), spec(microbatch=4).step, 1)
+    assert describe_coupling((1.0, 2.0), spec().step, 1) == ""

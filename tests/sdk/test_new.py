@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.commands.new import kinds
+from gradmarket.commands.new import list_starter_kinds
 from gradmarket.demo.service import Service
 from gradmarket.sdk import market_handle
 from tests.lanes import FULL
@@ -72,7 +72,7 @@ def test_it_trains_at_once_on_bundled_data(
 
 
 def test_there_is_no_other_kind() -> None:
-    assert kinds() == ["images", "table", "text"]
+    assert list_starter_kinds() == ["images", "table", "text"]
 
 
 @FULL
@@ -203,7 +203,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def test_a_script_is_read_without_a_market() -> None:
-    for kind in kinds():
+    for kind in list_starter_kinds():
         assert callable(runpy.run_module(f"gradmarket.starters.{kind}")["main"])
 
 
@@ -211,7 +211,7 @@ def test_a_private_one_plays_holders_and_says_how_their_workers_start(tmp_path: 
     folder = tmp_path / "private"
     assert CliRunner().invoke(app, ["new", str(folder), "--private"]).exit_code == 0
     script = runpy.run_path(str(folder / "train.py"))
-    addresses = script["played"]()
+    addresses = script["make_example_holders"]()
     assert len(set(addresses)) == 3
     assert all((folder / f"holder-{number}" / "rows" / "manifest.json").is_file() for number in (1, 2, 3))
     x, y = script["own_rows"]()
@@ -226,7 +226,7 @@ def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_p
     assert CliRunner().invoke(app, ["new", str(folder), "--private", *options]).exit_code == 0
     job = json.loads((folder / "job.json").read_text())
     holders = {"holders": [f"0x{number:040x}" for number in range(3)], **job.pop("private")}
-    spec = market_handle._check(job | {"price": "1"}, holders)
+    spec = market_handle._check_fields(job | {"price": "1"}, holders)
     assert (spec.secure is not None) == ("--secure" in options)
     assert spec.step.by_row == ("--per-row" in options)
     if spec.row_spending is not None:

@@ -57,7 +57,7 @@ def test_holders_train_and_are_paid_and_nobody_else_is(
     assert job.state == "finished"
     assert job.metrics["accuracy"] > 0.6, "a guess is at a tenth"
     paid = httpx.get(f"{served.place.url}/v1/jobs/{job_id}/workers").json()["items"]
-    holders = {wallet.load(folder / f"holder-{number}", None).address for number in range(HOLDERS)}
+    holders = {wallet.load_wallet(folder / f"holder-{number}", None).address for number in range(HOLDERS)}
     assert {one["address"] for one in paid if int(one["earned"])} == holders
     assert {one["accepted"] for one in paid} <= {8}
 
@@ -144,8 +144,8 @@ def test_holders_are_paid_by_worth_and_prove_all_of_it(
     paid = {one["address"]: int(one["earned"]) for one in httpx.get(f"{listed}/workers").json()["items"]}
     for number in range(HOLDERS):
         place = tmp_path / f"holder-{number}"
-        own = sum(int(line["amount"]) for line in payments if line["worker"] == wallet.load(place, None).address)
-        assert paid[wallet.load(place, None).address] == own
+        own = sum(int(line["amount"]) for line in payments if line["worker"] == wallet.load_wallet(place, None).address)
+        assert paid[wallet.load_wallet(place, None).address] == own
         command = [sys.executable, "-m", "gradmarket", "wallet", "verify", "--data", str(place)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

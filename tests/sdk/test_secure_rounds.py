@@ -79,7 +79,7 @@ def test_five_holders_train_and_are_killed_in_the_middle(
     done = market.job(job.id)
     assert done.state == "finished"
     assert done.metrics["accuracy"] > 0.2, "a guess is at a tenth; these are two rounds"
-    names = {wallet.load(tmp_path / f"holder-{number}", None).address for number in range(HOLDERS)}
+    names = {wallet.load_wallet(tmp_path / f"holder-{number}", None).address for number in range(HOLDERS)}
     earned = paid(served, job.id)
     assert set(earned) <= names
     assert sum(earned.values()) >= ROUNDS * (HOLDERS - 1)

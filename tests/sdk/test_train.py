@@ -33,7 +33,7 @@ from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.rows import arrays_of
 from graphdoc import formats
-from graphdoc.document.schema import load as load_document
+from graphdoc.document.schema import parse_document as load_document
 from graphdoc.encoding import canonical
 from graphdoc.export import export_module, load_state
 from graphdoc.formats import format_of
@@ -138,7 +138,7 @@ def test_partitions_are_cut_for_the_step_that_is_given_whole(monkeypatch: pytest
         cuts.append(cut)
         raise Refused("enough is known")
 
-    monkeypatch.setattr(door, "pack", stop)
+    monkeypatch.setattr(door, "pack_dataset", stop)
     step = {"kind": "local", "rows": 5000, "steps": 2, "optimizer": {"lr": 0.1}}
     with Market("http://127.0.0.1:9", "nobody") as nowhere, pytest.raises(Refused, match="enough"):
         nowhere.train(network(), nn.CrossEntropyLoss(), TensorDataset(*blobs()), rounds=1, price=1, step=step)
@@ -197,7 +197,7 @@ def manifest_of(*partitions: Partition) -> bytes:
 
 
 def test_a_manifest_with_every_format_trains_a_ready_model_by_curl_alone(served: Service) -> None:
-    made = [partition(kind, 0) for kind in formats.names()]
+    made = [partition(kind, 0) for kind in formats.list_format_names()]
     for data, _ in made:
         put(served, data)
     manifest = put(served, manifest_of(*(part for _, part in made)))
@@ -322,7 +322,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:
         (network(), (x, y), {"roundz": 1}, Refused, "roundz"),
         (network(), (x, y), {"price": "0.01 EUR"}, Refused, "0.01 GRAD"),
         (network(), (x, y), {"price": "1.5"}, Refused, "no amount"),
-        (network(), (x, y), {"held_out": 1.0}, Refused, "fraction below 1"),
+        (network(), (x, y), {"held_out": 1.0}, Refused, "fraction from 0 to below 1"),
         (network(), (x, y), {"partition_format": "pickle"}, Refused, "there is jsonl"),
         (network(), x, {}, Refused, "a pair"),
         (network(), (x, y[:7]), {}, Refused, "one number of rows"),

@@ -16,13 +16,13 @@ from gradmarket.cli import app
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.rules.calibration import RUNS, Evidence
-from gradmarket.market.rules.verifiers.tolerance import pair
+from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from requester.settings import RequesterSettings
 from requester.store import calibrations
-from requester.store.session import connect, sessions_of
+from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Job as JobRow
 from requester.store.tables import Worker
-from requester.store.work import begin, reading
+from requester.store.work import begin_work, open_reader
 from tests.lanes import FULL
 from tests.patience import wait_until
 
@@ -62,19 +62,19 @@ def until_it_is(job: TrainingJob, state: str) -> None:
 
 def calibrate(served: Service, job: TrainingJob) -> set[str]:
     """As trusted runs of the two workers' classes leave it that were 10^-7 apart; the classes."""
-    engine = connect(RequesterSettings(data=served.data).database_url)
+    engine = open_engine(RequesterSettings(data=served.data).database_url)
 
     def two() -> set[str] | None:
-        with reading(sessions_of(engine)) as reader:
+        with open_reader(sessions_of(engine)) as reader:
             known = reader.session.scalars(select(Worker.determinism_class).where(Worker.determinism_class != ""))
             found = set(known)
         return found if len(found) == 2 else None
 
     classes = wait_until(two) or set()
-    with begin(sessions_of(engine)) as work:
+    with begin_work(sessions_of(engine)) as work:
         family, now = calibrations.family_of(work.get_one(JobRow, job.id)), time.time()
-        row = calibrations.held(work, family, pair(*classes), now)
-        calibrations.keep(work, row, Evidence(RUNS, dict.fromkeys(NAMES, 1e-7)), now)
+        row = calibrations.lock_calibration(work, family, sort_classes(*classes), now)
+        calibrations.store_evidence(work, row, Evidence(RUNS, dict.fromkeys(NAMES, 1e-7)), now)
     engine.dispose()
     return classes
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from benchmarks.simulations.lies import LIES, Gradient, Question, table
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 
 ROWS, WIDTH, HIDDEN, CLASSES = 128, 12, 16, 4
 Matrix = NDArray[np.float32]
@@ -52,7 +52,7 @@ def other(question: Question) -> Gradient:
 
 
 def test_no_lie_is_believed_and_no_honest_pair_is_parted() -> None:
-    found = table(questions(62), (one, other), codec("fp32"), draws=4)
+    found = table(questions(62), (one, other), load_codec("fp32"), draws=4)
     assert {line.name for line in found.lines} == {"honest", *LIES}
     assert [line.mistakes for line in found.lines] == [0] * len(found.lines)
     assert found.largest < 1e-6 < found.threshold < 1e-4
@@ -64,7 +64,7 @@ def test_an_honest_pair_too_far_apart_for_any_threshold_is_refused() -> None:
         return {name: tensor * np.float32(1.002) for name, tensor in one(question).items()}
 
     with pytest.raises(JobRefused, match="over 5e-03"):
-        table(questions(60), (one, rough), codec("fp32"), draws=1)
+        table(questions(60), (one, rough), load_codec("fp32"), draws=1)
 
 
 def test_each_lie_differs_from_the_truth() -> None:

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.rules.collusion import ColludingPool, odds
+from gradmarket.market.rules.collusion import ColludingPool, compute_odds
 from gradmarket.market.task_plan import Plan
-from gradmarket.simulation.checks import Boinc, Checks, checks
+from gradmarket.simulation.checks import Boinc, Checks, build_checks
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
@@ -65,7 +65,7 @@ def test_alone_it_has_47_percent_wrong_under_boinc_s_rule_for_ever_and_here_it_l
     accepted, wrong, gain = one_sleeper(Boinc(), 0.0)
     assert wrong / accepted == pytest.approx(9 / 19, abs=0.02)
     assert gain == wrong > 8000
-    accepted, wrong, gain = one_sleeper(checks("adaptive", {}), 65.0)
+    accepted, wrong, gain = one_sleeper(build_checks("adaptive", {}), 65.0)
     assert accepted > 141, "it was honest, and audited, as long as that"
     assert wrong < 59
     assert gain < 0
@@ -103,7 +103,7 @@ VOTES: dict[str, float | str] = {"stake": 0.0, "open_tasks": 10}
 
 def predicted() -> float:
     """Six of sixty that act as one, two places of three."""
-    return float(odds(Plan(3, 2, 5), ColludingPool(Fraction(1, 10), 60)).wrong)
+    return float(compute_odds(Plan(3, 2, 5), ColludingPool(Fraction(1, 10), 60)).wrong)
 
 
 def test_polling_ten_times_as_often_holds_no_more_quorums_than_a_tenth_of_the_market_does() -> None:

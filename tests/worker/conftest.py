@@ -14,7 +14,7 @@ from eth_keys.datatypes import PrivateKey
 from contracts import calls, events
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.compute import own_machine
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
@@ -30,14 +30,14 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.encoding import canonical
 from graphdoc.figures import Published
-from graphdoc.tensors import pack
+from graphdoc.tensors import pack_tensors
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
 from worker import durable, wallet
 from worker.journal import Journal
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import AccountStore
-from worker.money.chain_view import ChainView, join
+from worker.money.chain_view import ChainView, connect_to_deployment
 from worker.protocol.client import MarketClient
 from worker.protocol.policy import WorkLimits
 from worker.protocol.signin import Credentials
@@ -74,8 +74,8 @@ def published() -> Published:
 
 @pytest.fixture
 def blobs(published: Published) -> dict[Digest, bytes]:
-    data = pack(some_rows(ROWS, 4, 3))
-    kept = {named(blob): blob for blob in (published.document, pack(published.parameters), data)}
+    data = pack_tensors(some_rows(ROWS, 4, 3))
+    kept = {named(blob): blob for blob in (published.document, pack_tensors(published.parameters), data)}
     partition = Partition(name="train", link=f"/v1/blobs/{named(data)}", digest=named(data), bytes=len(data), rows=ROWS)
     inputs = {"x": Column(dtype="float32", shape=(4,)), "y": Column(dtype="int64")}
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
@@ -110,7 +110,7 @@ def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication) -> Open
     expiry = ledger.block().time + HOUR
     spec = hash_of(publication.digest)
     terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
-    receipt = mined(execute(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
     (event,) = events.opened(ledger, receipt)
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
 
@@ -149,7 +149,7 @@ def make_desk(
         limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e12, max_memory=max_memory)
         fetcher = Fetcher(Cache(tmp_path / "cache", 2**26), server.url, 2**24)
         fetchers.append(fetcher)
-        chain_view = ChainView(join(anvil.url, facts), wallet.address)
+        chain_view = ChainView(connect_to_deployment(anvil.url, facts), wallet.address)
         bench = Executor(runner, fetcher, limits)
         journal, signals = Journal(stream=(tmp_path / "journal").open("a")), Signals()
         account_store = AccountStore(tmp_path / "book.json")
@@ -167,7 +167,7 @@ def make_desk(
 @pytest.fixture
 def folder(tmp_path: Path, worker_key: PrivateKey) -> Path:
     """A worker's folder with a known key."""
-    durable.write(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    durable.write_file_atomically(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
     return tmp_path
 
 

@@ -17,8 +17,8 @@ from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import secrets
-from gradmarket.market.rules.lifecycle import over
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.rules.lifecycle import is_final_state
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.audits import StateReceipt, StateRequest, StatesAsked
@@ -123,7 +123,7 @@ class FakeMarket:
             parameters=hash_of(self.publication.parameters),
             seed=secrets.task_seed(spec.seed, 0, number),
             price=self.price,
-            anchor=secrets.anchor(secret, 5),
+            anchor=secrets.compute_anchor(secret, 5),
             lease_seconds=60,
             wave_seconds=30,
             upload_seconds=30,
@@ -132,7 +132,7 @@ class FakeMarket:
 
     def wave(self, row: Row) -> WaveOpened:
         commitments = ((row.worker, row.sealed or Hash(bytes(32))), (OTHER, Hash(bytes(32))))
-        return self.signed_wave(row, secrets.links(row.secret, 5)[0], commitments)
+        return self.signed_wave(row, secrets.derive_links(row.secret, 5)[0], commitments)
 
     def verdict(self, row: Row) -> SignedVerdict:
         return self.signed_verdict(row, row.state, Outcome.ACCEPTED, row.root, self.price)
@@ -150,10 +150,10 @@ class FakeMarket:
         return domain_hash("stranger", self.job.id.to_bytes(8, "big"), number.to_bytes(8, "big"))
 
     def sign(self, struct: Any, key: PrivateKey) -> bytes:
-        return sign(key, digest(self.job.ledger.domain(), struct))
+        return sign_digest(key, digest_struct(self.job.ledger.domain(), struct))
 
     def offer_digest(self, row: Row) -> Hash:
-        return digest(self.job.ledger.domain(), row.offer)
+        return digest_struct(self.job.ledger.domain(), row.offer)
 
     def signed_wave(self, row: Row, secret: Hash, commitments: tuple[tuple[Address, Hash], ...]) -> WaveOpened:
         struct = SignedWave(self.offer_digest(row), 0, secret, secrets.digest_of(commitments))
@@ -221,7 +221,9 @@ class FakeMarket:
         bring()
         unpaid = sum(self.rows[part.replica].state not in PAID for part in said.payloads if part.replica in self.rows)
         unheard = sum(row.state is ReplicaState.LEASED and row.id not in said.known for row in self.rows.values())
-        unjudged = sum(not over(self.rows[made.replica].state) for made in said.reveals if made.replica in self.rows)
+        unjudged = sum(
+            not is_final_state(self.rows[made.replica].state) for made in said.reveals if made.replica in self.rows
+        )
         if said.capacity > unpaid + unjudged + unheard and len(self.rows) < self.most:
             self._lease(worker)
 
@@ -237,7 +239,7 @@ class FakeMarket:
 
     def _reveal(self, said: Reveal) -> None:
         row = self.rows[said.replica]
-        if secrets.seal(self.offer_digest(row), row.worker, said.salt, hash_of(said.root)) == row.sealed:
+        if secrets.seal_commitment(self.offer_digest(row), row.worker, said.salt, hash_of(said.root)) == row.sealed:
             row.root, row.state = said.root, ReplicaState.AGREE
 
     def _lease(self, worker: Address) -> None:
@@ -290,7 +292,7 @@ class FakeMarket:
 
 EARLY = frozenset({ReplicaState.LEASED, ReplicaState.COMMITTED})
 PAID = frozenset({ReplicaState.PAYABLE, ReplicaState.DIVERGED})
-ENDS = frozenset(state for state in ReplicaState if over(state))
+ENDS = frozenset(state for state in ReplicaState if is_final_state(state))
 
 
 class Desks:

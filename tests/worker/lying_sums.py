@@ -13,7 +13,7 @@ from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.holder import HolderState
 from gradmarket.market.secagg.ring import Elements, Integers
 from gradmarket.market.signing import Domain, Signer
-from gradmarket.market.wire.sum_messages import Said, SurvivorsProposed, parsed
+from gradmarket.market.wire.sum_messages import Said, SurvivorsProposed, parse_step_message
 from gradmarket.market.wire.sum_steps import StepTold
 from worker.markets.secure_rounds import SecureRound
 
@@ -84,15 +84,17 @@ class Colluder:
         state, said = self.states.get(attempt), None
         if state is None or told is None:
             entropy = blake3(f"{self.number} {attempt}".encode()).digest()
-            state, said = holder.advertise(holder.seat(at.members, at.domain, self.number, entropy, self.sign))
+            state, said = holder.advertise_keys(
+                holder.build_seat(at.members, at.domain, self.number, entropy, self.sign)
+            )
         elif told.keys:
-            state, said = holder.share(state, told.keys)
+            state, said = holder.share_secrets(state, told.keys)
         elif told.shares:
-            state, said, vector = holder.mask(state, told.shares, np.zeros(at.members.size, np.int64))
+            state, said, vector = holder.mask_integers(state, told.shares, np.zeros(at.members.size, np.int64))
         elif told.survivors:
-            state, said = holder.sign(state, told.survivors)
+            state, said = holder.sign_survivors(state, told.survivors)
         elif told.unmask:
-            state, said = holder.unmask(state, told.unmask)
+            state, said = holder.reveal_mask_shares(state, told.unmask)
         assert said is not None
         self.states[attempt] = state
         at.take(self.number, int(state.step), said, vector)
@@ -111,7 +113,7 @@ class LyingServer:
     lies: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def aggregate(self, replica: str, attempt: int, step: int, said: bytes, vector: bytes, _wait_s: float) -> StepTold:
-        number, message = int(replica), parsed(step, said)
+        number, message = int(replica), parse_step_message(step, said)
         at, (lied, since) = self.attempts[attempt], self.lies.get(int(replica), (attempt, STEPS))
         at.take(number, step, message, vector)
         for one in self.colluders:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from worker.owner import elsewhere
 from worker.owner.elsewhere import Elsewhere, Outlook
 
@@ -23,5 +24,5 @@ def test_a_look_that_fails_is_told_and_is_not_the_last(monkeypatch: pytest.Monke
     outlook = Failing(None, None)  # type: ignore[arg-type]
     with outlook.running():
         for _ in range(3):
-            assert outlook.looked.acquire(timeout=10)
+            assert outlook.looked.acquire(timeout=PATIENCE_S)
     assert outlook.newest.troubles == ("looking failed: ZeroDivisionError('of the chain')",)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.compute import own_machine
-from gradmarket.compute.own_machine import AUTO, MOST_THREADS, computing, cores, threads_for
+from gradmarket.compute.own_machine import AUTO, MOST_THREADS, count_cores, open_runner_on_device, threads_for
 from gradmarket.market.errors import Refused
 from gradmarket.runner import RunnerSettings
 
@@ -53,7 +53,7 @@ OLD = {"proc/self/cgroup": "4:cpu,cpuacct:/a\n1:name=systemd:/x\n"}
     ],
 )
 def test_a_quota_bounds_the_cores(files: dict[str, str], expected: float, tmp_path: Path) -> None:
-    assert cores(written(tmp_path, files)) == expected
+    assert count_cores(written(tmp_path, files)) == expected
 
 
 def test_a_card_is_known_by_its_driver(tmp_path: Path) -> None:
@@ -63,25 +63,25 @@ def test_a_card_is_known_by_its_driver(tmp_path: Path) -> None:
 
 def test_what_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: True)
-    monkeypatch.setattr(own_machine, "cores", lambda: 8.0)
-    with computing(SMALL, "cpu", 3) as mine:
+    monkeypatch.setattr(own_machine, "count_cores", lambda: 8.0)
+    with open_runner_on_device(SMALL, "cpu", 3) as mine:
         assert (mine.device, mine.threads) == ("cpu", 3)
         assert mine.runner.determinism_class().endswith("threads-3")
 
 
 def test_without_a_card_the_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: False)
-    monkeypatch.setattr(own_machine, "cores", lambda: 2.5)
+    monkeypatch.setattr(own_machine, "count_cores", lambda: 2.5)
     monkeypatch.delenv("OMP_NUM_THREADS")
-    with computing(SMALL, AUTO, None) as mine:
+    with open_runner_on_device(SMALL, AUTO, None) as mine:
         assert mine.text == "Computes on cpu with 2 threads, of 2.5 cores that it may use."
         assert mine.runner.determinism_class().endswith("threads-2")
 
 
 def test_a_system_s_own_limit_on_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_machine, "cores", lambda: 64.0)
+    monkeypatch.setattr(own_machine, "count_cores", lambda: 64.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
-    with computing(SMALL, "cpu", None) as mine:
+    with open_runner_on_device(SMALL, "cpu", None) as mine:
         assert mine.threads == 6
 
 
@@ -89,12 +89,12 @@ def test_a_card_that_torch_does_not_find_is_left_and_said(monkeypatch: pytest.Mo
     """The driver's file is there, torch is not built for it: as on a machine with a card and torch for the CPU."""
     monkeypatch.setattr(own_machine, "has_card", lambda: True)
     monkeypatch.setattr(own_machine, "CUDA", "cuda:99")
-    with computing(SMALL, AUTO, 1) as mine:
+    with open_runner_on_device(SMALL, AUTO, 1) as mine:
         assert mine.device == "cpu"
         assert "Its card is not used: cuda:99" in mine.text
         assert mine.runner.determinism_class().startswith("cpu/")
 
 
 def test_a_card_that_is_named_and_not_there_is_refused() -> None:
-    with pytest.raises(Refused, match="torch finds no CUDA device"), computing(SMALL, "cuda:99", None):
+    with pytest.raises(Refused, match="torch finds no CUDA device"), open_runner_on_device(SMALL, "cuda:99", None):
         raise AssertionError("there is no such card")

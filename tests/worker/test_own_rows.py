@@ -11,12 +11,12 @@ import pytest
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_rows import OwnRows
-from gradmarket.data.pack import Cut, pack, write
+from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import Refused, RunnerFailed
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import Usable, inspect
-from gradmarket.market.gradient.payload import decode
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.inspection import Usable, inspect_shards
+from gradmarket.market.gradient.payload import decode_shards
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.step_fault import FaultKind
@@ -37,7 +37,7 @@ def spec(**changes: Any) -> JobSpec:
 
 def packed(folder: Path, rows: int = 32, **arrays: np.ndarray) -> OwnRows:
     cut = Cut(rows=10**6)
-    write(pack(some_rows(rows, 4, 3) | arrays, cut), folder)
+    write_dataset(pack_dataset(some_rows(rows, 4, 3) | arrays, cut), folder)
     return OwnRows.opened(folder)
 
 
@@ -126,15 +126,15 @@ def test_an_honest_answer_is_within_the_bound_whatever_its_rows(
     bench: Executor = make_bench(LIMITS, None, None, own)
     asked = offer(private)
     payload, _ = bench.work(private, asked)
-    info = bench._load(private)
-    found = inspect(info.layout, decode(info.layout, payload, codec(uplink), asked.seed), 0.5)
+    info = bench._load_document(private)
+    found = inspect_shards(info.layout, decode_shards(info.layout, payload, load_codec(uplink), asked.seed), 0.5)
     assert isinstance(found, Usable)
     assert found.norm > 0.3
 
 
 def test_a_worker_without_rows_refuses_the_job_before_it_computes(make_bench: MakeBench, private: Publication) -> None:
     with pytest.raises(Refused, match="this worker has none"):
-        make_bench(LIMITS).bear(private)
+        make_bench(LIMITS).check_task_fits(private)
 
 
 def test_a_fault_tells_nothing_of_the_rows(private: Publication) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
-from contracts.rpc import request
+from contracts.rpc import call_json_rpc
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, JobId, Units
@@ -35,7 +35,7 @@ class Till:
         self.job.reserve((self.worker, 100))
         self.store = AccountStore(folder / "book.json")
         names = {"chain_id": 31337, "contract": ledger.deployment.contract, "instance": ledger.deployment.instance}
-        self.store.offered(
+        self.store.record_offer(
             JobAccount(
                 **names, chain_job=self.job.id, job=JobId("a"), signer=address_of(self.job.signer), unit=Amount(1)
             )
@@ -67,12 +67,12 @@ def token_code(own_ledger: Ledger) -> str:
 
 
 def becomes(till: Till, code: str) -> None:
-    request(till.ledger.web3, "anvil_setCode", till.ledger.deployment.token, code)
+    call_json_rpc(till.ledger.web3, "anvil_setCode", till.ledger.deployment.token, code)
 
 
 def warp(till: Till, seconds: int) -> None:
-    request(till.ledger.web3, "evm_increaseTime", seconds)
-    request(till.ledger.web3, "evm_mine")
+    call_json_rpc(till.ledger.web3, "evm_increaseTime", seconds)
+    call_json_rpc(till.ledger.web3, "evm_mine")
 
 
 @pytest.mark.parametrize("code", [REFUSES, BURNS_ALL])
@@ -116,10 +116,10 @@ def test_the_chains_time_alone_says_when_claims_end(
     if due:
         warp(till, int(1.5 * HOUR))
     assert till.redeemer.due(till.account, None, HOUR) is due
-    seen = ChainView(own_ledger, till.worker).covering(till.job.id, Units(1))
+    seen = ChainView(own_ledger, till.worker).wait_for_reservation(till.job.id, Units(1))
     assert abs(seen.claim_until - seen.now - (0.5 if due else 2) * HOUR) < 60
 
 
 def test_a_chain_that_mines_nothing_has_the_time_of_its_next_block(own_anvil: LocalChain, own_ledger: Ledger) -> None:
-    request(own_ledger.web3, "evm_increaseTime", HOUR)
+    call_json_rpc(own_ledger.web3, "evm_increaseTime", HOUR)
     assert own_ledger.next_time() - own_ledger.block().time >= HOUR - 60

@@ -12,12 +12,12 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.row_uses import CountedRows, RowBudget, RowUses
-from gradmarket.data.pack import Cut, pack, write
+from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules.privacy import spent
+from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
@@ -38,7 +38,7 @@ def spec(**changes: Any) -> JobSpec:
 
 
 def packed(folder: Path, store: Path, rows: int = 32, partition: int = 10**6) -> OwnRows:
-    write(pack(some_rows(rows, 4, 3), Cut(rows=partition)), folder)
+    write_dataset(pack_dataset(some_rows(rows, 4, 3), Cut(rows=partition)), folder)
     return OwnRows.opened(folder, RowUsesFolder(store))
 
 
@@ -81,7 +81,7 @@ def test_no_row_is_taken_again_before_an_epoch_is_over(tmp_path: Path, counted: 
 def test_a_worker_counts_what_all_jobs_together_tell_of_its_rows(tmp_path: Path, counted: Publication) -> None:
     """By the dataset's digest: another job on the same rows goes on from what the first has spent."""
     packed(tmp_path / "rows", tmp_path / "uses")
-    once, both = (spent(PER_ROW["noise_multiplier"], 1e-5, uses) for uses in (1, 2))
+    once, both = (compute_epsilon(PER_ROW["noise_multiplier"], 1e-5, uses) for uses in (1, 2))
     owned = OwnRows.opened(
         tmp_path / "rows", RowUsesFolder(tmp_path / "uses"), budget=RowBudget((once + both) / 2, 1e-5)
     ).counted
@@ -119,7 +119,9 @@ def test_jobs_of_unlike_noise_add_up_as_one_mechanism() -> None:
         RowUses(Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64), 1, Hash(bytes(32)), z, 1)
         for z in (3.0, 4.0)
     ]
-    assert RowBudget(delta=1e-6).spent(uses) == pytest.approx(spent((1 / 9 + 1 / 16) ** -0.5, 1e-6, 1), rel=1e-6)
+    assert RowBudget(delta=1e-6).spent(uses) == pytest.approx(
+        compute_epsilon((1 / 9 + 1 / 16) ** -0.5, 1e-6, 1), rel=1e-6
+    )
 
 
 def test_a_restarted_worker_goes_on_counting(tmp_path: Path, counted: Publication) -> None:
@@ -192,7 +194,7 @@ def test_the_same_offer_gets_other_noise_each_time_and_then_nothing(
     with pytest.raises(Refused, match="is spent of a row here"):
         bench.work(counted, asked)
     with pytest.raises(Refused, match="is spent of a row here"):
-        bench.bear(counted)
+        bench.check_task_fits(counted)
 
 
 def test_an_answer_tells_no_loss_and_the_noised_gradient(

@@ -2,17 +2,17 @@
 
 import pytest
 
-from gradmarket.market.signing import checksum
+from gradmarket.market.signing import checksum_address
 from worker.money.job_standing import Risk
-from worker.money.session_summary import Totals, summary
+from worker.money.session_summary import Totals, build_session_summary
 
-ME, PAYOUT = checksum("0x" + "11" * 20), checksum("0x" + "22" * 20)
+ME, PAYOUT = checksum_address("0x" + "11" * 20), checksum_address("0x" + "22" * 20)
 
 
 def test_a_session_counts_what_came_in_it_and_not_what_was_there() -> None:
     before = Totals(accepted=3, rejected=2, earned=300, redeemed=100, unpaid=1)
     after = Totals(accepted=10, rejected=5, earned=1000, redeemed=900, unpaid=4)
-    done = summary(ME, PAYOUT, before, after, accused=2, finished=True)
+    done = build_session_summary(ME, PAYOUT, before, after, accused=2, finished=True)
     assert (done.accepted, done.rejected, done.earned, done.redeemed) == (7, 3, "700", "800")
     assert (done.unpaid, done.accused, done.finished) == (4, 2, True), "these are as they stand at its end"
 

@@ -8,7 +8,7 @@ import pytest
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.job import Publication
-from gradmarket.market.rules.lifecycle import over
+from gradmarket.market.rules.lifecycle import is_final_state
 from gradmarket.market.terms import Digest, ReplicaState
 from gradmarket.market.wire.poll import PollRequest
 from tests.worker.breakers import Breaker
@@ -109,7 +109,7 @@ def test_a_response_that_was_lost_is_asked_for_again_and_nothing_is_owed(
     monkeypatch.setattr(fake_market, "answer", lose)
     loop = work(context, turns=15)
     assert (fake_market.earned, owed(context, loop)) == (21, 0)
-    assert all(over(row.state) for row in fake_market.rows.values())
+    assert all(is_final_state(row.state) for row in fake_market.rows.values())
 
 
 def test_of_two_answers_one_payload_leaves_and_the_other_when_that_is_paid(

@@ -184,7 +184,7 @@ def test_a_short_step_needs_no_poll_beside_it_and_a_long_one_has_one(
     gate = Gate(context, monkeypatch, free=0)
     until(loop, lambda: gate.begun)
     asked = len(fake_market.asked)
-    loop._exchange(leaving=False, wait_s=0.0, room=None)
+    loop._poll_and_apply(leaving=False, wait_s=0.0, room=None)
     assert [silent(said) for said in fake_market.asked[asked:]] == [True]
     gate.passes.release()
 

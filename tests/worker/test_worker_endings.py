@@ -28,7 +28,7 @@ class RunningWorker:
     def __init__(self, settings: WorkerSettings) -> None:
         self._signals, self._said = Signals(), StringIO()
         given = (settings, None, Journal(True, self._said), self._signals)
-        self._thread = threading.Thread(target=session.run, args=given)
+        self._thread = threading.Thread(target=session.run_worker, args=given)
         self._thread.start()
 
     def events(self) -> list[dict[str, Any]]:

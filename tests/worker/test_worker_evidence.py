@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.task_proof import of_rejection
-from gradmarket.market.signing import address_of, digest
+from gradmarket.market.signing import address_of, digest_struct
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, Thresholds
 from tests import handmade_evidence as made
@@ -25,7 +25,7 @@ def wanting(spec: JobSpec, honest: PublishedEvidence, shown: PublishedEvidence) 
     """The faults of what is shown to r-2, which keeps the verdict and the commitment that the honest evidence has."""
     mine = honest.replicas[2]
     told, me = mine.verdict(honest.offer.price), address_of(made.key(3))
-    offer = digest(made.DOMAIN, made.offer_of(spec))
+    offer = digest_struct(made.DOMAIN, made.offer_of(spec))
     return {
         finding.fault for finding in of_rejection(made.case(spec, shown), told, offer, me, Hash(mine.sealed or b""))
     }

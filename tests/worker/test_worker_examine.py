@@ -12,7 +12,7 @@ from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskS
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.poll import OfferFields
 from tests.worker.fake_market import OTHER, FakeMarket
-from worker.money.examine import ExaminedCase, judged
+from worker.money.examine import ExaminedCase, compare_recomputed_roots
 
 ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
 
@@ -47,11 +47,11 @@ def comes_out(roots: Sequence[Digest]) -> tuple[list[Digest], object]:
 )
 def test_only_the_same_wrong_root_twice_is_guilt(shown: ExaminedCase, roots: list[Digest], guilty: bool) -> None:
     left, recompute = comes_out(roots)
-    assert judged(shown, recompute).guilty is guilty  # type: ignore[arg-type]
+    assert compare_recomputed_roots(shown, recompute).guilty is guilty  # type: ignore[arg-type]
     assert left == []
 
 
 @pytest.mark.parametrize("roots", [[THIRD], [FOUND, THIRD]])
 def test_a_machine_that_finds_neither_rules_nothing(shown: ExaminedCase, roots: list[Digest]) -> None:
     with pytest.raises(Refused, match="cannot settle"):
-        judged(shown, comes_out(roots)[1])  # type: ignore[arg-type]
+        compare_recomputed_roots(shown, comes_out(roots)[1])  # type: ignore[arg-type]

@@ -8,12 +8,12 @@ from contracts import calls
 from contracts.deployment import TOKEN_SUPPLY, Deployment, genesis_of, market_at
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import ChainFacts
 from tests.onchain import DEPLOYER
 from tests.worker.fake_market import FakeMarket, other
-from worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, join
+from worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, connect_to_deployment
 from worker.problems import Untrusted
 
 
@@ -45,10 +45,10 @@ def test_a_token_that_makes_no_sense_is_not_worked_for(
 
 
 def test_decimals_unlike_the_token_s_are_found(fake_market: FakeMarket, anvil: LocalChain) -> None:
-    join(anvil.url, fake_market.facts(anvil.url))
+    connect_to_deployment(anvil.url, fake_market.facts(anvil.url))
     fake_market.decimals = 6
     with pytest.raises(Untrusted, match="6 decimals, and the chain 18"):
-        join(anvil.url, fake_market.facts(anvil.url))
+        connect_to_deployment(anvil.url, fake_market.facts(anvil.url))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_on_this_machine_a_local_chain_s_node_is_the_market_s(fake_market: FakeM
 def hostile(anvil: LocalChain, fake_market: FakeMarket, least: int, symbol: str, decimals: int) -> ChainFacts:
     """Of the right code, with immutables and a token of its deployer's choice."""
     web3 = anvil.connect()
-    token = _made(web3, calls.construct("GradToken", "Gradient", symbol, decimals, TOKEN_SUPPLY))
-    contract = _made(web3, calls.construct("GradMarket", token, least, bytes(range(32))))
+    token = _made(web3, calls.build_creation_call("GradToken", "Gradient", symbol, decimals, TOKEN_SUPPLY))
+    contract = _made(web3, calls.build_creation_call("GradMarket", token, least, bytes(range(32))))
     instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
     place = Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, 0)
     Ledger(web3, place).verify()
@@ -92,7 +92,7 @@ def hostile(anvil: LocalChain, fake_market: FakeMarket, least: int, symbol: str,
 
 
 def _made(web3: Any, call: calls.Call) -> Address:
-    created = mined(execute(web3, DEPLOYER, call)).created
+    created = require_receipt(execute_call(web3, DEPLOYER, call)).created
     assert created is not None
     return created
 
@@ -105,9 +105,9 @@ def test_a_hostile_deployment_of_the_right_code_is_not_worked_for(
     fake_market: FakeMarket, anvil: LocalChain, least: int, symbol: str, decimals: int
 ) -> None:
     with pytest.raises(Untrusted):
-        join(anvil.url, hostile(anvil, fake_market, least, symbol, decimals))
+        connect_to_deployment(anvil.url, hostile(anvil, fake_market, least, symbol, decimals))
 
 
 def test_an_honest_one_of_the_same_code_is(fake_market: FakeMarket, anvil: LocalChain) -> None:
     """The twin."""
-    join(anvil.url, hostile(anvil, fake_market, 60, "USDX", 6))
+    connect_to_deployment(anvil.url, hostile(anvil, fake_market, 60, "USDX", 6))

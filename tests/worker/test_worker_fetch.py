@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.compute import fetch
-from gradmarket.compute.addresses import is_public, place
+from gradmarket.compute.addresses import check_link_target, is_public
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
@@ -240,7 +240,7 @@ def test_redirects_into_the_own_network_are_refused(fetcher: Fetcher, to: str) -
 )
 def test_links_into_the_own_network_are_refused(link: str) -> None:
     with pytest.raises(DownloadRefused):
-        place(link, "https://market.example")
+        check_link_target(link, "https://market.example")
 
 
 def test_a_public_link_is_fetched_from_the_address_that_was_checked() -> None:
@@ -250,24 +250,26 @@ def test_a_public_link_is_fetched_from_the_address_that_was_checked() -> None:
         asked.append((host, port))
         return [PUBLIC]
 
-    found = place("https://data.example/part?x=1", "https://market.example", look_up)
+    found = check_link_target("https://data.example/part?x=1", "https://market.example", look_up)
     assert str(found.url) == f"https://{PUBLIC}/part?x=1"
     assert (found.host, found.own, asked) == ("data.example", False, [("data.example", 443)])
 
 
 def test_a_name_with_one_private_address_among_public_ones_is_refused() -> None:
     with pytest.raises(DownloadRefused, match="not a public address"):
-        place("http://rebinding.example/", "https://market.example", lambda _host, _port: [PUBLIC, "10.0.0.1"])
+        check_link_target(
+            "http://rebinding.example/", "https://market.example", lambda _host, _port: [PUBLIC, "10.0.0.1"]
+        )
 
 
 def test_the_markets_own_origin_is_allowed_where_its_owner_put_it_but_no_other_port() -> None:
     market = "http://127.0.0.1:8700"
-    assert place("/v1/blobs/a", market).own
-    assert place("http://127.0.0.1:8700/v1/blobs/a", market).own
+    assert check_link_target("/v1/blobs/a", market).own
+    assert check_link_target("http://127.0.0.1:8700/v1/blobs/a", market).own
     with pytest.raises(DownloadRefused):
-        place("http://127.0.0.1:8545/", market)
+        check_link_target("http://127.0.0.1:8545/", market)
     with pytest.raises(DownloadRefused):
-        place("/v1/blobs/a", market, own=False)
+        check_link_target("/v1/blobs/a", market, own=False)
 
 
 @pytest.mark.parametrize(
@@ -295,10 +297,10 @@ def test_the_markets_own_origin_is_allowed_where_its_owner_put_it_but_no_other_p
     ],
 )
 def test_a_service_under_a_path_is_its_own_and_no_other_of_its_host_gets_its_session(link: str, own: bool) -> None:
-    assert place(link, "https://host.example/shop", lambda _host, _port: [PUBLIC]).own is own
+    assert check_link_target(link, "https://host.example/shop", lambda _host, _port: [PUBLIC]).own is own
     if not own:
         with pytest.raises(DownloadRefused, match="not a public address"):
-            place(link, "https://host.example/shop", lambda _host, _port: ["127.0.0.1"])
+            check_link_target(link, "https://host.example/shop", lambda _host, _port: ["127.0.0.1"])
 
 
 @given(st.integers(0, 2**32 - 1).map(lambda number: ".".join(str(byte) for byte in number.to_bytes(4, "big"))))
@@ -314,7 +316,7 @@ def test_what_is_no_address_is_not_public() -> None:
 
 
 def put(cache: Cache, data: bytes) -> Digest:
-    with cache.filling(named(data), len(data)) as part:
+    with cache.open_part(named(data), len(data)) as part:
         part.write_bytes(data)
         cache.keep(named(data))
     return named(data)
@@ -336,7 +338,7 @@ def test_the_least_recently_used_is_thrown_out_first(tmp_path: Path) -> None:
 
 def test_what_is_being_downloaded_has_its_room_and_is_not_thrown_out(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 250)
-    with cache.filling(named(b"first"), 200) as first:
+    with cache.open_part(named(b"first"), 200) as first:
         first.write_bytes(b"f")
         with pytest.raises(DownloadFailed, match="no room"):
             put(cache, b"s" * 100)

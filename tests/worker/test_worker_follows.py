@@ -15,21 +15,21 @@ import pytest
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.compute.published import parameters
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.compute.published import fetch_parameters
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.published_update import update_bytes, worth
-from gradmarket.market.gradient.round_update import apply, begin
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.published_update import count_worthwhile_updates, update_bytes
+from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
 from gradmarket.market.job import Publication
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
-from graphdoc.tensors import pack, unpack
+from graphdoc.tensors import pack_tensors, unpack_tensors
 from tests.worker.conftest import named
 
-SGD, INT8, ROUNDS = optimizer("sgd"), codec("int8"), 6
+SGD, INT8, ROUNDS = load_optimizer("sgd"), load_codec("int8"), 6
 
 
 @dataclass
@@ -60,7 +60,7 @@ class History:
         self.pages[page] = json.dumps({"updates": steps}).encode()
 
     def get(self, fetcher: Fetcher, number: int) -> bytes:
-        return parameters(fetcher, self.publication, number, self.digest(number), self.info)
+        return fetch_parameters(fetcher, self.publication, number, self.digest(number), self.info)
 
     def taken(self) -> list[str]:
         """The blobs asked for, by name, and forgets them."""
@@ -79,15 +79,17 @@ def history(publication: Publication, blobs: dict[Digest, bytes], runner: Runner
 def played(publication: Publication, blobs: dict[Digest, bytes], runner: Runner, downlink: Downlink) -> History:
     info = DocumentInfo.of(runner.load(blobs[publication.document]))
     first = blobs[publication.parameters]
-    steps = [OptimizerStep(SGD, SGD.Settings(), downlink=codec(downlink.codec_of(number))) for number in range(ROUNDS)]
-    states, versions = [begin(info.layout, unpack(first), steps[0])], [first]
+    steps = [
+        OptimizerStep(SGD, SGD.Settings(), downlink=load_codec(downlink.codec_of(number))) for number in range(ROUNDS)
+    ]
+    states, versions = [build_model_state(info.layout, unpack_tensors(first), steps[0])], [first]
     for number, step in enumerate(steps):
         rng = np.random.default_rng(number)
         merged = {entry.name: rng.standard_normal(entry.shape).astype(np.float32) for entry in info.layout.entries}
         merged = {name: np.asarray(array, np.float32) for name, array in merged.items()}
         start = hash_of(named(versions[-1]))
-        states.append(apply(info.layout, states[-1], merged, step, 0.1, info.document.counters, start))
-        versions.append(pack(states[-1].tensors))
+        states.append(apply_merged_answer(info.layout, states[-1], merged, step, 0.1, info.document.counters, start))
+        versions.append(pack_tensors(states[-1].tensors))
     spec = publication.spec.model_copy(update={"downlink": downlink})
     return History(
         publication.model_copy(update={"spec": spec}), info, versions, [state.update for state in states[1:]]
@@ -138,7 +140,7 @@ def test_rounds_that_were_missed_are_caught_up_with_while_that_takes_fewer_bytes
     history: History, fetcher: Fetcher
 ) -> None:
     history.serve(*history.versions, *history.updates)
-    most = worth(history.info.layout, INT8)
+    most = count_worthwhile_updates(history.info.layout, INT8)
     assert most * update_bytes(history.info.layout, INT8) < len(history.versions[0])
     history.get(fetcher, 0)
     for number in (most, most + 1):
@@ -149,7 +151,7 @@ def test_rounds_that_were_missed_are_caught_up_with_while_that_takes_fewer_bytes
 
 def test_a_newcomer_and_who_missed_too_many_rounds_take_the_whole(history: History, fetcher: Fetcher) -> None:
     history.serve(*history.versions, *history.updates)
-    far = worth(history.info.layout, INT8) + 1
+    far = count_worthwhile_updates(history.info.layout, INT8) + 1
     history.name_path(far)
     assert history.get(fetcher, far) == history.versions[far]
     assert history.taken() == [f"w{far}"]
@@ -209,8 +211,8 @@ def test_long_first_updates_count_by_their_own_bytes(
     vars(history).update(vars(played(publication, blobs, runner, longer)))
     history.serve(*history.versions, *history.updates)
     history.get(fetcher, 0)
-    far = worth(history.info.layout, INT8) + 1
-    assert far <= worth(history.info.layout, codec("two_bit"))
+    far = count_worthwhile_updates(history.info.layout, INT8) + 1
+    assert far <= count_worthwhile_updates(history.info.layout, load_codec("two_bit"))
     history.name_path(far)
     assert history.get(fetcher, far) == history.versions[far]
     assert history.taken() == ["w0", f"w{far}"]

@@ -19,7 +19,7 @@ from gradmarket.network.chain_errors import ChainUnreachable
 from tests.onchain import NewKey
 from tests.worker.fake_market import FALSE_ROOT, OTHER, FakeMarket, Row, other
 from worker.journal import Journal
-from worker.markets.expected_pay import prospect
+from worker.markets.expected_pay import estimate_best_prospect
 from worker.markets.loop import BUSY_WAIT_S, Loop
 from worker.markets.worker_context import UNPAYABLE, WorkerContext
 from worker.money.account_store import AccountStore
@@ -75,7 +75,7 @@ def test_a_lease_waits_for_a_chain_that_does_not_answer_and_is_taken_once_it_doe
         raise ChainUnreachable("the chain does not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(context.chain_view, "covering", gone)
+        patched.setattr(context.chain_view, "wait_for_reservation", gone)
         loop = work(context, lambda: False, turns=3)
         assert all(not said.given_up for said in fake_market.asked)
         assert journal(context).count("Waiting with") == 1
@@ -92,7 +92,7 @@ def test_a_lease_whose_half_is_over_is_given_back_while_the_chain_does_not_answe
     def gone(*_asked: object) -> object:
         raise ChainUnreachable("the chain does not answer")
 
-    monkeypatch.setattr(context.chain_view, "covering", gone)
+    monkeypatch.setattr(context.chain_view, "wait_for_reservation", gone)
     monkeypatch.setattr(fake_market, "left_s", 1.0)
     work(context, lambda: any(said.given_up for said in fake_market.asked), turns=5)
     (returned,) = next(said.given_up for said in fake_market.asked if said.given_up)
@@ -202,7 +202,7 @@ def wrong_secret(fake_market: FakeMarket, row: Row) -> WaveOpened:
 
 
 def left_out(fake_market: FakeMarket, row: Row) -> WaveOpened:
-    return fake_market.signed_wave(row, secrets.links(row.secret, 5)[0], ((OTHER, Hash(bytes(32))),))
+    return fake_market.signed_wave(row, secrets.derive_links(row.secret, 5)[0], ((OTHER, Hash(bytes(32))),))
 
 
 def unsigned_wave(fake_market: FakeMarket, row: Row) -> WaveOpened:
@@ -315,7 +315,7 @@ def test_a_rejection_that_an_audit_proved_wrong_is_paid_and_its_new_verdict_kept
     work(context, lambda: row.heard)
     (account,) = context.account_store.accounts
     assert (account.accepted, account.rejected, account.earned, account.vouchered) == (1, 0, 7, 7)
-    (record,) = records.read(context.settings.data, context.domain, fake_market.job.id)
+    (record,) = records.load_records(context.settings.data, context.domain, fake_market.job.id)
     assert record.paid
     assert "Paid after all" in journal(context)
     row.heard = False
@@ -390,7 +390,7 @@ def test_a_job_that_is_looked_at_first_and_is_too_much_is_never_leased(
     fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:
     context = make_desk(fake_market, max_memory=2**27)
-    assert prospect(context) is None
+    assert estimate_best_prospect(context) is None
     assert context.least_by_job == {fake_market.publication.job: UNPAYABLE}
     assert f"not for this machine: Refused: {Unfit.TOO_MUCH_MEMORY.value}" in journal(context)
 

@@ -11,7 +11,7 @@ from gradmarket.compute.machine import Unfit, too_heavy
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.secrets import task_seed
-from gradmarket.market.signing import Domain, address_of, digest, sign
+from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Digest, Hash, JobId, Units
 from gradmarket.market.wire.poll import hash_of
 from worker.protocol.policy import (
@@ -65,7 +65,7 @@ STANDING = RequesterStanding(in_flight=0, outstanding=Units(10), unpaid=0)
 
 
 def proposed(offer: Offer = OFFER, key: PrivateKey = KEY, job: str = PUBLISHED.job) -> Proposal:
-    return Proposal(DOMAIN, JobId(job), offer, sign(key, digest(DOMAIN, offer)), PUBLISHED)
+    return Proposal(DOMAIN, JobId(job), offer, sign_digest(key, digest_struct(DOMAIN, offer)), PUBLISHED)
 
 
 def test_an_honest_offer_is_taken() -> None:
@@ -111,7 +111,7 @@ def test_an_offer_in_anothers_name_is_declined() -> None:
 
 def test_an_offer_of_another_instance_is_declined() -> None:
     foreign = Domain(DOMAIN.chain_id, DOMAIN.contract, Hash(b"\x04" * 32))
-    replayed = replace(proposed(), signature=sign(KEY, digest(foreign, OFFER)))
+    replayed = replace(proposed(), signature=sign_digest(KEY, digest_struct(foreign, OFFER)))
     assert why_not(replayed, CHAIN, STANDING, LIMITS) is Guard.FOREIGN_SIGNER
 
 

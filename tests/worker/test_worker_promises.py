@@ -87,7 +87,7 @@ def test_whatever_follows_a_promise_the_worker_loses_one_payload(
         assert (held.sent, held.promise is not None) == (True, True)
         return
     assert grievances(context) == ["broken_promise"]
-    (record,) = records.read(context.settings.data, context.domain, market.job.id)
+    (record,) = records.load_records(context.settings.data, context.domain, market.job.id)
     assert (record.sent, record.unkept) == (True, True)
     assert record.promise is not None
     assert record.promise.signature is not None
@@ -130,7 +130,9 @@ def test_an_end_without_a_promise_is_no_breach(
     loop = work(context, turns=20)
     assert (len(market.rows), len(market.roots)) == (3, 0)
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
-    assert not any(record.unkept for record in records.read(context.settings.data, context.domain, market.job.id))
+    assert not any(
+        record.unkept for record in records.load_records(context.settings.data, context.domain, market.job.id)
+    )
 
 
 @pytest.mark.parametrize("end", ENDINGS)
@@ -301,12 +303,12 @@ def test_the_signed_promise_is_kept_and_verify_shows_it(
 ) -> None:
     market = breaker(fake_market)
     context = make_desk(market)
-    known_chains.keep(context.settings.data, context.facts)
-    durable.write(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    known_chains.store_chain_facts(context.settings.data, context.facts)
+    durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
     work(context)
     done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path), "--json"])
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    (record,) = records.read(context.settings.data, context.domain, market.job.id)
+    (record,) = records.load_records(context.settings.data, context.domain, market.job.id)
     assert record.promise is not None
     assert record.promise.signature is not None
     assert done.exit_code == 1
@@ -325,8 +327,8 @@ def test_verify_tells_of_a_payload_that_left_and_has_no_verdict(
     """In good time it is in flight; long after its deadlines it is a promise that was not kept."""
     market = breaker(fake_market, end=None, reply=500)
     context = make_desk(market)
-    known_chains.keep(context.settings.data, context.facts)
-    durable.write(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    known_chains.store_chain_facts(context.settings.data, context.facts)
+    durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
     work(context)
     run = lambda: CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path), "--json"])  # noqa: E731
     first = run()

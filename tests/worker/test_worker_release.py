@@ -21,6 +21,6 @@ def test_it_joins_no_market_of_another_release(
     fake_market.protocol = protocol
     settings = WorkerSettings(market=server.url, data=folder, threads=1)  # type: ignore[arg-type]
     with pytest.raises(Refused, match=f"is of another release \\(protocol {protocol}") as refused:
-        session.run(settings, None, Journal(stream=StringIO()), Signals())
+        session.run_worker(settings, None, Journal(stream=StringIO()), Signals())
     assert "bring" in refused.value.remedy
     assert fake_market.asked == []

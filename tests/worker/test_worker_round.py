@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from contracts import calls, events
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.addresses import PublicOnly
 from gradmarket.market.errors import Refused
@@ -33,7 +33,7 @@ from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
 from worker import durable, wallet
 from worker import run as session
 from worker.features.discovery import announced_markets, announcements
-from worker.features.discovery.announcements import Discovery, agree
+from worker.features.discovery.announcements import Discovery, check_announcement_matches
 from worker.journal import Journal
 from worker.markets import market_session
 from worker.markets import scheduler as rounds
@@ -78,7 +78,7 @@ class Street:
             endpoint=told or server.url,
         )  # fmt: skip
         call = calls.open_job(self.ledger.deployment.contract, replace(asked, **terms))
-        receipt = mined(execute(self.ledger.web3, requester, call))
+        receipt = require_receipt(execute_call(self.ledger.web3, requester, call))
         (event,) = events.opened(self.ledger, receipt)
         fake_market.job = replace(fake_market.job, id=event.job, expiry=expiry, claim_until=expiry + HOUR)
         if event.deposited:
@@ -92,7 +92,7 @@ def street(
     anvil: LocalChain, ledger: Ledger, new_key: NewKey, publication: Publication, blobs: dict[Digest, bytes],
     worker_key: PrivateKey, tmp_path: Path,
 ) -> Iterator[Street]:  # fmt: skip
-    durable.write(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    durable.write_file_atomically(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
     made = Street(ledger, anvil.url, new_key, publication, blobs, worker_key)
     yield made
     for market in made.markets:
@@ -112,7 +112,7 @@ def working(tmp_path: Path, anvil: LocalChain, shared_child: None) -> Working:
     ) -> list[dict[str, Any]]:
         signals, said = Signals(), StringIO()
         settings = WorkerSettings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=leave_s, **given)  # type: ignore[arg-type]
-        worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
+        worker = threading.Thread(target=session.run_worker, args=(settings, None, Journal(True, said), signals))
         worker.start()
         wait_until(lambda: not worker.is_alive() or enough(_lines(said)), said.getvalue)
         signals.leave()
@@ -305,7 +305,7 @@ def test_an_only_market_that_asks_to_sign_in_elsewhere_ends_the_work_and_what_it
     shop.fake_market.uploaded = uploaded  # type: ignore[method-assign]
     settings = WorkerSettings(market=shop.server.url, data=tmp_path, rpc=anvil.url, wait_s=0.3)  # type: ignore[arg-type]
     with pytest.raises(Untrusted, match="elsewhere"):
-        session.run(settings, None, Journal(True, StringIO()), Signals())
+        session.run_worker(settings, None, Journal(True, StringIO()), Signals())
     assert street.ledger.balance(address_of(street.worker)) == 5
 
 
@@ -367,7 +367,7 @@ def test_a_node_that_answers_nonsense_stops_its_own_market_alone(
     settings = WorkerSettings(
         market=bad.server.url, markets=(good.server.url,), data=tmp_path, wait_s=0.3, leave_s=5, max_memory=2**31
     )  # type: ignore[arg-type]
-    done = session.run(settings, None, Journal(True, said), signals)
+    done = session.run_worker(settings, None, Journal(True, said), signals)
     node.shutdown()
     node.server_close()
     assert (done.finished, Node.mad, street.ledger.balance(address_of(street.worker))) == (True, True, 15)
@@ -398,7 +398,7 @@ def test_where_money_is_real_nothing_is_discovered_in_tokens_that_nobody_named(
     monkeypatch.setattr(announcements, "LOCAL_CHAIN_IDS", frozenset())
     settings = WorkerSettings(data=tmp_path, discover=True, rpc=anvil.url)  # type: ignore[arg-type]
     with pytest.raises(Refused, match="token of its own"):
-        session.run(settings, journal=Journal(stream=StringIO()), signals=Signals())
+        session.run_worker(settings, journal=Journal(stream=StringIO()), signals=Signals())
 
 
 def test_where_more_markets_are_named_than_are_worked_for_at_once_none_is_discovered(
@@ -428,7 +428,7 @@ def test_markets_are_found_on_the_chain_alone_and_tried_again_where_they_are_sil
 
 def test_without_a_node_of_its_own_nothing_is_discovered(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="--rpc"):
-        session.run(WorkerSettings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
+        session.run_worker(WorkerSettings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
 
 
 def said_by(street: Street, at: Shop) -> tuple[ChainFacts, list[Any]]:
@@ -462,12 +462,12 @@ def test_another_contract_and_an_absent_job_are_named(street: Street) -> None:
     market = street.opens(5, "aaaaaaaaaaaaaaaa")
     facts, jobs = said_by(street, market)
     (event,) = Discovery(street.ledger.web3, market.block).look()
-    agree(event.event, facts, jobs)
+    check_announcement_matches(event.event, facts, jobs)
     with pytest.raises(Untrusted, match="runs no job"):
-        agree(event.event, facts, [])
+        check_announcement_matches(event.event, facts, [])
     elsewhere = other(facts, contract="0x000000000000000000000000000000000000dEaD")
     with pytest.raises(Untrusted, match="pays by the contract"):
-        agree(event.event, elsewhere, jobs)
+        check_announcement_matches(event.event, elsewhere, jobs)
 
 
 def test_each_block_is_looked_at_once_and_jobs_without_money_or_time_lead_nowhere(street: Street) -> None:

@@ -12,7 +12,7 @@ from eth_utils.crypto import keccak
 from contracts import events
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
-from gradmarket.market.rules.job_sum import aggregation, start_of
+from gradmarket.market.rules.job_sum import build_round_aggregation, start_of
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.step import LocalStep
@@ -22,7 +22,7 @@ from tests.onchain import OpenedJob
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket
 from tests.worker.lying_sums import Attempt, Colluder, Floor, LyingServer, sum_of
-from worker.markets.secure_rounds import SecureRound, started
+from worker.markets.secure_rounds import SecureRound, compute_start_digest
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.secure_state import SecureFolder
 from worker.wallet import Wallet
@@ -68,7 +68,7 @@ def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp
         published = fake_market.publication
         digest = hash_of(published.digest)
         start = hash_of(published.parameters)
-        return aggregation(published.spec.sum_terms, digest, start, chain_job.id, 0, attempt, drawn, SIZE)
+        return build_round_aggregation(published.spec.sum_terms, digest, start, chain_job.id, 0, attempt, drawn, SIZE)
 
     def held(number: int, server: LyingServer, **offered: Any) -> SecureRound:
         offer = replace(fake_market.offer(number)[0], **offered)
@@ -79,7 +79,7 @@ def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp
         place = tmp_path / f"holder-{number}"
         mine: Any = replace(desk, wallet=Wallet(KEYS[number], place), market=server)
         folder, published = SecureFolder(place), fake_market.publication
-        start = started(folder, published.spec, lease)
+        start = compute_start_digest(folder, published.spec, lease)
         return SecureRound(mine, folder, lease, published, start, SIZE, NUMBERS[number])
 
     def make(
@@ -165,7 +165,7 @@ def test_a_round_that_was_begun_goes_on_from_no_other_parameters(play: Play) -> 
     one = floor.holders[0]
     other = one.lease.offer.model_copy(update={"parameters": Hash(b"2" * 32)})
     with pytest.raises(Refused, match="begun from other parameters"):
-        started(one.folder, one.publication.spec, one.lease.model_copy(update={"offer": other}))
+        compute_start_digest(one.folder, one.publication.spec, one.lease.model_copy(update={"offer": other}))
 
 
 def test_with_control_variates_a_vector_follows_from_all_rounds_before(play: Play) -> None:
@@ -177,9 +177,9 @@ def test_with_control_variates_a_vector_follows_from_all_rounds_before(play: Pla
     spec = one.publication.spec.model_copy(update={"step": LocalStep.model_validate(local)})
     lease = one.lease.model_copy(update={"offer": one.lease.offer.model_copy(update={"round": 1})})
     parameters, before = lease.offer.parameters, one.start
-    assert started(one.folder, spec, lease) == start_of(spec.sum_terms, parameters, before) != parameters
+    assert compute_start_digest(one.folder, spec, lease) == start_of(spec.sum_terms, parameters, before) != parameters
     assert start_of(spec.sum_terms, parameters, Hash(b"2" * 32)) != start_of(spec.sum_terms, parameters, before)
     assert start_of(one.publication.spec.sum_terms, parameters, before) == parameters
     one.folder.forget(lease.job, 0)
     with pytest.raises(Refused, match="computed round 0 from is not here"):
-        started(one.folder, spec, lease)
+        compute_start_digest(one.folder, spec, lease)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secrets, sketch_packing
-from gradmarket.market.signing import check, digest
+from gradmarket.market.signing import check_struct_signature, digest_struct
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 from gradmarket.market.wire.base import SKETCH_BYTES
 from gradmarket.market.wire.poll import NO_ROOT, Reveal, SketchRequest
@@ -78,12 +78,12 @@ def test_every_reveal_has_the_sketch_of_the_payload_that_is_uploaded(
     for replica, payload in uploads.items():
         offer, seed, said = fake_market.rows[replica].offer, seed_of(fake_market, replica), told[replica].sketch
         assert said is not None
-        made = sketch_packing.of_payload(layout, payload, codec("fp32"), offer.seed, seed)
-        assert said.numbers == sketch_packing.tell(made)
+        made = sketch_packing.of_payload(layout, payload, load_codec("fp32"), offer.seed, seed)
+        assert said.numbers == sketch_packing.encode_sketch(made)
         assert said.determinism_class == context.determinism_class
-        check(
+        check_struct_signature(
             context.domain,
-            said.struct(digest(context.domain, offer), context.address, seed),
+            said.struct(digest_struct(context.domain, offer), context.address, seed),
             said.signature,
             context.address,
         )
@@ -98,10 +98,10 @@ def test_a_worker_that_was_killed_between_commitment_and_reveal_sketches_what_is
     turns(context, lambda: reveals(fake_market))
     ((replica, reveal),) = reveals(fake_market).items()
     made = sketch_packing.of_payload(
-        layout, payload, codec("fp32"), fake_market.rows[replica].offer.seed, seed_of(fake_market, replica)
+        layout, payload, load_codec("fp32"), fake_market.rows[replica].offer.seed, seed_of(fake_market, replica)
     )
     assert reveal.sketch is not None
-    assert reveal.sketch.numbers == sketch_packing.tell(made)
+    assert reveal.sketch.numbers == sketch_packing.encode_sketch(made)
 
 
 def test_what_cannot_be_sketched_is_not_revealed_and_said(fake_market: FakeMarket, make_desk: MakeDesk) -> None:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from contracts import calls, events, stakes
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import request
-from contracts.transactions import execute, mined
+from contracts.rpc import call_json_rpc
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.cli import app
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
@@ -75,7 +75,7 @@ def slashing(ledger: Ledger, new_key: NewKey, publication: Publication, windows:
     spec = hash_of(publication.digest)
     place = (Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
     opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, *windows))
-    (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
+    (event,) = events.opened(ledger, require_receipt(execute_call(ledger.web3, requester, opening)))
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
 
 
@@ -96,7 +96,7 @@ def shown(data: Path) -> list[dict[str, Any]]:
 def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(
     tmp_path: Path, market: str, ledger: Ledger, judges: list[PrivateKey]
 ) -> None:
-    me = wallet.create(tmp_path, None).address
+    me = wallet.create_wallet(tmp_path, None).address
     done = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
     assert done.exit_code == 0, done.output
     named = [address_of(key) for key in judges]
@@ -112,8 +112,8 @@ def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(
     assert left.exit_code == 0, left.output
     assert shown(tmp_path)[0]["locked_until"] > 0
     assert ledger.balance(me) == 0
-    request(ledger.web3, "evm_increaseTime", hex(3))
-    request(ledger.web3, "evm_mine")
+    call_json_rpc(ledger.web3, "evm_increaseTime", hex(3))
+    call_json_rpc(ledger.web3, "evm_mine")
     assert run(tmp_path, "unstake").exit_code == 0
     assert ledger.balance(me) == AMOUNT
     assert shown(tmp_path) == []
@@ -121,7 +121,7 @@ def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(
 
 def accused(tmp_path: Path, market: str, job: OpenedJob) -> str:
     """The worker has a stake in the job, and its requester accuses it; the case."""
-    me = wallet.create(tmp_path, None).address
+    me = wallet.create_wallet(tmp_path, None).address
     assert run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market).exit_code == 0
     with_money(job.ledger, job.requester)
     job.send(calls.accuse(job.market, job.id, me, Amount(AMOUNT), Hash(b"\x07" * 32)))
@@ -137,7 +137,7 @@ def test_a_contested_case_is_decided_by_the_validators_that_agree(
 ) -> None:
     case, folders = accused(tmp_path / "worker", market, chain_job), [tmp_path / "one", tmp_path / "two"]
     for folder, key in zip(folders, judges, strict=True):
-        durable.write(folder / wallet.PLAIN, key.to_bytes().hex().encode())
+        durable.write_file_atomically(folder / wallet.PLAIN, key.to_bytes().hex().encode())
     early = run(folders[0], "case", "rule", JOB, case, "--not-guilty", "--market", market)
     assert (early.exit_code, "is open" in early.stderr) == (2, True)
     assert run(tmp_path / "worker", "case", "contest").exit_code == 0
@@ -151,7 +151,7 @@ def test_a_contested_case_is_decided_by_the_validators_that_agree(
     assert (other.exit_code, "not a validator's ruling" in other.stderr) == (2, True)
     done = json.loads(run(folders[1], *words, "--not-guilty").stdout)
     assert done["event"] == "decided"
-    assert stakes.staker(chain_job.ledger, wallet.load(tmp_path / "worker", None).address).amount == AMOUNT
+    assert stakes.staker(chain_job.ledger, wallet.load_wallet(tmp_path / "worker", None).address).amount == AMOUNT
 
 
 def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
@@ -159,7 +159,7 @@ def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
 ) -> None:
     """The accuser has to show what it accuses of; a case of another job, or none, is refused."""
     case, folder = accused(tmp_path / "worker", market, chain_job), tmp_path / "one"
-    durable.write(folder / wallet.PLAIN, judges[0].to_bytes().hex().encode())
+    durable.write_file_atomically(folder / wallet.PLAIN, judges[0].to_bytes().hex().encode())
     assert run(tmp_path / "worker", "case", "contest").exit_code == 0
     done = run(folder, "case", "examine", JOB, case, "--market", market, "--rule")
     assert done.exit_code == 0, done.output
@@ -172,7 +172,7 @@ def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
 def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
     tmp_path: Path, fake_market: FakeMarket, anvil: LocalChain, blobs: dict[Digest, bytes], ledger: Ledger
 ) -> None:
-    me = wallet.create(tmp_path, None).address
+    me = wallet.create_wallet(tmp_path, None).address
     friends = {**TERMS, "validators": ["0x" + "22" * 20], "threshold": 1}
     fake_market.publication = published(blobs, stake=friends, audit={"probability": 0.5})
     with Server(app_of(fake_market, anvil.url)) as server:
@@ -193,7 +193,7 @@ def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
 )
 def test_terms_unlike_the_chain_s_get_no_stake(tmp_path: Path, market: str, ledger: Ledger, name: str) -> None:
     """Published is one thing, and the contract would do another: no transaction leaves."""
-    me = wallet.create(tmp_path, None).address
+    me = wallet.create_wallet(tmp_path, None).address
     refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
     assert (refused.exit_code, name in refused.stderr) == (2, True), refused.stderr
     assert (stakes.staker(ledger, me).amount, ledger.balance(me), ledger.nonce(me)) == (0, 0, 0)
@@ -214,7 +214,7 @@ def test_windows_beyond_what_the_owner_set_get_no_stake_until_it_agrees(
     stake = {**TERMS, **windows, "validators": [address_of(key) for key in judges]}
     publication = published(blobs, stake=stake, audit={"probability": 0.5})
     job = slashing(ledger, new_key, publication, on_chain)
-    me = wallet.create(tmp_path, None).address
+    me = wallet.create_wallet(tmp_path, None).address
     with Server(app_of(FakeMarket(job, publication, blobs), anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
         assert (refused.exit_code, setting in refused.stderr) == (2, True), refused.stderr
@@ -227,7 +227,7 @@ def test_windows_beyond_what_the_owner_set_get_no_stake_until_it_agrees(
 def test_a_job_without_stakes_takes_none(
     tmp_path: Path, fake_market: FakeMarket, anvil: LocalChain, blobs: dict[Digest, bytes]
 ) -> None:
-    wallet.create(tmp_path, None)
+    wallet.create_wallet(tmp_path, None)
     fake_market.publication = published(blobs)
     with Server(app_of(fake_market, anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)

@@ -175,7 +175,7 @@ def sending(allowed: frozenset[str], tmp_path: Path, payload: Payload) -> Sendin
     )
     replica_files.held[held.replica] = held
     payload.path.rename(replica_files.payload(held.replica))
-    leasing = SimpleNamespace(may_send=lambda: 1, blocked=lambda: False)
+    leasing = SimpleNamespace(may_send=lambda: 1, is_at_unpaid_limit=lambda: False)
     return Sending(cast(WorkerContext, context), replica_files, cast(Leasing, leasing), time.time)
 
 
@@ -287,5 +287,7 @@ def test_what_the_market_does_not_find_there_goes_through_it(
     sent = sending(frozenset({places[1]}), tmp_path, payload)
     door = f"{places[1]}/door"
     assert brought(sent, door) == "put"
-    sent.confirmed(PollRequest(payloads=(PayloadPart(replica=ReplicaId("r"), fence=1, put=True),)), {ReplicaId("r")})
+    sent.note_confirmed_payloads(
+        PollRequest(payloads=(PayloadPart(replica=ReplicaId("r"), fence=1, put=True),)), {ReplicaId("r")}
+    )
     assert brought(sent, door) == "beside"

@@ -36,7 +36,7 @@ from worker import durable
 from worker import run as session
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.owner.record_tail import RecordTail, last
+from worker.owner.record_tail import RecordTail, load_newest_record
 from worker.protocol.records import ReplicaRecord
 from worker.settings import WorkerSettings
 from worker.signals import Signals
@@ -75,7 +75,7 @@ def working(
     fake_market._commit = lambda made: None if fake_market.rows[made.replica].number == SILENT else commit(made)  # type: ignore[method-assign]
     signals, said = Signals(), StringIO()
     settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0, page=0)  # type: ignore[arg-type]
-    worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
+    worker = threading.Thread(target=session.run_worker, args=(settings, None, Journal(True, said), signals))
     worker.start()
     wait_until(lambda: shown(folder, server)["rejected"] == 1 and shown(folder, server)["in_hand"])
     (told,) = [json.loads(line) for line in said.getvalue().splitlines() if '"event": "page"' in line]
@@ -95,7 +95,7 @@ def test_before_the_first_pay_the_market_that_it_joined_is_asked(
     fake_market.most = 0
     signals = Signals()
     settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0)  # type: ignore[arg-type]
-    worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, StringIO()), signals))
+    worker = threading.Thread(target=session.run_worker, args=(settings, None, Journal(True, StringIO()), signals))
     worker.start()
 
     def asked() -> list[str]:
@@ -112,9 +112,9 @@ def test_before_the_first_pay_the_market_that_it_joined_is_asked(
 @pytest.mark.parametrize("left", [b"", bytes(40), b'{"https://a.example": 1'], ids=["empty", "zeros", "half"])
 def test_a_list_of_markets_that_a_power_cut_left_incomplete_stops_no_worker(tmp_path: Path, left: bytes) -> None:
     (tmp_path / known_chains.MARKETS).write_bytes(left)
-    assert known_chains.markets(tmp_path) == {}
-    known_chains.join(tmp_path, "https://b.example", 1)
-    assert known_chains.markets(tmp_path) == {"https://b.example": 1}
+    assert known_chains.load_joined_markets(tmp_path) == {}
+    known_chains.record_joined_market(tmp_path, "https://b.example", 1)
+    assert known_chains.load_joined_markets(tmp_path) == {"https://b.example": 1}
 
 
 def test_a_running_worker_is_shown_with_all_it_earned_and_does(
@@ -213,7 +213,7 @@ def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Work
 def test_a_worker_that_stopped_is_still_shown(working: Working, server: Server) -> None:
     before = shown(working.folder, server)
     server.__exit__()
-    with durable.lock(working.folder / "another"):
+    with durable.lock_worker_folder(working.folder / "another"):
         assert durable.in_use(working.folder / "another")
     assert not durable.in_use(working.folder / "another")
     after = shown(working.folder, server)
@@ -231,14 +231,14 @@ def test_a_folder_without_a_worker_is_said_and_not_made(tmp_path: Path) -> None:
 
 def test_a_look_does_not_keep_a_worker_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look holds the lock for a moment; the worker that starts then waits for it."""
-    durable.lock(tmp_path).close()
+    durable.lock_worker_folder(tmp_path).close()
     with (tmp_path / durable.LOCK).open("rb") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
         monkeypatch.setattr(durable, "time", SimpleNamespace(sleep=lambda _seconds: look.close()))
-        durable.lock(tmp_path).close()
+        durable.lock_worker_folder(tmp_path).close()
         assert look.closed, "it has waited"
     assert not durable.in_use(tmp_path)
-    durable.lock(tmp_path).close()
+    durable.lock_worker_folder(tmp_path).close()
 
 
 @pytest.fixture(scope="module")
@@ -265,10 +265,10 @@ def test_the_newest_records_are_read_and_what_is_added_later(
     tail, half = RecordTail(path), len(moments) // 2
     for part in (moments[:half], moments[half:]):
         for moment in part:
-            durable.append(path, recorded.model_copy(update={"at": moment}).model_dump_json().encode() + b"\n")
+            durable.append_line(path, recorded.model_copy(update={"at": moment}).model_dump_json().encode() + b"\n")
         tail.since(since)
     if cut:
-        durable.append(path, b'{"at": 1e9, "market"')
+        durable.append_line(path, b'{"at": 1e9, "market"')
     assert [one.at for one in tail.since(since)] == [moment for moment in moments if moment >= since]
-    newest = last(path)
+    newest = load_newest_record(path)
     assert (newest.at if newest else None) == (moments[-1] if moments and not cut else None)

@@ -17,7 +17,7 @@ from gradmarket.cli import app
 from gradmarket.market.messages import Commitment, Outcome, Verdict
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.secrets import seal
+from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
@@ -48,8 +48,8 @@ def worked(
 
     def work() -> WorkerContext:
         context, clock = make_desk(fake_market), count(1_900_000_000, 100)
-        known_chains.keep(context.settings.data, context.facts)
-        durable.write(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+        known_chains.store_chain_facts(context.settings.data, context.facts)
+        durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
         loop = Loop(context, InFlightFolder(context.settings.data / "held"), lambda: float(next(clock)))
         while loop.turn():
             pass
@@ -89,7 +89,7 @@ def test_an_honest_market_is_proven(
     settle(fake_market, worker_key, [0, 1])
     settle(fake_market, worker_key, [2])
     assert verified() == (0, set())
-    kept = list(records.read(context.settings.data, context.domain, fake_market.job.id))
+    kept = list(records.load_records(context.settings.data, context.domain, fake_market.job.id))
     assert [record.paid for record in kept] == [True] * 3
     assert all(record.wave is not None and record.promised for record in kept)
 
@@ -171,7 +171,7 @@ class Outvoted:
 
     def _ballot(self, number: int, key: PrivateKey, offer: Hash) -> PublishedBallot:
         worker, salt, market = address_of(key), Hash(bytes(32)), self.market
-        sealed, root = seal(offer, worker, salt, hash_of(FALSE_ROOT)), hash_of(FALSE_ROOT)
+        sealed, root = seal_commitment(offer, worker, salt, hash_of(FALSE_ROOT)), hash_of(FALSE_ROOT)
         verdict = Verdict(offer, worker, Outcome.ACCEPTED, root, market.price)
         return PublishedBallot(
             id=ReplicaId(f"other-{number}"),
@@ -190,7 +190,7 @@ class Outvoted:
     def wave(self, row: Row) -> WaveOpened:
         others = [(one.worker, Hash(one.sealed or b"")) for one in self.cast(self.market.offer_digest(row))]
         sealed = ((row.worker, row.sealed or Hash(bytes(32))), *others)
-        return self.market.signed_wave(row, secrets.links(row.secret, 5)[0], sealed)
+        return self.market.signed_wave(row, secrets.derive_links(row.secret, 5)[0], sealed)
 
     def verdict(self, row: Row) -> SignedVerdict:
         row.state = ReplicaState.REJECTED
@@ -239,7 +239,7 @@ def test_a_rejection_is_proven_by_what_the_market_publishes_or_it_is_named(
     monkeypatch.setattr(fake_market, "wave", outvoted.wave)
     monkeypatch.setattr(fake_market, "verdict", outvoted.verdict)
     context = worked()
-    (record,) = records.read(context.settings.data, context.domain, fake_market.job.id)
+    (record,) = records.load_records(context.settings.data, context.domain, fake_market.job.id)
     honest = outvoted.evidence(record)
     own, *others = honest.replicas
     lies: list[tuple[set[str], dict[str, Any]]] = [
@@ -304,8 +304,8 @@ def test_each_lie_in_the_records_has_its_name(
 ) -> None:
     fake_market.most = 1
     context = worked()
-    (record,) = records.read(context.settings.data, context.domain, fake_market.job.id)
-    seen = self_check.see(context.chain_view.ledger, context.account_store.accounts[0], context.address)
+    (record,) = records.load_records(context.settings.data, context.domain, fake_market.job.id)
+    seen = self_check.fetch_chain_history(context.chain_view.ledger, context.account_store.accounts[0], context.address)
     assert list(of_record(context.domain, seen, context.address, record)) == []
     assert fault in {finding.fault for finding in of_record(context.domain, seen, context.address, change(record))}
 

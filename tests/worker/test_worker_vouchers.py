@@ -36,13 +36,15 @@ def account(job: int = 1, signer: Address = SIGNER, price: int = 10, instance: b
 
 def opened(path: Path) -> AccountStore:
     account_store = AccountStore(path / "book.json")
-    account_store.offered(account())
+    account_store.record_offer(account())
     account_store.keep()
     return account_store
 
 
 def earn(account_store: AccountStore, replica: str, units: int = 10) -> None:
-    account_store.judged(account_store.account(DOMAIN, 1), ReplicaId(replica), Units(units), accepted=True)
+    account_store.record_final_verdict(
+        account_store.account(DOMAIN, 1), ReplicaId(replica), Units(units), accepted=True
+    )
     account_store.keep()
 
 
@@ -86,22 +88,22 @@ def test_a_voucher_for_what_an_earlier_book_earned_does_not_pay_for_the_next_gra
 
 
 def test_an_account_is_on_disk_before_anything_is_computed_for_it(tmp_path: Path) -> None:
-    AccountStore(tmp_path / "book.json").offered(account())
+    AccountStore(tmp_path / "book.json").record_offer(account())
     assert AccountStore(tmp_path / "book.json").account(DOMAIN, 1).price == 10
 
 
 def test_debts_are_the_requesters_whatever_the_job(tmp_path: Path) -> None:
     account_store = opened(tmp_path)
-    account_store.offered(account(job=2))
-    account_store.offered(account(job=3, signer=OTHER))
-    account_store.judged(account_store.account(DOMAIN, 2), ReplicaId("two"), Units(20), accepted=True)
+    account_store.record_offer(account(job=2))
+    account_store.record_offer(account(job=3, signer=OTHER))
+    account_store.record_final_verdict(account_store.account(DOMAIN, 2), ReplicaId("two"), Units(20), accepted=True)
     earn(account_store, "one")
     assert (account_store.unpaid(SIGNER), account_store.unpaid(OTHER)) == (3, 0)
     assert account_store.dealings(SIGNER).offers == 2
 
 
 def test_a_grievance_counts_as_a_gradient_for_good(tmp_path: Path) -> None:
-    opened(tmp_path).aggrieved(SIGNER, "broken_promise (one)")
+    opened(tmp_path).record_grievance(SIGNER, "broken_promise (one)")
     assert AccountStore(tmp_path / "book.json").unpaid(SIGNER) == 1
 
 
@@ -111,7 +113,7 @@ def test_another_instance_is_another_account(tmp_path: Path) -> None:
     anew = Domain(31337, DOMAIN.contract, Hash(b"\x06" * 32))
     with pytest.raises(NotFound):
         account_store.account(anew, 1)
-    account_store.offered(account(instance=anew.instance))
+    account_store.record_offer(account(instance=anew.instance))
     assert account_store.account(anew, 1).earned == 0
 
 
@@ -121,7 +123,7 @@ def test_what_the_chain_paid_out_is_not_redeemable_again(tmp_path: Path) -> None
     take(account_store, 10)
     account_store.paid_out(account_store.account(DOMAIN, 1), Units(10), closed=True)
     assert (account_store.account(DOMAIN, 1).redeemable, account_store.account(DOMAIN, 1).closed) == (0, True)
-    account_store.offered(account())
+    account_store.record_offer(account())
     assert not account_store.account(DOMAIN, 1).closed
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.signing import Domain, address_of, digest, sign
+from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from worker import durable, wallet
 from worker.money import ownership
@@ -18,36 +18,36 @@ from worker.money.account_store import AccountStore, JobAccount
 
 
 def test_a_plain_key_is_its_owners_alone(tmp_path: Path) -> None:
-    made = wallet.create(tmp_path, None)
+    made = wallet.create_wallet(tmp_path, None)
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
-    assert wallet.load(tmp_path, None) == made
-    assert str(made.path) in made.whereabouts()
-    assert "NOT encrypted" in made.whereabouts()
+    assert wallet.load_wallet(tmp_path, None) == made
+    assert str(made.path) in made.describe_key_file()
+    assert "NOT encrypted" in made.describe_key_file()
 
 
 def test_an_encrypted_key_needs_its_passphrase(tmp_path: Path) -> None:
-    made = wallet.create(tmp_path, "correct horse")
+    made = wallet.create_wallet(tmp_path, "correct horse")
     assert json.loads(made.path.read_text())["version"] == 3
     assert made.key.to_bytes().hex() not in made.path.read_text()
-    assert wallet.load(tmp_path, "correct horse") == made
+    assert wallet.load_wallet(tmp_path, "correct horse") == made
     for wrong in ("incorrect", None):
         with pytest.raises(Refused):
-            wallet.load(tmp_path, wrong)
+            wallet.load_wallet(tmp_path, wrong)
 
 
 def test_a_key_is_never_replaced(tmp_path: Path) -> None:
     made = wallet.load_or_create(tmp_path, None)
     with pytest.raises(Conflict):
-        wallet.create(tmp_path, None)
+        wallet.create_wallet(tmp_path, None)
     assert wallet.load_or_create(tmp_path, None) == made
 
 
 def test_a_damaged_or_missing_key_is_said(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        wallet.load(tmp_path, None)
-    durable.write(tmp_path / wallet.PLAIN, b"not a key")
+        wallet.load_wallet(tmp_path, None)
+    durable.write_file_atomically(tmp_path / wallet.PLAIN, b"not a key")
     with pytest.raises(Refused, match="cannot be read"):
-        wallet.load(tmp_path, None)
+        wallet.load_wallet(tmp_path, None)
 
 
 def test_the_commands_make_and_show_it(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_commands_make_and_show_it(tmp_path: Path) -> None:
     assert made.exit_code == 0
     assert "NO backup" in made.output
     shown = json.loads(run.invoke(app, ["wallet", "show", "--data", str(tmp_path), "--json"]).output)
-    assert shown["address"] == wallet.load(tmp_path, None).address
+    assert shown["address"] == wallet.load_wallet(tmp_path, None).address
     again = run.invoke(app, ["wallet", "new", "--data", str(tmp_path), "--plain-key"])
     assert again.exit_code == 2
     assert "is there already" in again.output
@@ -65,8 +65,8 @@ def test_the_commands_make_and_show_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["wallet", "show"], ["worker", "run", "--market", "http://127.0.0.1:1"]])
 def test_a_damaged_book_is_named_with_a_way_on(command: list[str], tmp_path: Path) -> None:
-    wallet.create(tmp_path, None)
-    durable.write(tmp_path / ownership.BOOK, b"junk")
+    wallet.create_wallet(tmp_path, None)
+    durable.write_file_atomically(tmp_path / ownership.BOOK, b"junk")
     done = CliRunner().invoke(app, [*command, "--data", str(tmp_path)])
     assert done.exit_code == 2
     assert f"error: {tmp_path / ownership.BOOK}, which has the vouchers, is damaged\n" in done.stderr
@@ -79,8 +79,8 @@ def test_an_address_without_its_scheme_is_refused_with_an_example(tmp_path: Path
 
 
 def test_a_file_holds_the_old_bytes_or_the_new_ones(tmp_path: Path) -> None:
-    durable.write(tmp_path / "deep" / "file", b"old")
-    durable.write(tmp_path / "deep" / "file", b"new")
+    durable.write_file_atomically(tmp_path / "deep" / "file", b"old")
+    durable.write_file_atomically(tmp_path / "deep" / "file", b"new")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["file"]
     assert (tmp_path / "deep" / "file").read_bytes() == b"new"
 
@@ -89,15 +89,15 @@ def test_without_a_passphrase_no_key_is_made_unless_that_is_said(tmp_path: Path)
     made = CliRunner().invoke(app, ["wallet", "new", "--data", str(tmp_path)])
     assert made.exit_code == 2
     assert "--plain-key" in made.output
-    assert wallet.find(tmp_path) is None
+    assert wallet.find_key_file(tmp_path) is None
 
 
 def test_a_plain_key_is_put_under_a_passphrase_from_a_file(tmp_path: Path) -> None:
-    plain, secret = wallet.create(tmp_path, None), tmp_path / "passphrase"
+    plain, secret = wallet.create_wallet(tmp_path, None), tmp_path / "passphrase"
     secret.write_text("correct horse\n")
     done = CliRunner().invoke(app, ["wallet", "encrypt", "--data", str(tmp_path), "--passphrase-file", str(secret)])
     assert done.exit_code == 0, done.output
-    assert wallet.load(tmp_path, "correct horse").key == plain.key
+    assert wallet.load_wallet(tmp_path, "correct horse").key == plain.key
     assert not plain.path.exists()
     shown = CliRunner().invoke(
         app, ["wallet", "show", "--data", str(tmp_path), "--passphrase-file", str(secret), "--json"]
@@ -110,7 +110,7 @@ def test_a_plain_key_is_put_under_a_passphrase_from_a_file(tmp_path: Path) -> No
 def test_where_money_is_real_a_key_is_encrypted_or_asked_for_as_plain(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="passphrase"):
         wallet.load_or_create(tmp_path, None, plain=False)
-    assert wallet.find(tmp_path) is None
+    assert wallet.find_key_file(tmp_path) is None
     made = wallet.load_or_create(tmp_path, None, plain=True)
     with pytest.raises(Refused, match="wallet encrypt"):
         wallet.load_or_create(tmp_path, "correct horse", plain=False)
@@ -128,28 +128,30 @@ def test_a_passphrase_file_without_one_is_said(tmp_path: Path, text: str | None)
 
 
 def store(folder: Path, own: Address) -> AccountStore:
-    kept = ownership.opened(folder, own)
+    kept = ownership.open_account_store(folder, own)
     kept.keep()
     return kept
 
 
 def test_the_accounts_name_their_wallet_and_refuse_another_key(tmp_path: Path) -> None:
-    mine, other = wallet.create(tmp_path, None), Address("0x" + "12" * 20)
+    mine, other = wallet.create_wallet(tmp_path, None), Address("0x" + "12" * 20)
     assert store(tmp_path, mine.address).wallet == mine.address
     assert store(tmp_path, mine.address).wallet == mine.address
     with pytest.raises(Conflict) as refused:
-        ownership.opened(tmp_path, other)
+        ownership.open_account_store(tmp_path, other)
     for said in (mine.address, other):
         assert said in str(refused.value)
     assert "backup" in refused.value.remedy
 
 
 def test_accounts_of_an_earlier_version_are_taken_by_the_wallet_of_their_vouchers_alone(tmp_path: Path) -> None:
-    mine, other = wallet.create(tmp_path / "key", None).address, Address("0x" + "12" * 20)
+    mine, other = wallet.create_wallet(tmp_path / "key", None).address, Address("0x" + "12" * 20)
     old = vouchered(mine)
-    durable.write(tmp_path / "book.json", json.dumps({"accounts": [old.model_dump(mode="json")]}).encode())
+    durable.write_file_atomically(
+        tmp_path / "book.json", json.dumps({"accounts": [old.model_dump(mode="json")]}).encode()
+    )
     with pytest.raises(Conflict, match="not made out"):
-        ownership.opened(tmp_path, other)
+        ownership.open_account_store(tmp_path, other)
     assert store(tmp_path, mine).wallet == mine
 
 
@@ -158,27 +160,27 @@ def vouchered(worker: Address) -> JobAccount:
     domain = Domain(31337, Address("0x" + "ab" * 20), Hash(b"\x01" * 32))
     names = {"chain_id": 31337, "contract": domain.contract, "instance": domain.instance, "chain_job": 1, "job": "j"}
     empty = JobAccount(**names, signer=address_of(key), unit=Amount(1), vouchered=Units(5))
-    return empty.model_copy(update={"signature": sign(key, digest(domain, empty.voucher(worker)))})
+    return empty.model_copy(update={"signature": sign_digest(key, digest_struct(domain, empty.voucher(worker)))})
 
 
 @pytest.mark.parametrize("command", [["run", "--market", "http://127.0.0.1:1"], ["wallet", "new", "--plain-key"]])
 def test_where_the_key_is_gone_no_other_one_is_made(tmp_path: Path, command: list[str]) -> None:
-    mine = wallet.create(tmp_path, None)
+    mine = wallet.create_wallet(tmp_path, None)
     store(tmp_path, mine.address)
     mine.path.unlink()
     done = CliRunner().invoke(app, ["worker", *command, "--data", str(tmp_path)])
     assert done.exit_code == 2
     assert mine.address in done.stderr
     assert "backup" in done.stderr
-    assert wallet.find(tmp_path) is None
+    assert wallet.find_key_file(tmp_path) is None
 
 
 @pytest.mark.parametrize("command", [["show"], ["verify"], ["redeem"]])
 def test_another_key_in_the_folder_shows_proves_and_redeems_nothing(tmp_path: Path, command: list[str]) -> None:
-    mine = wallet.create(tmp_path, None)
+    mine = wallet.create_wallet(tmp_path, None)
     store(tmp_path, mine.address)
     mine.path.unlink()
-    other = wallet.create(tmp_path, None)
+    other = wallet.create_wallet(tmp_path, None)
     done = CliRunner().invoke(app, ["wallet", *command, "--data", str(tmp_path)])
     assert done.exit_code == 2
     assert mine.address in done.stderr
@@ -187,35 +189,35 @@ def test_another_key_in_the_folder_shows_proves_and_redeems_nothing(tmp_path: Pa
 
 def test_it_is_reminded_of_its_backup_until_there_is_one(tmp_path: Path) -> None:
     folder, stick = tmp_path / "worker", tmp_path / "stick"
-    made = wallet.create(folder, None)
-    assert "gradmarket wallet backup" in made.whereabouts()
+    made = wallet.create_wallet(folder, None)
+    assert "gradmarket wallet backup" in made.describe_key_file()
     stick.mkdir()
     done = CliRunner().invoke(app, ["wallet", "backup", str(stick), "--data", str(folder)])
     assert done.exit_code == 0, done.output
-    assert "gradmarket wallet backup" not in made.whereabouts()
+    assert "gradmarket wallet backup" not in made.describe_key_file()
     copy = stick / wallet.PLAIN
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     made.path.unlink()
     copy.rename(made.path)
-    assert wallet.load(folder, None) == made
+    assert wallet.load_wallet(folder, None) == made
 
 
 def test_a_key_that_was_encrypted_since_is_backed_up_anew(tmp_path: Path) -> None:
-    wallet.create(tmp_path / "worker", None)
+    wallet.create_wallet(tmp_path / "worker", None)
     wallet.back_up(tmp_path / "worker", tmp_path)
-    wallet.encrypt(tmp_path / "worker", "correct horse")
+    wallet.encrypt_wallet(tmp_path / "worker", "correct horse")
     assert not wallet.is_backed_up(tmp_path / "worker")
 
 
 def test_a_backup_is_elsewhere_and_replaces_no_other_key(tmp_path: Path) -> None:
     folder = tmp_path / "worker"
-    wallet.create(folder, None)
+    wallet.create_wallet(folder, None)
     for lost in (folder, folder / "copy"):
         with pytest.raises(Refused, match="lost together"):
             wallet.back_up(folder, lost)
     with pytest.raises(Refused, match="no folder"):
         wallet.back_up(folder, tmp_path / "missing" / "copy")
-    durable.write(tmp_path / "copy", b"another key")
+    durable.write_file_atomically(tmp_path / "copy", b"another key")
     with pytest.raises(Conflict):
         wallet.back_up(folder, tmp_path / "copy")
     assert not wallet.is_backed_up(folder)

@@ -11,10 +11,10 @@ from eth_keys.datatypes import PrivateKey
 from contracts import calls, events, stakes
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.rpc import request
-from contracts.transactions import execute, mined
+from contracts.rpc import call_json_rpc
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
-from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket
@@ -41,21 +41,21 @@ def job(ledger: Ledger, new_key: NewKey) -> OpenedJob:
     expiry = ledger.block().time + HOUR
     place = (Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), SPEC)
     opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, 1, HOUR, HOUR, 5))
-    (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
+    (event,) = events.opened(ledger, require_receipt(execute_call(ledger.web3, requester, opening)))
     return OpenedJob(event.job, ledger, requester, signer, SPEC, expiry, expiry + HOUR)
 
 
 @pytest.fixture
 def me(tmp_path: Path, anvil: LocalChain, fake_market: FakeMarket) -> Wallet:
-    known_chains.keep(tmp_path, fake_market.facts(anvil.url))
-    return wallet.create(tmp_path, None)
+    known_chains.store_chain_facts(tmp_path, fake_market.facts(anvil.url))
+    return wallet.create_wallet(tmp_path, None)
 
 
 def stake(job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:
     with_money(job.ledger, me.key)
     quorum = calls.quorum_of([address_of(judge)], 1)
     for call in (calls.stake(job.market, AT_RISK), calls.join_job(job.market, job.id, AT_RISK, quorum)):
-        mined(execute(job.ledger.web3, me.key, call))
+        require_receipt(execute_call(job.ledger.web3, me.key, call))
 
 
 def accuse(job: OpenedJob, whom: Address) -> Hash:
@@ -95,7 +95,7 @@ def test_a_made_up_accusation_is_contested_by_itself_and_the_stake_stays(
     assert "cannot have given a wrong one" in journal.read_text()
     look(watch)
     assert (watch.standing, told(journal)) == (1, ["accused", "contested"]), "each stage is told once"
-    ruling = sign(judge, digest(job.ledger.domain(), Ruling(case, ACCUSED, False)))
+    ruling = sign_digest(judge, digest_struct(job.ledger.domain(), Ruling(case, ACCUSED, False)))
     job.send(calls.decide(job.market, case, False, [address_of(judge)], 1, [ruling]))
     look(watch)
     assert (watch.standing, told(journal)[-1]) == (0, "accused")
@@ -127,8 +127,8 @@ def test_who_does_not_look_is_slashed(own_job: OpenedJob, me: Wallet, judge: Pri
     """The twin: what the watch is for."""
     stake(own_job, me, judge)
     case = accuse(own_job, me.address)
-    request(own_job.ledger.web3, "evm_increaseTime", hex(HOUR + 2))
-    request(own_job.ledger.web3, "evm_mine")
+    call_json_rpc(own_job.ledger.web3, "evm_increaseTime", hex(HOUR + 2))
+    call_json_rpc(own_job.ledger.web3, "evm_mine")
     own_job.send(calls.close_case(own_job.market, case))
     assert stakes.staker(own_job.ledger, me.address).amount == AT_RISK - ACCUSED
 
@@ -154,12 +154,12 @@ def test_whose_owner_contests_by_hand_is_told_and_nothing_is_sent(
 def test_a_chain_that_does_not_answer_is_told_and_tried_again(
     tmp_path: Path, anvil: LocalChain, fake_market: FakeMarket, job: OpenedJob, judge: PrivateKey
 ) -> None:
-    known_chains.keep(tmp_path, fake_market.facts("http://127.0.0.1:9"))
-    me = wallet.create(tmp_path, None)
+    known_chains.store_chain_facts(tmp_path, fake_market.facts("http://127.0.0.1:9"))
+    me = wallet.create_wallet(tmp_path, None)
     watch, journal = watching(tmp_path, me)
     assert watch.look()
     assert told(journal) == ["watch"]
-    known_chains.keep(tmp_path, fake_market.facts(anvil.url))
+    known_chains.store_chain_facts(tmp_path, fake_market.facts(anvil.url))
     stake(job, me, judge)
     case = accuse(job, me.address)
     look(watch)
@@ -202,11 +202,11 @@ class ManyCases:
         self.stages = dict.fromkeys(self.amounts, "open")
         self.read: list[str] = []
         self.contested: list[str] = []
-        accusations = [events.Accused(cases.named(name), 1, Amount(1), SPEC) for name in self.amounts]
+        accusations = [events.Accused(cases.parse_case_name(name), 1, Amount(1), SPEC) for name in self.amounts]
         staker = stakes.Staker(amount=AT_RISK, exposed=Amount(1))
         monkeypatch.setattr(accusation_watch.stakes, "staker", lambda *_: staker)
         monkeypatch.setattr(accusation_watch.events, "accused", lambda *_: accusations)
-        monkeypatch.setattr(accusation_watch.cases, "told", self.told)
+        monkeypatch.setattr(accusation_watch.cases, "fetch_case", self.told)
         monkeypatch.setattr(accusation_watch.cases, "contest_one", self.contest)
 
     def told(self, _ledger: Ledger, case: Hash) -> WalletCase:

@@ -70,7 +70,7 @@ def replayed(
 ) -> bytes:
     """What an auditor answers that is given the accepted leaves but the one it is to find, and the states it needs."""
     leaves = leaves_in(payload)
-    for number in task_windows.needed(drawn, LEAVES):
+    for number in task_windows.list_needed_windows(drawn, LEAVES):
         state = served.window_state(publication, offer(publication), leaves[number - 1])
         blobs[named(state)] = state
     told = [None if number == drawn else leaf for number, leaf in enumerate(leaves)]
@@ -111,7 +111,7 @@ def test_an_audit_computes_two_windows(
     payload, _ = worker.work(publication, offer(publication))
     replayed(make_bench(LIMITS, counting), publication, blobs, worker, payload, 1)
     assert moved == [2, 1]
-    assert sum(moved) / STEPS == task_windows.share(STEPS, WINDOW)
+    assert sum(moved) / STEPS == task_windows.compute_repeated_share(STEPS, WINDOW)
 
 
 def lazy(compute: Compute, window: int) -> Compute:
@@ -141,7 +141,7 @@ def test_a_cheat_in_one_window_is_found_where_that_one_is_drawn_and_in_the_last_
     for drawn in range(LEAVES):
         answers.append(replayed(auditor, publication, blobs, cheat, payload, drawn) != payload)
     assert answers == [drawn == skipped or skipped == LEAVES for drawn in range(LEAVES)]
-    assert sum(answers) / LEAVES == (1.0 if skipped == LEAVES else task_windows.found(1, LEAVES))
+    assert sum(answers) / LEAVES == (1.0 if skipped == LEAVES else task_windows.compute_detection_rate(1, LEAVES))
     assert auditor.work(publication, offer(publication))[0] != payload
 
 
@@ -190,14 +190,16 @@ def test_a_state_whose_optimizer_counts_steps_that_cannot_be_is_refused(
     """With -1 the next step divides by zero, with fewer a power is computed without end: no audit would ever end."""
     payload, _ = worker.work(publication, offer(publication))
     leaves: list[Digest | None] = [*leaves_in(payload)]
-    arrays = tensors.unpack(worker.window_state(publication, offer(publication), leaves[0] or publication.parameters))
-    spoiled = tensors.pack(arrays | {"memory/steps": np.array(steps, np.int64)})
+    arrays = tensors.unpack_tensors(
+        worker.window_state(publication, offer(publication), leaves[0] or publication.parameters)
+    )
+    spoiled = tensors.pack_tensors(arrays | {"memory/steps": np.array(steps, np.int64)})
     blobs[named(spoiled)] = spoiled
     with pytest.raises(TensorsRefused):
         make_bench(LIMITS).replay(publication, offer(publication), 1, [named(spoiled), None, leaves[2]])
-    layout = layout_of(publication, worker._load(publication))
+    layout = layout_of(publication, worker._load_document(publication))
     with pytest.raises(TensorsRefused):
-        window_state.check(spoiled, layout, publication.spec.step, WINDOW)
+        window_state.check_packed_state(spoiled, layout, publication.spec.step, WINDOW)
 
 
 def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
@@ -220,7 +222,7 @@ def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
     last = worker.window_state(publication, offer(publication), leaves_in(payload)[-1])
     blobs[named(last)] = last
     work = AuditWork(task=TaskId("t"), job=publication.job, offer=fields, run=0, seconds=1.0, window=window)
-    assert auditor._computed(work, first=True)[0] == payload
+    assert auditor._compute_answer(work, first=True)[0] == payload
     assert next(crashes, None) is None
 
 

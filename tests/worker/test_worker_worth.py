@@ -12,7 +12,15 @@ from gradmarket.compute.machine import OVERHEAD_S, Effort
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, JobId
 from worker.protocol.policy import Guard, WorkLimits, too_cheap
-from worker.protocol.worth import HOUR_S, Minimum, Prospect, best, hourly, least, ranked
+from worker.protocol.worth import (
+    HOUR_S,
+    Minimum,
+    Prospect,
+    compute_hourly_pay,
+    compute_least_price,
+    find_best_prospect,
+    rank_markets,
+)
 
 AMOUNTS = st.integers(0, 10**24).map(Amount)
 EFFORTS = st.builds(Effort, st.integers(0, 10**16), st.floats(0, 10**4))
@@ -24,7 +32,7 @@ ONE = Amount(1)
 
 @given(minimum=MINIMUMS, effort=EFFORTS)
 def test_the_least_price_keeps_every_minimum_and_one_less_breaks_one(minimum: Minimum, effort: Effort) -> None:
-    price = least(minimum, effort)
+    price = compute_least_price(minimum, effort)
 
     def kept(pay: int) -> bool:
         by_time = pay * 3600 >= minimum.hour * effort.whole
@@ -35,34 +43,39 @@ def test_the_least_price_keeps_every_minimum_and_one_less_breaks_one(minimum: Mi
 
 
 def test_an_hour_counts_what_a_task_takes_beside_its_step() -> None:
-    assert hourly(Amount(100), Effort(1, 1 - 1 / 16)) == 100 * HOUR_S / (15 / 16 + OVERHEAD_S) // 1
-    assert hourly(Amount(100), Effort(1, 0.0)) == 100 * 3600 * 20
+    assert compute_hourly_pay(Amount(100), Effort(1, 1 - 1 / 16)) == 100 * HOUR_S / (15 / 16 + OVERHEAD_S) // 1
+    assert compute_hourly_pay(Amount(100), Effort(1, 0.0)) == 100 * 3600 * 20
 
 
 @given(prospects=st.lists(PROSPECTS, max_size=8, unique_by=lambda one: one.job), minimum=MINIMUMS, seed=st.integers())
 def test_the_best_pays_most_for_a_second_whatever_the_order(
     prospects: list[Prospect], minimum: Minimum, seed: int
 ) -> None:
-    chosen = best(prospects, minimum)
-    fit = [one for one in prospects if one.price >= least(minimum, one.effort) and one.worth > 0]
+    chosen = find_best_prospect(prospects, minimum)
+    fit = [one for one in prospects if one.price >= compute_least_price(minimum, one.effort) and one.worth > 0]
     assert (chosen is None) == (not fit)
     assert chosen is None or all(chosen.worth >= one.worth for one in fit)
     Random(seed).shuffle(prospects)
-    assert best(prospects, minimum) == chosen
+    assert find_best_prospect(prospects, minimum) == chosen
 
 
 def test_a_dearer_gradient_that_takes_longer_is_not_better() -> None:
     quick = Prospect("quick", "", Amount(10), Effort(1, 0.05))
     slow = Prospect("slow", "", Amount(50), Effort(1, 1.0))
-    assert best([slow, quick], Minimum(ONE)) == quick
-    assert best([slow, quick], Minimum(Amount(11))) == slow
-    assert best([slow, quick], Minimum(Amount(51))) is None
+    assert find_best_prospect([slow, quick], Minimum(ONE)) == quick
+    assert find_best_prospect([slow, quick], Minimum(Amount(11))) == slow
+    assert find_best_prospect([slow, quick], Minimum(Amount(51))) is None
 
 
 def test_markets_are_ranked_within_their_token_and_tokens_stand_where_their_first_market_does() -> None:
-    assert ranked([("a", Fraction(1)), ("b", Fraction(90)), ("a", Fraction(2)), ("b", Fraction(91))]) == [2, 0, 3, 1]
-    assert ranked([("a", Fraction(1)), ("a", Fraction(1))]) == [0, 1]
-    assert ranked([]) == []
+    assert rank_markets([("a", Fraction(1)), ("b", Fraction(90)), ("a", Fraction(2)), ("b", Fraction(91))]) == [
+        2,
+        0,
+        3,
+        1,
+    ]
+    assert rank_markets([("a", Fraction(1)), ("a", Fraction(1))]) == [0, 1]
+    assert rank_markets([]) == []
 
 
 @pytest.mark.parametrize(

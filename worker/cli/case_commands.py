@@ -15,14 +15,14 @@ from worker.cli.options import (
     JsonOption,
     PassphraseOption,
     RpcOption,
+    add_wallet_passphrase,
     settings_of,
-    unlocked,
 )
 from worker.journal import Journal
 from worker.money import cases, known_chains
 from worker.money.chain_view import ledger_of
-from worker.money.examine import examine
-from worker.money.stake import Offered, confirmed, offered
+from worker.money.examine import examine_case
+from worker.money.stake import Offered, check_job_on_chain, fetch_stake_offer
 from worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="Accusations: against this wallet, or for it to decide.")
@@ -38,11 +38,11 @@ def list_command(
     as_json: JsonOption = False,
 ) -> None:
     """Every accusation against this wallet, and until when it can be contested or decided."""
-    settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-    me = wallet.load(settings.data, settings.secret).address
-    for facts in known_chains.kept(settings.data):
+    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    me = wallet.load_wallet(settings.data, settings.secret).address
+    for facts in known_chains.list_known_chains(settings.data):
         money = TokenUnit.of(facts)
-        for case in cases.against(ledger_of(settings.node, facts), me):
+        for case in cases.list_cases_against(ledger_of(settings.node, facts), me):
             until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
             text = f"{case.case}: {money.text(int(case.amount))} of job {case.chain_job}, {case.stage} until {until}"
             Journal(as_json).say("case", text, **asdict(case))
@@ -57,10 +57,10 @@ def contest(
     as_json: JsonOption = False,
 ) -> None:
     """Contest: then the job's validators decide, not the requester alone. Who does not contest in time is slashed."""
-    settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-    key = wallet.load(settings.data, settings.secret)
-    for facts in known_chains.kept(settings.data):
-        for name in cases.contest(ledger_of(settings.node, facts), key.key, case):
+    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    key = wallet.load_wallet(settings.data, settings.secret)
+    for facts in known_chains.list_known_chains(settings.data):
+        for name in cases.contest_cases(ledger_of(settings.node, facts), key.key, case):
             Journal(as_json).say("contested", f"{name} is contested; the validators will rule on it.", case=name)
 
 
@@ -81,15 +81,18 @@ def examine_command(
     Ends with 1, and rules nothing, where this machine cannot tell.
     """
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
-    settings = unlocked(settings)
-    key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+    settings = add_wallet_passphrase(settings)
+    key, listed = (
+        wallet.load_wallet(settings.data, settings.secret),
+        fetch_stake_offer(str(settings.market), JobId(job)),
+    )
     ledger = ledger_of(settings.node, listed.facts, str(settings.market))
-    confirmed(ledger, key.address, listed)
-    result = examine(settings, key, ledger, JobId(job), listed, case)
+    check_job_on_chain(ledger, key.address, listed)
+    result = examine_case(settings, key, ledger, JobId(job), listed, case)
     word = "GUILTY" if result.guilty else "Not guilty"
     Journal(as_json).say("examined", f"{word}: {result.why}.", case=case, **asdict(result))
     if rule:
-        _rule(ledger, key, listed, case, result.guilty, ruling or [], as_json)
+        _sign_and_send_ruling(ledger, key, listed, case, result.guilty, ruling or [], as_json)
 
 
 @app.command()
@@ -105,14 +108,19 @@ def rule(
     as_json: JsonOption = False,
 ) -> None:
     """As a validator of the job: sign a ruling, and send it once as many agree as the job asks for."""
-    settings = unlocked(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
-    key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+    settings = add_wallet_passphrase(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
+    key, listed = (
+        wallet.load_wallet(settings.data, settings.secret),
+        fetch_stake_offer(str(settings.market), JobId(job)),
+    )
     ledger = ledger_of(settings.node, listed.facts, str(settings.market))
-    confirmed(ledger, key.address, listed)
-    _rule(ledger, key, listed, case, guilty, ruling or [], as_json)
+    check_job_on_chain(ledger, key.address, listed)
+    _sign_and_send_ruling(ledger, key, listed, case, guilty, ruling or [], as_json)
 
 
-def _rule(ledger: Ledger, key: Wallet, job: Offered, case: str, guilty: bool, others: list[str], as_json: bool) -> None:
-    done = cases.rule(ledger, key.key, job, case, guilty, others)
+def _sign_and_send_ruling(
+    ledger: Ledger, key: Wallet, job: Offered, case: str, guilty: bool, others: list[str], as_json: bool
+) -> None:
+    done = cases.sign_and_send_ruling(ledger, key.key, job, case, guilty, others)
     text = f"Decided: {case} is {'guilty' if guilty else 'not guilty'}." if done.decided else done.ruling
     Journal(as_json).say("decided" if done.decided else "ruled", text, case=case, ruling=done.ruling)

@@ -14,12 +14,12 @@ import typer
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
-from gradmarket.market.signing import check, named
+from gradmarket.market.signing import check_struct_signature, parse_typed_address
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 from worker import wallet
-from worker.cli.options import DataOption, PassphraseOption, settings_of, unlocked
+from worker.cli.options import DataOption, PassphraseOption, add_wallet_passphrase, settings_of
 from worker.money import consents
 from worker.money.consents import Message
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
@@ -49,12 +49,14 @@ def give(
 
     A payout address that is a contract has no key and cannot consent; its workers stay operators of their own.
     """
-    with _market(market, data, passphrase_file) as (settings, service):
-        consent = SignedConsent(named(worker), _payout(settings, payout), nonce or int(time.time()))
+    with _open_market_client(market, data, passphrase_file) as (settings, service):
+        consent = SignedConsent(
+            parse_typed_address(worker), _choose_payout_address(settings, payout), nonce or int(time.time())
+        )
         facts = service.facts()
-        signed = _signature(settings, facts, consent, payout, signature)
+        signed = _find_message_signature(settings, facts, consent, payout, signature)
         if signed is not None:
-            echo(consents.made(facts, consent, signed).model_dump_json())
+            echo_text(consents.build_consent_file(facts, consent, signed).model_dump_json())
 
 
 @app.command()
@@ -71,23 +73,25 @@ def withdraw(
 
     This wallet signs in to bring it, whoever's key has signed.
     """
-    with _market(market, data, passphrase_file) as (settings, service):
-        own = _own(settings)
-        message = Withdrawal(named(worker), _payout(settings, payout), nonce or int(time.time()))
+    with _open_market_client(market, data, passphrase_file) as (settings, service):
+        own = _load_own_wallet(settings)
+        message = Withdrawal(
+            parse_typed_address(worker), _choose_payout_address(settings, payout), nonce or int(time.time())
+        )
         facts = service.facts()
-        signed = _signature(settings, facts, message, payout, signature)
+        signed = _find_message_signature(settings, facts, message, payout, signature)
         if signed is not None:
-            check(facts.domain, message, signed, message.payout)
+            check_struct_signature(facts.domain, message, signed, message.payout)
             service.identify(Credentials(own, own.address, facts.chain_id))
-            after = consents.withdraw(service, message, signed)
-            echo(f"The operator of {after.worker} is {after.operator} now.")
+            after = consents.send_withdrawal(service, message, signed)
+            echo_text(f"The operator of {after.worker} is {after.operator} now.")
 
 
 @contextmanager
-def _market(
+def _open_market_client(
     market: str | None, data: DataOption, passphrase_file: PassphraseOption
 ) -> Iterator[tuple[WorkerSettings, MarketClient]]:
-    settings = unlocked(settings_of(market=market, data=data, passphrase_file=passphrase_file))
+    settings = add_wallet_passphrase(settings_of(market=market, data=data, passphrase_file=passphrase_file))
     service = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
     try:
         yield settings, service
@@ -95,24 +99,24 @@ def _market(
         service.close()
 
 
-def _own(settings: WorkerSettings) -> wallet.Wallet:
-    return wallet.load(settings.data, settings.secret)
+def _load_own_wallet(settings: WorkerSettings) -> wallet.Wallet:
+    return wallet.load_wallet(settings.data, settings.secret)
 
 
-def _payout(settings: WorkerSettings, payout: str | None) -> Address:
-    return named(payout) if payout else _own(settings).address
+def _choose_payout_address(settings: WorkerSettings, payout: str | None) -> Address:
+    return parse_typed_address(payout) if payout else _load_own_wallet(settings).address
 
 
-def _signature(
+def _find_message_signature(
     settings: WorkerSettings, facts: ChainFacts, message: Message, payout: str | None, signature: str | None
 ) -> bytes | None:
     """Returns this wallet's signature or the given one; or prints what another wallet must sign and returns None."""
     if payout is None:
-        return consents.signed(facts, message, _own(settings).key)
+        return consents.sign_consent_message(facts, message, _load_own_wallet(settings).key)
     if signature is None:
-        echo(json.dumps(consents.typed(facts, message)))
+        echo_text(json.dumps(consents.build_typed_data(facts, message)))
         remedy = f"sign this with the key of {message.payout} (eth_signTypedData_v4), then say the same again with"
-        echo(f"{remedy} --nonce {message.nonce} --signature 0x…", err=True)
+        echo_text(f"{remedy} --nonce {message.nonce} --signature 0x…", err=True)
         return None
     try:
         return bytes.fromhex(signature.removeprefix("0x"))

@@ -26,10 +26,10 @@ def settings_of(**given: Any) -> WorkerSettings:
     return settings_from(WorkerSettings, given, {**names, "tell_rows": "--hide-rows"})
 
 
-def unlocked(settings: WorkerSettings) -> WorkerSettings:
+def add_wallet_passphrase(settings: WorkerSettings) -> WorkerSettings:
     """Asks for the passphrase at the terminal if the wallet needs one and none is set."""
-    path = wallet.find(settings.data)
+    path = wallet.find_key_file(settings.data)
     if path is None or path.name != wallet.ENCRYPTED or settings.secret is not None:
         return settings
-    typed = keystore.asked(str(path))
+    typed = keystore.ask_passphrase(str(path))
     return settings if typed is None else settings.model_copy(update={"passphrase": SecretStr(typed)})

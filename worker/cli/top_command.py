@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from gradmarket.terminal import ShownConsole, echo
+from gradmarket.terminal import ShownConsole, echo_text
 from worker.cli.options import DataOption, RpcOption, settings_of
 from worker.owner.elsewhere import Outlook
 from worker.owner.own_facts import OwnFolder
-from worker.owner.terminal import drawn
+from worker.owner.terminal import draw_own_view
 
 REDRAWN_S: Final = 1.0
 WIDE: Final = 160
@@ -40,18 +40,18 @@ def top(
     if as_json or not console.is_terminal:
         own, elsewhere = outlook.own.look(time.time()), outlook.look()
         if as_json:
-            echo(json.dumps({**asdict(own), **asdict(elsewhere)}))
+            echo_text(json.dumps({**asdict(own), **asdict(elsewhere)}))
         else:
-            ShownConsole(width=max(WIDE, console.width), soft_wrap=True).print(drawn(own, elsewhere))
+            ShownConsole(width=max(WIDE, console.width), soft_wrap=True).print(draw_own_view(own, elsewhere))
         return
-    _follow(console, outlook)
+    _redraw_outlook(console, outlook)
 
 
-def _follow(console: Console, outlook: Outlook) -> None:
+def _redraw_outlook(console: Console, outlook: Outlook) -> None:
     with outlook.running(), Live(console=console, auto_refresh=False, screen=True) as live:
         try:
             while True:
-                live.update(drawn(outlook.own.look(time.time()), outlook.newest), refresh=True)
+                live.update(draw_own_view(outlook.own.look(time.time()), outlook.newest), refresh=True)
                 time.sleep(REDRAWN_S)
         except KeyboardInterrupt:
             return

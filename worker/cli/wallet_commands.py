@@ -12,7 +12,7 @@ from contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
-from gradmarket.terminal import echo
+from gradmarket.terminal import echo_text
 from worker import wallet
 from worker.cli import case_commands, consent_commands
 from worker.cli.options import (
@@ -21,18 +21,18 @@ from worker.cli.options import (
     PassphraseOption,
     PlainOption,
     RpcOption,
+    add_wallet_passphrase,
     settings_of,
-    unlocked,
 )
 from worker.journal import Journal
 from worker.money import accusation_watch, known_chains
 from worker.money.chain_view import ledger_of
-from worker.money.job_standing import accusations, staked, standings
-from worker.money.ownership import check_a_key_may_be_made, opened
+from worker.money.job_standing import list_open_accusations, list_staked_risks, list_standings
+from worker.money.ownership import check_a_key_may_be_made, open_account_store
 from worker.money.redeem_all import redeem_all
 from worker.money.self_check import SelfCheck
-from worker.money.session_summary import totals
-from worker.money.stake import Bounds, Pledge, offered
+from worker.money.session_summary import sum_accounts
+from worker.money.stake import Bounds, Pledge, fetch_stake_offer
 from worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
@@ -50,20 +50,20 @@ def new(
     """Make a key, encrypted with a passphrase from a file, GRADMARKET_WORKER_PASSPHRASE, or the keyboard."""
     settings = settings_of(data=data, passphrase_file=passphrase_file)
     check_a_key_may_be_made(settings.data)
-    secret = None if plain else settings.secret or keystore.asked("the new wallet", twice=True)
+    secret = None if plain else settings.secret or keystore.ask_passphrase("the new wallet", twice=True)
     if secret is None and not plain:
         raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file, or say --plain-key")
-    _show(wallet.create(settings.data, secret), as_json)
+    _print_wallet(wallet.create_wallet(settings.data, secret), as_json)
 
 
 @app.command()
 def encrypt(data: DataOption = None, passphrase_file: PassphraseOption = None, as_json: JsonOption = False) -> None:
     """Put a key that lies in plain text under a passphrase."""
     settings = settings_of(data=data, passphrase_file=passphrase_file)
-    secret = settings.secret or keystore.asked("the wallet", twice=True)
+    secret = settings.secret or keystore.ask_passphrase("the wallet", twice=True)
     if secret is None:
         raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file")
-    _show(wallet.encrypt(settings.data, secret), as_json)
+    _print_wallet(wallet.encrypt_wallet(settings.data, secret), as_json)
 
 
 @app.command()
@@ -74,7 +74,7 @@ def backup(
 ) -> None:
     """Copy the key's file; until then every start reminds of it. The way back: copy it into the folder."""
     copy = wallet.back_up(settings_of(data=data).data, to)
-    echo(json.dumps({"backup": str(copy)}) if as_json else f"The key is in {copy} too. Let nobody else read it.")
+    echo_text(json.dumps({"backup": str(copy)}) if as_json else f"The key is in {copy} too. Let nobody else read it.")
 
 
 @app.command()
@@ -85,26 +85,26 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """The address, how to back its key up, and for every job what was earned, vouchered, settled and redeemed."""
-    settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-    key = wallet.load(settings.data, settings.secret)
-    warn = partial(echo, err=True)
-    jobs, risks = list(standings(settings, key.address)), list(staked(settings, key.address, warn))
-    accused = list(accusations(settings, key.address, warn))
+    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    key = wallet.load_wallet(settings.data, settings.secret)
+    warn = partial(echo_text, err=True)
+    jobs, risks = list(list_standings(settings, key.address)), list(list_staked_risks(settings, key.address, warn))
+    accused = list(list_open_accusations(settings, key.address, warn))
     if as_json:
-        sums = totals(opened(settings.data, key.address).accounts)
+        sums = sum_accounts(open_account_store(settings.data, key.address).accounts)
         money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
         counts = {"accepted": sums.accepted, "rejected": sums.rejected}
         lists = {"jobs": [asdict(job) for job, _ in jobs], "stakes": [asdict(risk) for risk in risks]}
         lists["accusations"] = [asdict(case) for case in accused]
-        echo(json.dumps({**_facts(key), **money, **counts, **lists}))
+        echo_text(json.dumps({**_build_wallet_facts(key), **money, **counts, **lists}))
         return
-    echo(key.whereabouts())
+    echo_text(key.describe_key_file())
     for job, token in jobs:
-        echo(job.text(token))
+        echo_text(job.text(token))
     for risk in risks:
-        echo(risk.text())
+        echo_text(risk.text())
     for case in accused:
-        echo(case.text())
+        echo_text(case.text())
 
 
 @app.command()
@@ -122,14 +122,17 @@ def stake(
     Under `adaptive` replication it buys work of one's own, audited less as the record grows.
     """
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
-    settings = unlocked(settings)
-    key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+    settings = add_wallet_passphrase(settings)
+    key, listed = (
+        wallet.load_wallet(settings.data, settings.secret),
+        fetch_stake_offer(str(settings.market), JobId(job)),
+    )
     money = TokenUnit.of(listed.facts)
     put, ledger = money.parse(amount), ledger_of(settings.node, listed.facts, str(settings.market))
     if put <= 0:
         raise Refused("a stake of nothing buys nothing", "name what you put at risk, such as 5 GRAD")
-    known_chains.keep(settings.data, listed.facts)
-    accusation_watch.begin(settings.data, listed.facts, ledger, key.address)
+    known_chains.store_chain_facts(settings.data, listed.facts)
+    accusation_watch.skip_earlier_blocks(settings.data, listed.facts, ledger, key.address)
     bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
     Pledge(ledger, key.key).put(listed, put, bounds)
     sum_ = money.text(put)
@@ -147,13 +150,13 @@ def unstake(
 ) -> None:
     """Leave every job, and take out of the stake what no job can slash any more. Once more when the locks are over."""
     settings, journal = settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file), Journal(as_json)
-    settings = unlocked(settings)
-    key = wallet.load(settings.data, settings.secret)
-    for facts in known_chains.kept(settings.data):
+    settings = add_wallet_passphrase(settings)
+    key = wallet.load_wallet(settings.data, settings.secret)
+    for facts in known_chains.list_known_chains(settings.data):
         pledge = Pledge(ledger_of(settings.node, facts), key.key)
         out = pledge.take_out(lambda text: journal.say("left", text))
         journal.say("unstaked", f"{TokenUnit.of(facts).text(out)} taken out.", amount=str(out))
-    for risk in staked(settings, key.address, partial(echo, err=True)):
+    for risk in list_staked_risks(settings, key.address, partial(echo_text, err=True)):
         journal.say("locked", risk.text(), **asdict(risk))
 
 
@@ -169,7 +172,7 @@ def verify(
 
     Names each lie of a requester, and ends with 1 if there is one, or a chain does not answer.
     """
-    settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     sound = SelfCheck(settings, Journal(as_json), market).run()
     raise typer.Exit(0 if sound else 1)
 
@@ -182,13 +185,15 @@ def redeem(
     as_json: JsonOption = False,
 ) -> None:
     """Redeem every voucher in the accounts, with no market needed."""
-    done = redeem_all(unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file)), Journal(as_json))
+    done = redeem_all(
+        add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file)), Journal(as_json)
+    )
     raise typer.Exit(0 if done else 1)
 
 
-def _facts(key: Wallet) -> dict[str, object]:
+def _build_wallet_facts(key: Wallet) -> dict[str, object]:
     return {"address": key.address, "path": str(key.path), "encrypted": key.encrypted}
 
 
-def _show(key: Wallet, as_json: bool) -> None:
-    echo(json.dumps(_facts(key)) if as_json else key.whereabouts())
+def _print_wallet(key: Wallet, as_json: bool) -> None:
+    echo_text(json.dumps(_build_wallet_facts(key)) if as_json else key.describe_key_file())

@@ -13,13 +13,13 @@ from worker.cli.options import (
     PassphraseOption,
     PlainOption,
     RpcOption,
+    add_wallet_passphrase,
     settings_of,
-    unlocked,
 )
 from worker.cli.top_command import top
 from worker.cli.wallet_commands import app as wallet_app
 from worker.journal import Journal
-from worker.run import run
+from worker.run import run_worker
 from worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
@@ -105,7 +105,7 @@ def run_command(
     settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=jobs, page=page)
     os.umask(OTHERS)
     try:
-        done = run(unlocked(settings), journal=Journal(as_json, timed=True))
+        done = run_worker(add_wallet_passphrase(settings), journal=Journal(as_json, timed=True))
     except LeaveNow as left:
         raise typer.Exit(1) from left
     raise typer.Exit(0 if done.finished else 1)

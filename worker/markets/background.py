@@ -49,10 +49,10 @@ class WaitingPoll(UnderWay[PollAnswer]):
 
     def said(self, request: PollRequest) -> bool:
         """Returns whether this poll has told the market all that the other request would tell."""
-        return told(request) <= told(self.of) and self.of.leaving >= request.leaving
+        return list_request_entries(request) <= list_request_entries(self.of) and self.of.leaving >= request.leaving
 
 
-def told(request: PollRequest) -> set[tuple[str, str]]:
+def list_request_entries(request: PollRequest) -> set[tuple[str, str]]:
     """Returns what the request says that the market has to take."""
     commitments = {("commit", made.replica) for made in request.commitments}
     commitments |= {("commit", made.replica) for made in request.answers}

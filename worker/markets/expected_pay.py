@@ -8,40 +8,40 @@ from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, JobId
 from gradmarket.market.views.job_views import ListedJob
 from worker.markets.worker_context import WorkerContext
-from worker.protocol.worth import Prospect, best, hourly, least
+from worker.protocol.worth import Prospect, compute_hourly_pay, compute_least_price, find_best_prospect
 
 LOOKED_AT: Final = 8
 """Jobs that are measured at most."""
 
 
-def prospect(context: WorkerContext) -> Prospect | None:
+def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
     """Logs and returns the expected pay of the best job for this machine; logs why and returns None if no job fits."""
     prospects = []
-    for job, publication in _offered(context):
+    for job, publication in _list_allowed_jobs(context):
         try:
-            prospects.append(_measured(context, job, publication))
+            prospects.append(_measure_job(context, job, publication))
         except MarketError as error:
             context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
-    chosen = best(prospects, context.limits.minimum)
+    chosen = find_best_prospect(prospects, context.limits.minimum)
     if chosen is not None:
-        _say(context, chosen, _expected(context, JobId(chosen.job)))
+        _log_estimate(context, chosen, _fetch_expected_hourly(context, JobId(chosen.job)))
         return chosen
     for one in prospects:
-        lowest = context.money.text(least(context.limits.minimum, one.effort))
+        lowest = context.money.text(compute_least_price(context.limits.minimum, one.effort))
         text = f"{one.name} pays {context.money.text(one.price)} a gradient, under the {lowest} that the minimums ask."
         context.journal.say("too_cheap", text)
     context.journal.say("no_estimate", "No job runs that this worker would take; it waits for one.")
     return None
 
 
-def _measured(context: WorkerContext, job: ListedJob, publication: Publication) -> Prospect:
+def _measure_job(context: WorkerContext, job: ListedJob, publication: Publication) -> Prospect:
     """Measures a job. Uses the price of its first round: later prices are in their offers."""
     effort = context.effort(job.id, publication)
     price = publication.spec.price.of(PricedWork(effort.flops, Amount(int(context.facts.unit))), None)
     return Prospect(job.id, job.name, price, effort)
 
 
-def _offered(context: WorkerContext) -> list[tuple[ListedJob, Publication]]:
+def _list_allowed_jobs(context: WorkerContext) -> list[tuple[ListedJob, Publication]]:
     """Returns the jobs, with their publications, that this worker's settings allow."""
     allowed = [job for job in context.market.jobs() if not context.settings.jobs or job.id in context.settings.jobs]
     offered = [(job, context.view(job.id).publication) for job in allowed[:LOOKED_AT]]
@@ -49,7 +49,7 @@ def _offered(context: WorkerContext) -> list[tuple[ListedJob, Publication]]:
     return [(job, public) for job, public in offered if public is not None and public.spec.price.most >= least_set]
 
 
-def _expected(context: WorkerContext, job: JobId) -> Amount | None:
+def _fetch_expected_hourly(context: WorkerContext, job: JobId) -> Amount | None:
     """Returns what the market measured that one more worker earns an hour; None where it does not say."""
     try:
         return context.market.pay(job).expected_hourly
@@ -57,8 +57,8 @@ def _expected(context: WorkerContext, job: JobId) -> Amount | None:
         return None
 
 
-def _say(context: WorkerContext, chosen: Prospect, expected: Amount | None) -> None:
-    pay = hourly(chosen.price, chosen.effort)
+def _log_estimate(context: WorkerContext, chosen: Prospect, expected: Amount | None) -> None:
+    pay = compute_hourly_pay(chosen.price, chosen.effort)
     text = (
         f"{chosen.name}: {context.money.text(chosen.price)} a gradient of {chosen.effort.flops / 1e12:.3g} TFLOP, "
         f"{chosen.effort.seconds * 1000:.1f} ms a step here: at most {context.money.about(pay)} an hour, "

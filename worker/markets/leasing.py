@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.rules.faults import printed
+from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.poll import Lease, LeaseReturn
 from gradmarket.market.wire.step_fault import StepFault
@@ -16,7 +16,7 @@ from worker.markets.secure_rounds import SecureRounds
 from worker.markets.step_faults import fault_of, on_own_rows
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import JobAccount
-from worker.protocol.in_flight import InFlight, InFlightFolder, prepare
+from worker.protocol.in_flight import InFlight, InFlightFolder, seal_payload
 from worker.protocol.policy import Guard
 from worker.protocol.secure_state import SecureFolder
 
@@ -55,7 +55,7 @@ class Leasing:
 
         0 while the requester owes as much as this worker risks.
         """
-        if self.blocked() or self.resting:
+        if self.is_at_unpaid_limit() or self.resting:
             return 0
         now = self._clock()
         waiting = sum(until > now for until in self._waiting.values())
@@ -63,15 +63,15 @@ class Leasing:
 
     def may_send(self) -> int:
         """Returns how many further payloads may leave before one is paid."""
-        return max(0, self._context.limits.unpaid - self._owed())
+        return max(0, self._context.limits.unpaid - self._count_unpaid_gradients())
 
-    def _owed(self) -> int:
+    def _count_unpaid_gradients(self) -> int:
         """Counts unpaid gradients of the requester; payloads that were sent and are not paid count too."""
         return self._context.account_store.unpaid(self._context.signer) + self._replica_files.handed_over()
 
-    def blocked(self) -> bool:
+    def is_at_unpaid_limit(self) -> bool:
         """Returns whether the requester owes as much as this worker risks."""
-        context, owed = self._context, self._owed()
+        context, owed = self._context, self._count_unpaid_gradients()
         if owed < context.limits.unpaid:
             return False
         grievances = "; ".join(context.account_store.dealings(context.signer).grievances)
@@ -88,13 +88,13 @@ class Leasing:
         if lease.replica in self._replica_files.held:
             return False
         try:
-            why_not = "leaving" if leaving else self._consider(lease)
+            why_not = "leaving" if leaving else self._find_decline_reason(lease)
         except ChainUnreachable as error:
             if 2 * lease.seconds > lease.offer.lease_seconds:
                 self._waiting[lease.replica] = self._clock() + lease.seconds
                 self._context.journal.once("chain", f"Waiting with {lease.task}: {error}.", replica=lease.replica)
                 return False
-            why_not = self._decline(lease, str(error))
+            why_not = self._decline_lease(lease, str(error))
         self._waiting.pop(lease.replica, None)
         if why_not is not None:
             self.give_up(lease, why_not, failed=False)
@@ -102,13 +102,13 @@ class Leasing:
         self._declined = 0
         context, offer = self._context, lease.offer
         self._replica_files.put(InFlight(lease=lease, instance=context.domain.instance, taken_at=self._clock()))
-        context.account_store.offered(self._account(lease))
+        context.account_store.record_offer(self._build_job_account(lease))
         context.expect(lease)
         text = f"Working on round {offer.round}, task {offer.task} of {context.name(lease.job)}."
         context.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
         return True
 
-    def _consider(self, lease: Lease) -> str | None:
+    def _find_decline_reason(self, lease: Lease) -> str | None:
         """Returns why to decline the lease, or None. Raises ChainUnreachable."""
         try:
             guard = self._context.why_not(lease, self._replica_files.open())
@@ -117,15 +117,15 @@ class Leasing:
             raise
         except UNFIT as error:
             reason = str(error)
-        return None if reason is None else self._decline(lease, reason)
+        return None if reason is None else self._decline_lease(lease, reason)
 
-    def _decline(self, lease: Lease, reason: str) -> str:
+    def _decline_lease(self, lease: Lease, reason: str) -> str:
         self._declined += 1
-        self._rest(min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined))
+        self._pause_leasing(min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined))
         self._context.journal.say("declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason)
         return reason
 
-    def _account(self, lease: Lease) -> JobAccount:
+    def _build_job_account(self, lease: Lease) -> JobAccount:
         domain = self._context.domain
         return JobAccount(
             chain_id=domain.chain_id,
@@ -140,12 +140,12 @@ class Leasing:
 
     def compute(self) -> bool:
         """Computes what is leased; returns False if there is nothing."""
-        todo = self._uncomputed()
+        todo = self._list_uncomputed_replicas()
         for held in todo:
-            self._seal(held, self._computes(held.lease))
+            self._seal_answer(held, self._choose_computation(held.lease))
         return bool(todo)
 
-    def _computes(self, lease: Lease) -> Callable[[], Computed]:
+    def _choose_computation(self, lease: Lease) -> Callable[[], Computed]:
         """Returns what gives the lease's payload: where a round is summed under masks, a receipt for its vector."""
         spec = self._context.spec(lease.job)
         return partial((self._secure if spec is not None and spec.secure else self._context).compute, lease)
@@ -157,15 +157,15 @@ class Leasing:
             held = self._replica_files.held.get(self.step.of.replica)
             result, self.step = self.step.future.result, None
             if held is not None and held.open:
-                self._seal(held, result)
-        if self.step is None and (todo := self._uncomputed()):
-            self.step = Step(in_thread("compute", self._computes(todo[0].lease)), todo[0])
+                self._seal_answer(held, result)
+        if self.step is None and (todo := self._list_uncomputed_replicas()):
+            self.step = Step(in_thread("compute", self._choose_computation(todo[0].lease)), todo[0])
         return done
 
-    def _uncomputed(self) -> list[InFlight]:
+    def _list_uncomputed_replicas(self) -> list[InFlight]:
         return [held for held in self._replica_files.open() if held.prepared is None]
 
-    def _seal(self, held: InFlight, computed: Callable[[], Computed]) -> None:
+    def _seal_answer(self, held: InFlight, computed: Callable[[], Computed]) -> None:
         """Seals the answer; it is on disk before the commitment can be sent."""
         context = self._context
         try:
@@ -174,23 +174,23 @@ class Leasing:
             context.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
             self.give_up(held.lease, str(error), failed=True, fault=fault_of(context, held.lease, error))
             self._replica_files.forget(held.replica)
-            self._rest(FIRST_REST_S)
+            self._pause_leasing(FIRST_REST_S)
             return
         told = 0.0 if on_own_rows(context, held.lease) else seconds
-        prepared = prepare(context.domain, held, payload, context.address, context.own_signer, told)
+        prepared = seal_payload(context.domain, held, payload, context.address, context.own_signer, told)
         self._replica_files.save_payload(held.replica, payload)
         self._replica_files.save(prepared)
 
     def give_back(self) -> None:
         """Gives back the leases that are not computed yet."""
-        for held in self._uncomputed():
+        for held in self._list_uncomputed_replicas():
             self.give_up(held.lease, "leaving", failed=False)
             self._replica_files.forget(held.replica)
 
     def give_up(self, lease: Lease, reason: str, failed: bool, fault: StepFault | None = None) -> None:
-        why = OWN_ROWS if on_own_rows(self._context, lease) else printed(reason, 500)
+        why = OWN_ROWS if on_own_rows(self._context, lease) else shorten_printable(reason, 500)
         returned = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
         self.given_up[lease.replica] = returned
 
-    def _rest(self, seconds: float) -> None:
+    def _pause_leasing(self, seconds: float) -> None:
         self._rest_until = self._clock() + seconds

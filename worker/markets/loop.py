@@ -17,7 +17,7 @@ from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.base import SKETCH_TENSORS
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
-from worker.markets.background import WaitingPoll, first_of, in_thread, told
+from worker.markets.background import WaitingPoll, first_of, in_thread, list_request_entries
 from worker.markets.leasing import FIRST_REST_S, Leasing
 from worker.markets.sending import Sending
 from worker.markets.verdict_log import VerdictLog
@@ -84,47 +84,47 @@ class Loop:
         self._replica_files.clear()
         started = time.monotonic()
         room = 0 if leaving else room
-        changed = self._exchange(leaving, self._context.settings.wait_s if wait_s is None else wait_s, room)
+        changed = self._poll_and_apply(leaving, self._context.settings.wait_s if wait_s is None else wait_s, room)
         changed |= self._leasing.compute_beside() if self._beside else self._leasing.compute()
-        self._breathe(changed, time.monotonic() - started)
+        self._pause_without_news(changed, time.monotonic() - started)
         return changed
 
-    def _exchange(self, leaving: bool, wait_s: float, room: int | None) -> bool:
+    def _poll_and_apply(self, leaving: bool, wait_s: float, room: int | None) -> bool:
         """Polls, and acts on the answer. While a lease is computed, a poll waits for news in a thread.
 
         What there is to say meanwhile goes into another poll, which does not wait. A short step needs no poll at all.
         """
         sending = self._sending.chosen()
         if sending or (self._leasing.step is None and self._waiting is None):
-            request = self._request(leaving, wait_s if self._waiting is None else 0.0, room, sending)
-            return self._answered(*self._poll(request, leaving), leaving)
+            request = self._build_poll_request(leaving, wait_s if self._waiting is None else 0.0, room, sending)
+            return self._apply_poll_answer(*self._send_poll(request, leaving), leaving)
         waiting = self._waiting
         if waiting is None or not waiting.future.done():
-            request = self._request(leaving, wait_s if waiting is None else 0.0, room)
+            request = self._build_poll_request(leaving, wait_s if waiting is None else 0.0, room)
             if waiting is None and self._only_computes(request) and first_of(self._leasing.step, within=SHORT_STEP_S):
                 return False
             if waiting is None:
                 waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
                 self._waiting = waiting
             elif not waiting.said(request):
-                return self._answered(request, self._context.market.poll(request), leaving)
-            with self._context.signals.interruptible() if self._idle(request, leaving) else nullcontext():
+                return self._apply_poll_answer(request, self._context.market.poll(request), leaving)
+            with self._context.signals.allow_interruption() if self._is_idle_poll(request, leaving) else nullcontext():
                 first_of(waiting, self._leasing.step)
         if not waiting.future.done():
             return False
         self._waiting = None
-        return self._answered(waiting.of, waiting.future.result(), leaving)
+        return self._apply_poll_answer(waiting.of, waiting.future.result(), leaving)
 
     def _only_computes(self, said: PollRequest) -> bool:
         """Returns whether the worker has nothing to tell, and waits for nothing but its one step."""
-        speaks = said.capacity or said.leaving or said.vouchers_for or told(said)
+        speaks = said.capacity or said.leaving or said.vouchers_for or list_request_entries(said)
         return not speaks and len(self._replica_files.open()) == 1
 
-    def _answered(self, request: PollRequest, answer: PollAnswer, leaving: bool) -> bool:
-        changed = self._said(request, answer)
+    def _apply_poll_answer(self, request: PollRequest, answer: PollAnswer, leaving: bool) -> bool:
+        changed = self._apply_confirmed_request(request, answer)
         return self._hear(answer, leaving) or changed
 
-    def _breathe(self, changed: bool, seconds: float) -> None:
+    def _pause_without_news(self, changed: bool, seconds: float) -> None:
         """Pauses if the market answers at once without news, so that it does not keep this machine busy."""
         if changed:
             self._breath, self._patience = FIRST_BREATH_S, BUSY_WAIT_S
@@ -150,7 +150,9 @@ class Loop:
         given_up = tuple(self._leasing.given_up.values())
         self._context.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
 
-    def _request(self, leaving: bool, wait_s: float, room: int | None, sending: Sequence[InFlight] = ()) -> PollRequest:
+    def _build_poll_request(
+        self, leaving: bool, wait_s: float, room: int | None, sending: Sequence[InFlight] = ()
+    ) -> PollRequest:
         held = self._replica_files.open()
         reveals = _at_once([reveal for one in held if (reveal := one.reveal())])
         ending = len(sending) + len({reveal.replica for reveal in reveals} - {one.replica for one in sending})
@@ -180,7 +182,7 @@ class Loop:
         owed = any(account.redeemable or account.unpaid for account in self._context.accounts())
         return min(wait_s, BUSY_WAIT_S if leaving or owed or self._replica_files.open() else self._patience)
 
-    def _poll(self, request: PollRequest, leaving: bool) -> tuple[PollRequest, PollAnswer]:
+    def _send_poll(self, request: PollRequest, leaving: bool) -> tuple[PollRequest, PollAnswer]:
         """Returns what was said, without the payloads if they cannot be sent, and the answer."""
         if request.payloads:
             try:
@@ -188,13 +190,13 @@ class Loop:
             except (ServiceProblem, OSError) as problem:
                 self._sending.failed(request, problem)
                 request = request.model_copy(update={"payloads": (), "wait_s": 0.0, "capacity": 0})
-        with self._context.signals.interruptible() if self._idle(request, leaving) else nullcontext():
+        with self._context.signals.allow_interruption() if self._is_idle_poll(request, leaving) else nullcontext():
             return request, self._context.market.poll(request)
 
-    def _idle(self, request: PollRequest, leaving: bool) -> bool:
+    def _is_idle_poll(self, request: PollRequest, leaving: bool) -> bool:
         return not (leaving or request.commitments or request.reveals or self._replica_files.open())
 
-    def _said(self, request: PollRequest, answer: PollAnswer) -> bool:
+    def _apply_confirmed_request(self, request: PollRequest, answer: PollAnswer) -> bool:
         """Applies what the market has received: updates committed and revealed replicas, and forgets finished ones."""
         refused = {refusal.replica for refusal in answer.refusals}
         for held in list(self._replica_files.held.values()):
@@ -212,7 +214,7 @@ class Loop:
             known = self._replica_files.held.get(replica)
             if replica not in refused and known is not None and known.state is before:
                 self._replica_files.put(known, state=after, opened=known.opened or after is ReplicaState.REVEALED)
-        self._sending.confirmed(request, refused)
+        self._sending.note_confirmed_payloads(request, refused)
         for refusal in answer.refusals[:AT_ONCE]:
             if refusal.replica in self._replica_files.held:
                 self._refused(refusal.replica, refusal.code, refusal.detail)
@@ -252,7 +254,10 @@ class Loop:
     def _remark_on_twin(self, message: SignedVerdict) -> None:
         """Logs that a replica was answered which this folder neither holds nor has a record of."""
         known = message.replica in self._heard or message.state not in ANSWERED
-        if not known and records.newest(self._context.settings.data, self._context.domain, message.replica) is None:
+        if (
+            not known
+            and records.find_newest_record(self._context.settings.data, self._context.domain, message.replica) is None
+        ):
             self._say_twin(message.replica)
 
     def _say_twin(self, replica: ReplicaId) -> None:

@@ -17,13 +17,13 @@ from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.task_run import Compute
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.release import differing
+from gradmarket.market.release import find_release_difference
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
 from worker.journal import Journal
-from worker.markets.expected_pay import prospect
+from worker.markets.expected_pay import estimate_best_prospect
 from worker.markets.loop import Loop
 from worker.markets.taking_part import ASK_S, TakingPart
 from worker.markets.upkeep import Upkeep
@@ -31,7 +31,7 @@ from worker.markets.window_states import WindowStates
 from worker.markets.worker_context import WorkerContext
 from worker.money import consents, known_chains
 from worker.money.account_store import AccountStore
-from worker.money.chain_view import ChainView, choose_rpc, join
+from worker.money.chain_view import ChainView, choose_rpc, connect_to_deployment
 from worker.money.redeemer import Redeemer
 from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
@@ -68,18 +68,18 @@ class Shared:
         return self.settings.payout or self.wallet.address
 
 
-def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool = True) -> "MarketSession":
+def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool = True) -> "MarketSession":
     """Returns the session; signs nothing yet.
 
     Raises Refused if the market is of another release, Untrusted if its chain is not what it says.
     """
-    if other := differing(facts.protocol, market.origin, "this worker"):
+    if other := find_release_difference(facts.protocol, market.origin, "this worker"):
         raise Refused(*other)
     settings, key = shared.settings, shared.wallet
-    consent = consents.fitting(settings.consents, facts, key.address, shared.payout)
+    consent = consents.find_consent_for_market(settings.consents, facts, key.address, shared.payout)
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
     chain_view = _chain_view(settings, facts, market.origin, key.address, shared.journal)
-    known_chains.join(settings.data, market.origin, facts.chain_id)
+    known_chains.record_joined_market(settings.data, market.origin, facts.chain_id)
     cache = Cache(settings.downloads, settings.max_disk)
     fetcher = Fetcher(
         cache,
@@ -131,10 +131,10 @@ def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Ad
     if settings.node is None:
         text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
         journal.say("market_rpc", text, rpc=url)
-    ledger = join(url, facts)
+    ledger = connect_to_deployment(url, facts)
     _check_token(ledger, facts, me)
     chain_view = ChainView(ledger, me)
-    known_chains.keep(settings.data, facts)
+    known_chains.store_chain_facts(settings.data, facts)
     return chain_view
 
 
@@ -210,7 +210,7 @@ class MarketSession:
 
     def look(self) -> None:
         """Estimates, logs and stores what its best job is worth."""
-        best = prospect(self.context)
+        best = estimate_best_prospect(self.context)
         self.worth = best.worth if best else Fraction(0)
 
     @property
@@ -234,7 +234,7 @@ class MarketSession:
             self.say_problem(error)
             self.context.signals.pause(PROBLEM_PAUSE_S)
 
-    def upkeep(self) -> None:
+    def run_upkeep(self) -> None:
         self._upkeep.turn()
         if self._taking_part is not None:
             self._taking_part.turn()

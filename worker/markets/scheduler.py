@@ -13,10 +13,10 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import MarketError
 from gradmarket.market.wire.sign_in import ChainFacts
 from worker.markets.loop import BUSY_WAIT_S
-from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, opened
+from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, open_market_session
 from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
-from worker.protocol.worth import ranked
+from worker.protocol.worth import rank_markets
 
 IDLE_WAIT_S: Final = 1.0
 """Seconds that a poll waits at each of several markets while nothing is in flight anywhere."""
@@ -73,7 +73,7 @@ class Scheduler:
             return
         if time.monotonic() - self._looked > LOOK_S:
             self._look_around()
-        awake = [session for session in self._ranked() if self._awake(session.context.market.origin)]
+        awake = [session for session in self._rank_sessions() if self._may_poll_market(session.context.market.origin)]
         room = self._shared.settings.leases - sum(session.in_flight for session in self.sessions)
         polled = [session for session in awake if room > 0 or session.in_flight]
         self._ask_all(polled, room)
@@ -89,7 +89,7 @@ class Scheduler:
         for session in self.sessions:
             session.leave()
 
-    def _ranked(self) -> list[MarketSession]:
+    def _rank_sessions(self) -> list[MarketSession]:
         """Returns the sessions grouped by token, best paying first in each.
 
         Tokens come in the order of the named markets, then of the named tokens.
@@ -101,14 +101,14 @@ class Scheduler:
             return places.get(session.context.market.origin, places.get(session.token[1], len(places)))
 
         sessions = sorted(self.sessions, key=place)
-        return [sessions[index] for index in ranked([(session.token, session.worth) for session in sessions])]
+        return [sessions[index] for index in rank_markets([(session.token, session.worth) for session in sessions])]
 
     def _ask_all(self, sessions: list[MarketSession], room: int) -> None:
         """Asks for work until one market gives some; polls the others only for what is in flight, without delay."""
         for session in sessions:
             before = session.in_flight
             if room > 0 or before:
-                self._ask(session, room, len(sessions))
+                self._poll_session(session, room, len(sessions))
             if session.in_flight > before:
                 room = 0
 
@@ -118,38 +118,38 @@ class Scheduler:
         except ServiceUnreachable:
             if self._shared.signals.leaving:
                 raise
-        session.upkeep()
+        session.run_upkeep()
 
-    def _ask(self, session: MarketSession, room: int, asked: int) -> None:
+    def _poll_session(self, session: MarketSession, room: int, asked: int) -> None:
         wait_s = IDLE_WAIT_S if room > 0 else min(self._shared.settings.wait_s, BUSY_WAIT_S) / max(1, asked)
         try:
             session.turn(wait_s=min(wait_s, self._shared.settings.wait_s), room=max(0, room))
         except (ServiceUnreachable, Untrusted) as error:
-            self._rest(session.context.market.origin, error)
+            self._pause_market(session.context.market.origin, error)
         except MarketError as error:
             session.say_problem(error)
             self._resting[session.context.market.origin] = time.monotonic() + PROBLEM_PAUSE_S
-        session.upkeep()
+        session.run_upkeep()
 
     def _look_around(self) -> None:
         """Retries unreachable markets, joins new ones, and ranks all of them again every RANKED_S seconds."""
         self._looked = time.monotonic()
         joined = {session.context.market.origin for session in self.sessions}
         for origin in self._shared.settings.origins:
-            if origin not in joined and self._awake(origin):
+            if origin not in joined and self._may_poll_market(origin):
                 self._try_to_join(origin)
         for source in self._sources:
             source.join_markets(self)
         if time.monotonic() - self._ranked_at > RANKED_S:
             self._ranked_at = time.monotonic()
             for session in self.sessions:
-                self._rank(session)
+                self._estimate_session_worth(session)
 
-    def _rank(self, session: MarketSession) -> None:
+    def _estimate_session_worth(self, session: MarketSession) -> None:
         try:
             session.look()
         except MarketError as error:
-            self._rest(session.context.market.origin, error)
+            self._pause_market(session.context.market.origin, error)
 
     def leave_market(self, session: MarketSession, opened: ExitStack) -> None:
         """Leaves a market that was joined by `join`, which returned these two."""
@@ -161,7 +161,7 @@ class Scheduler:
         try:
             self.join(origin, MarketClient.facts)
         except MarketError as error:
-            self._rest(origin, error)
+            self._pause_market(origin, error)
 
     def join(
         self, origin: str, facts: Callable[[MarketClient], ChainFacts], named: bool = True
@@ -172,7 +172,7 @@ class Scheduler:
                 origin, self._keep_trying, self._shared.signals.pause, self._shared.journal, not named
             )
             stack.callback(market.close)
-            session = opened(replace(self._shared, stack=stack), market, facts(market), named)
+            session = open_market_session(replace(self._shared, stack=stack), market, facts(market), named)
             session.start()
             self.sessions.append(session)
             kept = stack.pop_all()
@@ -188,9 +188,9 @@ class Scheduler:
             return not self.sessions or seconds < UPKEEP_S
         return seconds < GIVEN_UP_S
 
-    def _rest(self, origin: str, error: MarketError) -> None:
+    def _pause_market(self, origin: str, error: MarketError) -> None:
         self._resting[origin] = time.monotonic() + REST_S
         self._shared.journal.say("resting", f"{origin} is not asked for a while: {error}", market=origin)
 
-    def _awake(self, origin: str) -> bool:
+    def _may_poll_market(self, origin: str) -> bool:
         return self._resting.get(origin, 0.0) <= time.monotonic()

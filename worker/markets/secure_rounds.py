@@ -18,9 +18,9 @@ from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secure_sums
 from gradmarket.market.rules.job_sum import (
-    aggregation,
+    build_receipt,
+    build_round_aggregation,
     number_of,
-    receipt,
     start_of,
 )
 from gradmarket.market.secagg import holder
@@ -57,21 +57,23 @@ class SecureRounds:
         if publication is None:
             raise NotFound(f"job {lease.job} has no publication")
         known = self.folder.load(lease.job, lease.offer.round)
-        start, numbers, seconds = started(self.folder, publication.spec, lease), None, 0.0
+        start, numbers, seconds = compute_start_digest(self.folder, publication.spec, lease), None, 0.0
         if known is None or known.step < HolderStep.MASKED:
-            numbers, seconds = self._numbers(publication, lease)
+            numbers, seconds = self._compute_integers(publication, lease)
         size = known.size if known is not None else 0 if numbers is None else numbers.size
         return SecureRound(self.context, self.folder, lease, publication, start, size, numbers).run(), seconds
 
-    def _numbers(self, publication: Publication, lease: Lease) -> tuple[Integers, float]:
+    def _compute_integers(self, publication: Publication, lease: Lease) -> tuple[Integers, float]:
         """Returns the answer's gradients in whole units, with this holder's noise, and the step's seconds."""
         bench, offer, terms = self.context.bench, lease.offer.struct(), publication.spec.sum_terms
         payload, seconds = bench.work(publication, offer)
         flat = np.concatenate([tensor.reshape(-1) for tensor in bench.gradient(publication, offer, payload).values()])
-        return secure_sums.whole(flat, terms.norm_bound, terms.units, terms.noise, os.urandom(32)), seconds
+        return secure_sums.convert_to_whole_units(
+            flat, terms.norm_bound, terms.units, terms.noise, os.urandom(32)
+        ), seconds
 
 
-def started(folder: SecureFolder, spec: JobSpec, lease: Lease) -> Hash:
+def compute_start_digest(folder: SecureFolder, spec: JobSpec, lease: Lease) -> Hash:
     """Returns the digest of what this holder's vector follows from.
 
     Raises Refused where its round was begun from other parameters, or what the round before followed from is lost.
@@ -109,27 +111,27 @@ class SecureRound:
 
     def run(self) -> bytes:
         """Returns the receipt. Raises Refused where this holder drops out."""
-        record = self.folder.load(self.lease.job, self.lease.offer.round) or self._begun(0)
+        record = self.folder.load(self.lease.job, self.lease.offer.round) or self._begin_attempt(0)
         self.folder.forget(self.lease.job, self.lease.offer.round - 1)
         while True:
-            told = self._ask(record)
+            told = self._send_step(record)
             if told.summed and record.receipt:
                 return bytes.fromhex(record.receipt)
             if told.step and told.attempt != record.attempt:
-                record = self._anew(record, told.attempt)
+                record = self._restart_attempt(record, told.attempt)
             else:
-                record = self._next(record, told) or record
+                record = self._take_next_step(record, told) or record
 
-    def _anew(self, before: SecureRecord, attempt: int) -> SecureRecord:
+    def _restart_attempt(self, before: SecureRecord, attempt: int) -> SecureRecord:
         """Begins another attempt, unless it signed survivors in this round: two sums tell their difference."""
         self.tried += 1
         if before.signed:
             raise Refused(f"it signed the survivors of attempt {before.attempt} of round {before.round}, and no others")
         if attempt < before.attempt or self.tried > MOST_ATTEMPTS or self.numbers is None:
             raise Refused(f"it takes no part in attempt {attempt} of round {before.round} after {before.attempt}")
-        return self._begun(attempt)
+        return self._begin_attempt(attempt)
 
-    def _begun(self, attempt: int) -> SecureRecord:
+    def _begin_attempt(self, attempt: int) -> SecureRecord:
         """Draws the secrets of an attempt, stores them, and returns what is said first."""
         number = self.lease.offer.round
         if number <= self.folder.signed(self.lease.job):
@@ -145,30 +147,32 @@ class SecureRound:
             step=1,
             said="",
         )
-        return self._stored(drawn, holder.advertise(self._seat(drawn)))
+        return self._store_record(drawn, holder.advertise_keys(self._build_seat(drawn)))
 
-    def _stored(self, before: SecureRecord, said: Said, vector: bytes | None = None, paid: bytes = b"") -> SecureRecord:
+    def _store_record(
+        self, before: SecureRecord, said: Said, vector: bytes | None = None, paid: bytes = b""
+    ) -> SecureRecord:
         record = record_of(before, *said, paid)
         self.folder.save(record, vector)
         return record
 
-    def _next(self, record: SecureRecord, told: StepTold) -> SecureRecord | None:
+    def _take_next_step(self, record: SecureRecord, told: StepTold) -> SecureRecord | None:
         """Takes the next step, if what it follows from is told; stores it before it can be sent."""
-        state = record.state(self._seat(record))
+        state = record.state(self._build_seat(record))
         if record.step == HolderStep.KEYS and told.keys is not None:
-            return self._stored(record, holder.share(state, told.keys))
+            return self._store_record(record, holder.share_secrets(state, told.keys))
         if record.step == HolderStep.SHARES and told.shares is not None:
             if self.numbers is None:
                 raise Refused("there is no answer to mask")
-            after, message, vector = holder.mask(state, told.shares, self.numbers)
-            return self._stored(record, (after, message), vector, receipt(message))
+            after, message, vector = holder.mask_integers(state, told.shares, self.numbers)
+            return self._store_record(record, (after, message), vector, build_receipt(message))
         if record.step == HolderStep.MASKED and told.survivors is not None:
-            return self._stored(record, holder.sign(state, told.survivors))
+            return self._store_record(record, holder.sign_survivors(state, told.survivors))
         if record.step == HolderStep.SIGNED and told.unmask is not None:
-            return self._stored(record, holder.unmask(state, told.unmask))
+            return self._store_record(record, holder.reveal_mask_shares(state, told.unmask))
         return None
 
-    def _ask(self, record: SecureRecord) -> StepTold:
+    def _send_step(self, record: SecureRecord) -> StepTold:
         """Says what the record says, until the market answers; the vector goes once."""
         here = record.attempt, record.step
         vector = self.folder.vector(record) if record.step == HolderStep.MASKED and self.sent != here else b""
@@ -188,18 +192,18 @@ class SecureRound:
             self.context.signals.pause(BREATH_S)
         return told
 
-    def _seat(self, record: SecureRecord) -> Seat:
-        context, members = self.context, self._members(record.attempt)
+    def _build_seat(self, record: SecureRecord) -> Seat:
+        context, members = self.context, self._build_aggregation(record.attempt)
         number = number_of(members.holders, context.address)
-        return holder.seat(members, context.domain, number, record.entropy, context.own_signer)
+        return holder.build_seat(members, context.domain, number, record.entropy, context.own_signer)
 
-    def _members(self, attempt: int) -> Aggregation:
+    def _build_aggregation(self, attempt: int) -> Aggregation:
         """Returns the attempt's terms: all of them are this worker's own, from the publication and its own node."""
         ledger, chain_job = self.context.chain_view.ledger, self.lease.offer.job
         drawn = events.beacon(ledger, self.context.chain_view.opened(chain_job))
         if drawn is None:
             raise Refused("the chain has no block yet to draw the round's graph from")
         digest, number = hash_of(self.publication.digest), self.lease.offer.round
-        return aggregation(
+        return build_round_aggregation(
             self.publication.spec.sum_terms, digest, self.start, chain_job, number, attempt, drawn, self.size
         )

@@ -36,7 +36,7 @@ class Sending:
         if not held.asked:
             held = self._replica_files.save(held, asked=True)
         self._asked[held.replica] = wanted
-        return held.sent or not self._leasing.blocked()
+        return held.sent or not self._leasing.is_at_unpaid_limit()
 
     def chosen(self) -> list[InFlight]:
         """Returns the replicas whose payloads the next request brings, as far as that many may be unpaid at a time.
@@ -46,7 +46,7 @@ class Sending:
         asked = [self._replica_files.held[replica] for replica in self._asked if replica in self._replica_files.held]
         early = [one for one in self._replica_files.open() if self._comes_with_its_answer(one)]
         left, chosen = self._leasing.may_send(), list[InFlight]()
-        for one, spare in [*((one, 0) for one in asked), *((one, self._spare(one)) for one in early)]:
+        for one, spare in [*((one, 0) for one in asked), *((one, self._count_spare_sends(one)) for one in early)]:
             if one.sent or left > spare:
                 left -= not one.sent
                 chosen.append(one)
@@ -55,7 +55,7 @@ class Sending:
         self._asked = {}
         return [self._replica_files.held[one.replica] for one in chosen]
 
-    def _spare(self, held: InFlight) -> int:
+    def _count_spare_sends(self, held: InFlight) -> int:
         """Returns how many other payloads may still leave beside one without a promise: it may be sent in vain."""
         spec = self._context.spec(held.lease.job)
         return 0 if spec is not None and spec.answered_at_once else 1
@@ -69,7 +69,7 @@ class Sending:
     def _put_past_the_market(self, held: InFlight, wanted: UploadRequest | None) -> None:
         if wanted is None or held.replica in self._not_there:
             return
-        payload = self._payload(held.replica)
+        payload = self._build_payload(held.replica)
         if wanted.door is not None:
             done = self._context.put(payload, wanted.door)
         else:
@@ -78,9 +78,9 @@ class Sending:
             self._put.add(held.replica)
 
     def parts(self, sending: Sequence[InFlight]) -> tuple[PayloadPart, ...]:
-        return tuple(self._part(held, held.replica in self._put) for held in sending)
+        return tuple(self._build_payload_part(held, held.replica in self._put) for held in sending)
 
-    def _part(self, held: InFlight, put: bool) -> PayloadPart:
+    def _build_payload_part(self, held: InFlight, put: bool) -> PayloadPart:
         """A payload of more than one piece comes in pieces, so that it can go on where it broke off."""
         file = self._replica_files.payload(held.replica)
         long = not put and file.is_file() and file.stat().st_size > framing.PIECE
@@ -88,13 +88,13 @@ class Sending:
 
     def payloads(self, request: PollRequest) -> list[Payload]:
         """Returns the payloads whose bytes follow the request."""
-        return [self._payload(part.replica, part) for part in request.payloads if not part.put]
+        return [self._build_payload(part.replica, part) for part in request.payloads if not part.put]
 
-    def _payload(self, replica: ReplicaId, part: PayloadPart | None = None) -> Payload:
+    def _build_payload(self, replica: ReplicaId, part: PayloadPart | None = None) -> Payload:
         files = self._replica_files
         return Payload(files.payload(replica), lambda: files.sent(replica), part, files.held[replica].sent)
 
-    def confirmed(self, request: PollRequest, refused: Collection[ReplicaId]) -> None:
+    def note_confirmed_payloads(self, request: PollRequest, refused: Collection[ReplicaId]) -> None:
         """Notes which payloads the market has."""
         for part in request.payloads:
             if part.replica not in refused and part.replica in self._replica_files.held:

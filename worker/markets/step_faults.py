@@ -12,7 +12,7 @@ from gradmarket.market.errors import (
     RunnerTimeout,
     TensorsRefused,
 )
-from gradmarket.market.rules.faults import printed
+from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.wire.poll import Lease
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from worker.markets.worker_context import WorkerContext
@@ -43,7 +43,9 @@ def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFaul
     kind = next((kind for type_, kind in KINDS if isinstance(cause, type_)), FaultKind.REFUSED)
     located = NODE.match(cause.detail if isinstance(cause, MarketError) else "")
     node, text = (located[1], located[2]) if located else ("", str(cause))
-    fault = StepFault(kind=kind, node=node, partition=printed(partition, 200), message=printed(text, 300))
+    fault = StepFault(
+        kind=kind, node=node, partition=shorten_printable(partition, 200), message=shorten_printable(text, 300)
+    )
     return _looked_into(context, lease, fault) if kind == FaultKind.STEP_FAILED else fault
 
 
@@ -62,5 +64,9 @@ def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> Step
         partition, bad = context.bench.bad_row(publication, lease.offer.struct())
     except MarketError:
         return fault
-    located = fault.model_copy(update={"partition": printed(partition, 200)})
-    return located if bad is None else located.model_copy(update={"input": printed(bad.input, 100), "row": bad.row})
+    located = fault.model_copy(update={"partition": shorten_printable(partition, 200)})
+    return (
+        located
+        if bad is None
+        else located.model_copy(update={"input": shorten_printable(bad.input, 100), "row": bad.row})
+    )

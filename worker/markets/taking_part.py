@@ -24,12 +24,12 @@ class TakingPart:
         if self.done:
             return
         try:
-            self.done = self._join()
+            self.done = self._join_job()
         except MarketError as error:
             text = f"Cannot take part in {self._job}: {error}"
             self._context.journal.once("dataset", text, job=self._job, why=str(error))
 
-    def _join(self) -> bool:
+    def _join_job(self) -> bool:
         context, job, own = self._context, self._job, self._own
         listed = context.market.job(job)
         if listed.publication is None or listed.state in ENDED:
@@ -46,9 +46,9 @@ class TakingPart:
 
 def in_words(rows: int | None, stands: int | None) -> str:
     """Returns the rows in words, and what was told when the job was joined first, where that was another number."""
-    now = _counted(rows)
-    return now if rows == stands else f"{now}, weighed as what it told first, {_counted(stands)},"
+    now = _format_row_count(rows)
+    return now if rows == stands else f"{now}, weighed as what it told first, {_format_row_count(stands)},"
 
 
-def _counted(rows: int | None) -> str:
+def _format_row_count(rows: int | None) -> str:
     return f"{rows} rows" if rows else "rows whose number it does not tell"

@@ -24,7 +24,7 @@ class Upkeep:
 
     def turn(self) -> None:
         """Checks all accounts every `upkeep_s` seconds, and sooner in trouble."""
-        if time.monotonic() < self._next and not self._urgent():
+        if time.monotonic() < self._next and not self._is_urgent_upkeep_due():
             return
         self._next = time.monotonic() + self._context.settings.upkeep_s
         for account in self._context.accounts():
@@ -33,14 +33,14 @@ class Upkeep:
             except MarketError as error:
                 self._context.journal.once("upkeep", f"{account.job}: {error}", job=account.job)
 
-    def _trouble(self) -> bool:
+    def _is_debt_redeemable(self) -> bool:
         """Returns whether the requester owes too much while one of its vouchers is not redeemed."""
         if self._context.account_store.unpaid(self._context.signer) < self._context.limits.unpaid:
             return False
         return any(account.redeemable for account in self._context.accounts())
 
-    def _urgent(self) -> bool:
-        if time.monotonic() < self._next_urgent or not self._trouble():
+    def _is_urgent_upkeep_due(self) -> bool:
+        if time.monotonic() < self._next_urgent or not self._is_debt_redeemable():
             return False
         self._next_urgent = time.monotonic() + URGENT_S
         return True
@@ -50,7 +50,7 @@ class Upkeep:
         if account.vouchered:
             self._redeemer.name_payout()
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._replica_files.open())
-        if self._trouble() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s):
+        if self._is_debt_redeemable() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s):
             self._redeemer.redeem(account)
         elif not in_flight and not account.unpaid and self._context.has_ended(account):
             self._redeemer.close(account)

@@ -6,13 +6,13 @@ from typing import Final
 
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import proof
-from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID, over
+from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID, is_final_state
 from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.terms import ReplicaId, ReplicaState, Units
 from gradmarket.market.wire.poll import SignedVerdict, SignedVoucher, WaveOpened, hash_of
 from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
-from worker.money.account_store import JobAccount, value
+from worker.money.account_store import JobAccount, convert_to_amount
 from worker.protocol import records
 from worker.protocol.in_flight import InFlight, InFlightFolder
 from worker.protocol.records import ReplicaRecord
@@ -35,10 +35,10 @@ class VerdictLog:
         if held is None or held.prepared is None or held.opened or held.state not in proof.BEFORE_REVEAL:
             return False
         context = self._context
-        faults = proof.of_opening(self._scope(held.offer), opened, context.address, held.prepared.sealed)
+        faults = proof.of_opening(self._build_offer_scope(held.offer), opened, context.address, held.prepared.sealed)
         breach = next(faults, None)
         if breach is not None:
-            return self._aggrieved(breach, held.replica)
+            return self._record_breach(breach, held.replica)
         try:
             sketch = context.sketch(held, self._replica_files.payload(held.replica), opened)
         except (*UNFIT, OSError) as error:
@@ -51,21 +51,21 @@ class VerdictLog:
     def verdict(self, message: SignedVerdict) -> bool:
         held = self._replica_files.held.get(message.replica)
         if held is None:
-            return message.state in PAID and self._vindicated(message)
+            return message.state in PAID and self._record_vindication(message)
         if not held.open or (message.state is held.state and held.promised) or message.state in IN_FLIGHT - {_AGREE}:
             return False
-        breach = proof.of_verdict(self._scope(held.offer), message, self._context.address)
+        breach = proof.of_verdict(self._build_offer_scope(held.offer), message, self._context.address)
         if breach is not None:
-            return self._aggrieved(breach, held.replica)
+            return self._record_breach(breach, held.replica)
         if (held.promised or held.sent) and proof.breaks_promise(message.state, held.asked, held.sent):
             breach = Fault.BROKEN_PROMISE if held.promised else Fault.TAKEN_UNPAID
         elif held.prepared is not None:
             breach = proof.of_answer(held.offer, message, hash_of(held.prepared.root), held.opened)
         if breach is not None:
-            self._aggrieved(breach, held.replica)
-        if over(message.state):
-            self._record(held, message)
-            self._final(held, message)
+            self._record_breach(breach, held.replica)
+        if is_final_state(message.state):
+            self._write_replica_record(held, message)
+            self._apply_final_verdict(held, message)
             self._replica_files.put(held, state=message.state)
         elif breach is None:
             self._replica_files.save(held, state=_AGREE, promised=True, promise=message)
@@ -73,25 +73,25 @@ class VerdictLog:
             self._replica_files.put(held, state=_AGREE)
         return True
 
-    def _vindicated(self, message: SignedVerdict) -> bool:
+    def _record_vindication(self, message: SignedVerdict) -> bool:
         """Records that a rejected answer is paid after all: an audit found it right. The new verdict is evidence."""
         context = self._context
-        before = records.rejection(context.settings.data, context.domain, message.replica)
+        before = records.find_rejection(context.settings.data, context.domain, message.replica)
         if before is None or before.root is None:
             return False
-        breach = proof.of_verdict(self._scope(before.offer), message, context.address)
+        breach = proof.of_verdict(self._build_offer_scope(before.offer), message, context.address)
         breach = breach or proof.of_answer(before.offer, message, before.root, revealed=True)
         if breach is not None:
-            return self._aggrieved(breach, message.replica)
+            return self._record_breach(breach, message.replica)
         record = before.model_copy(update={"at": self._clock(), "verdict": message})
-        records.add(context.settings.data, context.domain, record)
+        records.append_record(context.settings.data, context.domain, record)
         account = context.account_store.account(context.domain, before.lease.offer.job)
-        context.account_store.vindicated(account, before.lease.offer.price)
-        pay = context.money.text(value(before.lease.offer.price, account))
+        context.account_store.record_vindication(account, before.lease.offer.price)
+        pay = context.money.text(convert_to_amount(before.lease.offer.price, account))
         context.journal.say("vindicated", f"Paid after all, {pay}: {message.reason}.", replica=message.replica)
         return True
 
-    def _record(self, held: InFlight, message: SignedVerdict) -> None:
+    def _write_replica_record(self, held: InFlight, message: SignedVerdict) -> None:
         record = ReplicaRecord(
             at=self._clock(),
             market=self._context.market.origin,
@@ -105,17 +105,19 @@ class VerdictLog:
             uploaded=held.uploaded,
             verdict=message,
         )
-        records.add(self._context.settings.data, self._context.domain, record)
+        records.append_record(self._context.settings.data, self._context.domain, record)
 
-    def _final(self, held: InFlight, message: SignedVerdict) -> None:
-        account = self._account(held)
+    def _apply_final_verdict(self, held: InFlight, message: SignedVerdict) -> None:
+        account = self._require_job_account(held)
         if message.state in PAID:
-            self._context.account_store.judged(account, held.replica, held.lease.offer.price, accepted=True)
-            pay = value(held.lease.offer.price, account)
+            self._context.account_store.record_final_verdict(
+                account, held.replica, held.lease.offer.price, accepted=True
+            )
+            pay = convert_to_amount(held.lease.offer.price, account)
             text = f"Accepted: {self._context.money.text(pay)}."
             self._context.journal.say("accepted", text, replica=held.replica, price=str(pay))
         elif message.state is ReplicaState.REJECTED:
-            self._context.account_store.judged(account, held.replica, Units(0), accepted=False)
+            self._context.account_store.record_final_verdict(account, held.replica, Units(0), accepted=False)
             evidence = self._context.market.evidence(held.lease.job, held.lease.task)
             text = f"Rejected: {message.reason or 'no reason was given'}. The evidence: {evidence}"
             self._context.journal.say("rejected", text, replica=held.replica, reason=message.reason, evidence=evidence)
@@ -135,26 +137,28 @@ class VerdictLog:
         struct = message.struct(context.address)
         breach = proof.of_voucher(context.domain, struct, message.signature, account.signer)
         if breach is not None:
-            return self._aggrieved(breach, ReplicaId(f"voucher of job {message.chain_job} for {message.cumulative}"))
+            return self._record_breach(
+                breach, ReplicaId(f"voucher of job {message.chain_job} for {message.cumulative}")
+            )
         if message.cumulative <= account.vouchered:
             return False
         in_flight = [held for held in self._replica_files.open() if held.lease.offer.job == message.chain_job]
         context.account_store.take(account, struct, message.signature, Units(sum(held.units for held in in_flight)))
         return True
 
-    def _scope(self, offer: Offer) -> OfferScope:
+    def _build_offer_scope(self, offer: Offer) -> OfferScope:
         return OfferScope(self._context.domain, self._context.signer, offer)
 
-    def _account(self, held: InFlight) -> JobAccount:
+    def _require_job_account(self, held: InFlight) -> JobAccount:
         return self._context.account_store.account(self._context.domain, held.lease.offer.job)
 
-    def _aggrieved(self, breach: Fault, what: ReplicaId) -> bool:
+    def _record_breach(self, breach: Fault, what: ReplicaId) -> bool:
         """Records a breach permanently, once: each counts as a gradient that this requester took unpaid."""
         line = f"{breach.name.lower()} ({what})"
         signer = self._context.signer
         if line in self._context.account_store.dealings(signer).grievances:
             return False
-        self._context.account_store.aggrieved(signer, line)
+        self._context.account_store.record_grievance(signer, line)
         self._context.journal.say(
             "breach", f"The requester broke a rule: {breach} ({what}).", breach=breach.name.lower()
         )

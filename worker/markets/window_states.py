@@ -31,7 +31,7 @@ class WindowStates:
         self._context, self._replica_files = context, replica_files
         self._over, self._asked_at = threading.Event(), 0.0
         self._tries: Counter[ReplicaId] = Counter()
-        self._thread = threading.Thread(target=self._run, name="window states", daemon=True)
+        self._thread = threading.Thread(target=self._run_until_stopped, name="window states", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -49,14 +49,14 @@ class WindowStates:
             if self._over.is_set():
                 break
             try:
-                self._bring(request)
+                self._bring_state(request)
                 brought += 1
             except UNFIT as error:
                 why = f"Could not bring a state of {request.replica} to an audit: {error}"
                 self._context.journal.once("window_state", why, replica=request.replica)
         return brought
 
-    def _run(self) -> None:
+    def _run_until_stopped(self) -> None:
         while not self._over.wait(LOOK_S):
             if not self._is_time(time.time()):
                 continue
@@ -72,12 +72,12 @@ class WindowStates:
         every = max(LEAST_S, last.waits_s / 4)
         return now < last.at + ASKED_FOR_S and now >= self._asked_at + every
 
-    def _bring(self, request: StateRequest) -> None:
+    def _bring_state(self, request: StateRequest) -> None:
         """Brings a state of a task that this worker has computed: it computes nothing that it was not leased."""
         self._tries[request.replica] += 1
         if self._tries[request.replica] > MOST_TRIES:
             raise Refused(f"the market has asked {MOST_TRIES} times for it")
-        publication, offer = self._context.view(request.job).publication, self._offer(request.replica)
+        publication, offer = self._context.view(request.job).publication, self._find_offer(request.replica)
         if publication is None or offer is None:
             raise NotFound("this worker has no record of it")
         state = self._context.bench.window_state(publication, offer, request.digest)
@@ -85,9 +85,9 @@ class WindowStates:
         text = f"Brought the state before window {request.number} of {request.replica} to an audit."
         self._context.journal.say("window_state", text, replica=request.replica, bytes=len(state))
 
-    def _offer(self, replica: ReplicaId) -> Offer | None:
+    def _find_offer(self, replica: ReplicaId) -> Offer | None:
         held = self._replica_files.held.get(replica)
         if held is not None:
             return held.offer
-        record = records.newest(self._context.settings.data, self._context.domain, replica)
+        record = records.find_newest_record(self._context.settings.data, self._context.domain, replica)
         return None if record is None else record.offer

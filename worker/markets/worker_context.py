@@ -36,7 +36,7 @@ from worker.protocol.policy import (
     too_slow,
     why_not,
 )
-from worker.protocol.worth import least
+from worker.protocol.worth import compute_least_price
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet
@@ -91,13 +91,13 @@ class WorkerContext:
         """
         known = self._efforts.items() if self.limits.minimum.minds_effort else ()
         unit = int(self.facts.unit)
-        prices = {job: Units(-(-least(self.limits.minimum, effort) // unit)) for job, effort in known}
+        prices = {job: Units(-(-compute_least_price(self.limits.minimum, effort) // unit)) for job, effort in known}
         return dict([*prices.items(), *((job, UNPAYABLE) for job in self._unfit)][-64:])
 
-    def bears(self, job: JobId, publication: Publication) -> None:
+    def check_task_fits(self, job: JobId, publication: Publication) -> None:
         """Raises Refused if a task of the job is too heavy for this machine; then asks for no task of it again."""
         try:
-            self.bench.bear(publication)
+            self.bench.check_task_fits(publication)
         except Refused:
             self._unfit[job] = None
             raise
@@ -107,7 +107,7 @@ class WorkerContext:
 
         Raises MarketError if this machine cannot do it.
         """
-        self.bears(job, publication)
+        self.check_task_fits(job, publication)
         if job not in self._efforts:
             self._efforts[job] = self.bench.effort(publication)
         return self._efforts[job]
@@ -150,8 +150,8 @@ class WorkerContext:
         if publication is None:
             raise NotFound(f"job {lease.job} has no publication")
         proposal = Proposal(self.domain, lease.job, offer, lease.signature, publication)
-        outstanding = self._outstanding(offer.job, in_flight)
-        chain = self.chain_view.covering(offer.job, Units(outstanding + offer.price))
+        outstanding = self._compute_outstanding_units(offer.job, in_flight)
+        chain = self.chain_view.wait_for_reservation(offer.job, Units(outstanding + offer.price))
         unpaid = self.account_store.unpaid(self.signer) + sum(held.sent for held in in_flight)
         standing = RequesterStanding(len(in_flight), outstanding, unpaid)
         if self.signer not in chain.signers:
@@ -160,7 +160,7 @@ class WorkerContext:
         reason = why_not(proposal, chain, standing, self.limits) or too_slow(known, lease.seconds)
         reason = reason or self._too_cheap(lease.job, proposal, chain.unit)
         if reason is None:
-            self.bears(lease.job, publication)
+            self.check_task_fits(lease.job, publication)
         return reason
 
     def _too_cheap(self, job: JobId, proposal: Proposal, unit: Amount) -> Guard | None:
@@ -171,7 +171,7 @@ class WorkerContext:
         effort = self.effort(job, proposal.publication)
         return too_cheap(Amount(proposal.offer.price * unit), price, effort, unit, self.limits)
 
-    def _outstanding(self, chain_job: int, in_flight: Sequence[InFlight]) -> Units:
+    def _compute_outstanding_units(self, chain_job: int, in_flight: Sequence[InFlight]) -> Units:
         account = self.account_store.find(self.domain, chain_job)
         earned = max(account.earned, account.vouchered) if account else 0
         return Units(earned + sum(held.units for held in in_flight if held.lease.offer.job == chain_job))

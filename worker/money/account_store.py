@@ -83,7 +83,7 @@ class AccountsFile(Stored):
     dealings: dict[AddressField, Dealings] = {}
 
 
-def _read(path: Path) -> AccountsFile:
+def _load_accounts_file(path: Path) -> AccountsFile:
     """Raises Refused where the file is damaged: nothing of it is guessed."""
     text = path.read_bytes() if path.is_file() else None
     try:
@@ -98,7 +98,7 @@ class AccountStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._pages = _read(path)
+        self._pages = _load_accounts_file(path)
         self._kept = self._pages
 
     @property
@@ -133,7 +133,7 @@ class AccountStore:
         owed = sum(account.unpaid for account in self.accounts if account.signer == signer)
         return owed + len(self.dealings(signer).grievances)
 
-    def offered(self, account: JobAccount) -> None:
+    def record_offer(self, account: JobAccount) -> None:
         """Counts a taken offer and opens or updates its account.
 
         A new account is written to disk at once, before anything is computed for it. A change of the offer count alone
@@ -143,13 +143,13 @@ class AccountStore:
         existing = self.find(account.domain, account.chain_job) or account
         renewed = existing.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
         known = self.dealings(account.signer)
-        self._write(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
+        self._replace_account(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
         if existing is account:
             self.keep()
         elif unchanged and renewed == existing:
             self._kept = self._pages
 
-    def judged(self, account: JobAccount, replica: ReplicaId, units: Units, accepted: bool) -> None:
+    def record_final_verdict(self, account: JobAccount, replica: ReplicaId, units: Units, accepted: bool) -> None:
         """Counts a final verdict once, however often it arrives; `units` is the pay that it promises."""
         if replica in account.counted:
             return
@@ -163,14 +163,14 @@ class AccountStore:
         )
         known = self.dealings(account.signer)
         update = {"accepted": known.accepted + accepted, "rejected": known.rejected + (not accepted)}
-        self._write(changed, account.signer, known.model_copy(update=update))
+        self._replace_account(changed, account.signer, known.model_copy(update=update))
 
-    def vindicated(self, account: JobAccount, units: Units) -> None:
+    def record_vindication(self, account: JobAccount, units: Units) -> None:
         """Corrects a counted rejection that an audit proved wrong: `units` are now promised."""
         update = {"earned": account.earned + units, "accepted": account.accepted + 1, "rejected": account.rejected - 1}
         known = self.dealings(account.signer)
         counts = {"accepted": known.accepted + 1, "rejected": known.rejected - 1}
-        self._write(account.model_copy(update=update), account.signer, known.model_copy(update=counts))
+        self._replace_account(account.model_copy(update=update), account.signer, known.model_copy(update=counts))
 
     def take(self, account: JobAccount, voucher: Voucher, signature: bytes, open_units: Units) -> None:
         """Keeps a checked voucher.
@@ -181,18 +181,18 @@ class AccountStore:
             return
         before = max(0, voucher.cumulative - account.earned - open_units)
         update = {"vouchered": voucher.cumulative, "signature": signature, "earned": account.earned + before}
-        self._write(account.model_copy(update=update))
+        self._replace_account(account.model_copy(update=update))
 
     def paid_out(self, account: JobAccount, cumulative: Units, closed: bool) -> None:
         """Records that the chain has paid out up to `cumulative`."""
         redeemed = max(account.redeemed, cumulative)
-        self._write(account.model_copy(update={"redeemed": redeemed, "closed": closed}))
+        self._replace_account(account.model_copy(update={"redeemed": redeemed, "closed": closed}))
         self.keep()
 
-    def aggrieved(self, signer: Address, what: str) -> None:
+    def record_grievance(self, signer: Address, what: str) -> None:
         """Records that the requester broke a rule at this worker's expense."""
         known = self.dealings(signer)
-        self._write(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
+        self._replace_account(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
         self.keep()
 
     def grievances(self) -> list[tuple[Address, str]]:
@@ -202,25 +202,25 @@ class AccountStore:
     def keep(self) -> None:
         """Writes the changes to disk, synced."""
         if self._pages is not self._kept:
-            durable.write(self._path, self._pages.model_dump_json(indent=1).encode())
+            durable.write_file_atomically(self._path, self._pages.model_dump_json(indent=1).encode())
             self._kept = self._pages
 
-    def _write(
+    def _replace_account(
         self, account: JobAccount | None, signer: Address | None = None, dealings: Dealings | None = None
     ) -> None:
         accounts = self.accounts
         if account is not None:
-            accounts = (*(a for a in accounts if not _same(a, account)), account)
+            accounts = (*(a for a in accounts if not _is_same_account(a, account)), account)
         known = self._pages.dealings
         if signer is not None and dealings is not None:
             known = {**known, signer: dealings}
         self._pages = AccountsFile(wallet=self.wallet, accounts=accounts, dealings=known)
 
 
-def _same(one: JobAccount, other: JobAccount) -> bool:
+def _is_same_account(one: JobAccount, other: JobAccount) -> bool:
     return one.domain == other.domain and one.chain_job == other.chain_job
 
 
-def value(units: Units, account: JobAccount) -> Amount:
+def convert_to_amount(units: Units, account: JobAccount) -> Amount:
     """Converts units of the account's job to the token's smallest unit."""
     return Amount(units * account.unit)

@@ -66,7 +66,7 @@ class AccusationWatch:
     @contextmanager
     def running(self) -> Iterator["AccusationWatch"]:
         """Runs the checks in a thread until the `with` block ends."""
-        thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        thread = threading.Thread(target=self._run_until_stopped, name="watch", daemon=True)
         thread.start()
         try:
             yield self
@@ -76,29 +76,34 @@ class AccusationWatch:
 
     @property
     def standing(self) -> int:
-        return sum(len(self._seen(facts).standing) for facts in known_chains.kept(self._settings.data))
+        return sum(
+            len(self._load_progress(facts).standing) for facts in known_chains.list_known_chains(self._settings.data)
+        )
 
     def look(self) -> bool:
         """Checks every chain that this worker was paid or staked on; returns whether all were read to the end."""
-        return min([self._looked(facts) for facts in known_chains.kept(self._settings.data)], default=True)
+        return min(
+            [self._try_to_read_chain(facts) for facts in known_chains.list_known_chains(self._settings.data)],
+            default=True,
+        )
 
-    def _run(self) -> None:
+    def _run_until_stopped(self) -> None:
         behind = True
         while not self._over.wait(0.5 if behind else self._settings.watch_s):
             behind = not self.look()
 
-    def _looked(self, facts: ChainFacts) -> bool:
+    def _try_to_read_chain(self, facts: ChainFacts) -> bool:
         try:
-            return self._on(facts)
+            return self._read_chain(facts)
         except (MarketError, OSError) as error:
             text = f"Cannot look for accusations on chain {facts.chain_id}: {error}"
             with suppress(OSError):  # the log's disk is full, perhaps, and it is looked again all the same
                 self._journal.once("watch", text, chain_id=facts.chain_id)
             return True
 
-    def _on(self, facts: ChainFacts) -> bool:
-        ledger = self._ledger(facts)
-        seen = self._seen(facts)
+    def _read_chain(self, facts: ChainFacts) -> bool:
+        ledger = self._open_ledger(facts)
+        seen = self._load_progress(facts)
         if stakes.staker(ledger, self._wallet.address).exposed == 0 and not seen.standing:
             return True
         height = ledger.height()
@@ -107,9 +112,12 @@ class AccusationWatch:
         accusations = events.accused(ledger, self._wallet.address, first, last)
         new = {name: "" for one in accusations if (name := "0x" + one.case.hex()) not in seen.cases}
         known = seen.model_copy(update={"cases": seen.cases | new})
-        stages = {case.case: self._see_to(ledger, facts, case, known.cases[case.case]) for case in _due(ledger, known)}
+        stages = {
+            case.case: self._see_to(ledger, facts, case, known.cases[case.case])
+            for case in _fetch_due_cases(ledger, known)
+        }
         unread = {name: stage for name, stage in known.cases.items() if name not in stages}
-        self._keep(facts, WatchProgress(block=last + 1, cases={**unread, **stages}))
+        self._store_progress(facts, WatchProgress(block=last + 1, cases={**unread, **stages}))
         return last >= height
 
     def _see_to(self, ledger: Ledger, facts: ChainFacts, case: WalletCase, before: str) -> str:
@@ -119,12 +127,12 @@ class AccusationWatch:
         """
         try:
             if case.stage != before:
-                self._tell(facts, case)
+                self._log_accusation(facts, case)
         finally:
-            stage = self._contested(ledger, case)
+            stage = self._contest_case(ledger, case)
         return stage
 
-    def _contested(self, ledger: Ledger, case: WalletCase) -> str:
+    def _contest_case(self, ledger: Ledger, case: WalletCase) -> str:
         if case.stage != OPEN or not self._settings.contest:
             return case.stage
         try:
@@ -137,13 +145,13 @@ class AccusationWatch:
         self._journal.say("contested", text, case=case.case)
         return CONTESTED
 
-    def _tell(self, facts: ChainFacts, case: WalletCase) -> None:
+    def _log_accusation(self, facts: ChainFacts, case: WalletCase) -> None:
         sum_ = TokenUnit.of(facts).text(int(case.amount))
         what = f"{sum_} of its stake in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
         word = "An accusation is over" if case.stage == CLOSED else "ACCUSED"
-        self._journal.say("accused", f"{word}: {what}. {self._evidence(facts, case)}", **asdict(case))
+        self._journal.say("accused", f"{word}: {what}. {self._describe_own_evidence(facts, case)}", **asdict(case))
 
-    def _evidence(self, facts: ChainFacts, case: WalletCase) -> str:
+    def _describe_own_evidence(self, facts: ChainFacts, case: WalletCase) -> str:
         """Returns what this worker's own records say about its answers in that job, for those who decide the case."""
         account_store = AccountStore(self._settings.data / "book.json")
         account = next(
@@ -154,23 +162,24 @@ class AccusationWatch:
             ),
             None,
         )
-        kept = list(records.read(self._settings.data, account.domain, case.chain_job)) if account else []
+        kept = list(records.load_records(self._settings.data, account.domain, case.chain_job)) if account else []
         answers, me = [record for record in kept if record.prepared is not None], self._wallet.address
         if account is None or not answers:
             return "This worker's records have no answer of its in that job: it cannot have given a wrong one."
         opened = sum(
-            proofs.opens(OfferScope(account.domain, account.signer, record.offer), me, record) for record in answers
+            proofs.is_commitment_opened(OfferScope(account.domain, account.signer, record.offer), me, record)
+            for record in answers
         )
         path = records.file_of(self._settings.data, Hash(facts.instance), case.chain_job)
         return f"Its records have {len(answers)} answers there, {opened} of which open what it committed to: {path}."
 
-    def _ledger(self, facts: ChainFacts) -> Ledger:
+    def _open_ledger(self, facts: ChainFacts) -> Ledger:
         if facts.instance not in self._ledgers:
             self._ledgers[facts.instance] = ledger_of(self._settings.node, facts)
         return self._ledgers[facts.instance]
 
-    def _seen(self, facts: ChainFacts) -> WatchProgress:
-        path = _path(self._settings.data, facts)
+    def _load_progress(self, facts: ChainFacts) -> WatchProgress:
+        path = _build_progress_path(self._settings.data, facts)
         try:
             return (
                 WatchProgress.model_validate_json(path.read_bytes())
@@ -180,27 +189,35 @@ class AccusationWatch:
         except ValidationError:
             return WatchProgress(block=facts.block)
 
-    def _keep(self, facts: ChainFacts, seen: WatchProgress) -> None:
-        durable.write(_path(self._settings.data, facts), seen.model_dump_json().encode(), synced=False)
+    def _store_progress(self, facts: ChainFacts, seen: WatchProgress) -> None:
+        durable.write_file_atomically(
+            _build_progress_path(self._settings.data, facts), seen.model_dump_json().encode(), synced=False
+        )
 
 
-def _due(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCase]:
+def _fetch_due_cases(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCase]:
     """Reads each case that is not known to be contested, and yields those first, the largest amount first.
 
     Then reads and yields AT_ONCE of the contested ones, those that were not read for longest.
     """
     contested = [name for name in known.standing if known.cases[name] == CONTESTED]
-    others = [cases.told(ledger, cases.named(name)) for name in known.standing if known.cases[name] != CONTESTED]
+    others = [
+        cases.fetch_case(ledger, cases.parse_case_name(name))
+        for name in known.standing
+        if known.cases[name] != CONTESTED
+    ]
     yield from sorted(others, key=lambda case: int(case.amount), reverse=True)
     for name in contested[:AT_ONCE]:
-        yield cases.told(ledger, cases.named(name))
+        yield cases.fetch_case(ledger, cases.parse_case_name(name))
 
 
-def begin(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:
+def skip_earlier_blocks(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:
     """Skips the blocks before a wallet's first stake: no accusation against it can be in them."""
     if stakes.staker(ledger, me).exposed == 0:
-        durable.write(_path(folder, facts), WatchProgress(block=ledger.height()).model_dump_json().encode())
+        durable.write_file_atomically(
+            _build_progress_path(folder, facts), WatchProgress(block=ledger.height()).model_dump_json().encode()
+        )
 
 
-def _path(folder: Path, facts: ChainFacts) -> Path:
+def _build_progress_path(folder: Path, facts: ChainFacts) -> Path:
     return folder / "watch" / f"{facts.instance.hex()}.json"

@@ -9,10 +9,10 @@ from eth_keys.datatypes import PrivateKey
 from contracts import calls, events, stakes
 from contracts.ledger import Ledger
 from contracts.stakes import CaseStage
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.messages import Ruling
-from gradmarket.market.signing import address_of, digest, recover, sign
+from gradmarket.market.signing import address_of, digest_struct, recover_signer, sign_digest
 from gradmarket.market.terms import Address, Hash
 from worker.money.redeemer import get_gas
 from worker.money.stake import Offered
@@ -39,25 +39,27 @@ class WalletCase:
         return f"{head}, {self.stage} until {until}{fix}"
 
 
-def against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
+def list_cases_against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
     """Yields every accusation against the worker, the oldest first."""
     for accusation in events.accused(ledger, worker):
-        yield told(ledger, accusation.case)
+        yield fetch_case(ledger, accusation.case)
 
 
-def told(ledger: Ledger, case: Hash) -> WalletCase:
+def fetch_case(ledger: Ledger, case: Hash) -> WalletCase:
     """Returns the case as the chain has it now."""
     now = stakes.case(ledger, case)
     stage = now.stage.name.lower()
     return WalletCase(ledger.deployment.chain_id, now.job, "0x" + case.hex(), str(now.amount), stage, now.until)
 
 
-def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
+def contest_cases(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
     """Contests one case, or all open ones if `case` is None; returns their names.
 
     Raises NotFound if the case is not open.
     """
-    open_ones = [one.case for one in against(ledger, address_of(key)) if one.stage == CaseStage.OPEN.name.lower()]
+    open_ones = [
+        one.case for one in list_cases_against(ledger, address_of(key)) if one.stage == CaseStage.OPEN.name.lower()
+    ]
     if case is not None and case not in open_ones:
         raise NotFound(f"no case {case} against {address_of(key)} is open")
     chosen = open_ones if case is None else [case]
@@ -69,7 +71,7 @@ def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
 def contest_one(ledger: Ledger, key: PrivateKey, name: str) -> None:
     """Raises ChainError if the case is not open, or if the transaction is not mined in time."""
     get_gas(ledger, address_of(key))
-    mined(execute(ledger.web3, key, calls.contest(ledger.deployment.contract, named(name))))
+    require_receipt(execute_call(ledger.web3, key, calls.contest(ledger.deployment.contract, parse_case_name(name))))
 
 
 @dataclass(frozen=True)
@@ -80,20 +82,24 @@ class RuledCase:
     decided: bool
 
 
-def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool, others: Iterable[str]) -> RuledCase:
+def sign_and_send_ruling(
+    ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool, others: Iterable[str]
+) -> RuledCase:
     """Signs a ruling as one of the job's validators, and sends it once it reaches the threshold with `others`.
 
     Raises Refused if the wallet is no validator, if the case is not contested, or if another validator's ruling
     differs.
     """
-    me, terms, case = address_of(key), job.terms, stakes.case(ledger, named(name))
+    me, terms, case = address_of(key), job.terms, stakes.case(ledger, parse_case_name(name))
     if me not in terms.validators:
         raise Refused(f"{me} is not one of the job's validators, {', '.join(terms.validators)}")
     if case.stage != CaseStage.CONTESTED or case.job != job.chain_job:
         raise Refused(f"case {name} of job {case.job} is {case.stage.name.lower()}: only contested ones are decided")
-    ruling = Ruling(named(name), case.amount, guilty)
-    own = sign(key, digest(ledger.domain(), ruling))
-    by = {recover(digest(ledger.domain(), ruling), _bytes(other)): _bytes(other) for other in others} | {me: own}
+    ruling = Ruling(parse_case_name(name), case.amount, guilty)
+    own = sign_digest(key, digest_struct(ledger.domain(), ruling))
+    by = {
+        recover_signer(digest_struct(ledger.domain(), ruling), _parse_hex(other)): _parse_hex(other) for other in others
+    } | {me: own}
     if strangers := by.keys() - set(terms.validators):
         raise Refused(f"signed by {', '.join(strangers)}, or about something else: not a validator's ruling")
     if len(by) < terms.threshold:
@@ -101,20 +107,20 @@ def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool,
     signed = [by[validator] for validator in terms.validators if validator in by]
     market = ledger.deployment.contract
     get_gas(ledger, me)
-    decision = calls.decide(market, named(name), guilty, terms.validators, terms.threshold, signed)
-    mined(execute(ledger.web3, key, decision))
+    decision = calls.decide(market, parse_case_name(name), guilty, terms.validators, terms.threshold, signed)
+    require_receipt(execute_call(ledger.web3, key, decision))
     return RuledCase("0x" + own.hex(), decided=True)
 
 
-def named(text: str) -> Hash:
+def parse_case_name(text: str) -> Hash:
     """Parses a case's name. Raises Refused if the text is not 32 bytes in hexadecimal."""
-    case = _bytes(text)
+    case = _parse_hex(text)
     if len(case) != 32:
         raise Refused(f"{text[:80]} names no case: 0x and 64 hex digits do")
     return Hash(case)
 
 
-def _bytes(text: str) -> bytes:
+def _parse_hex(text: str) -> bytes:
     try:
         return bytes.fromhex(text.removeprefix("0x"))
     except ValueError as error:

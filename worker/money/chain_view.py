@@ -16,7 +16,7 @@ from contracts.deployment import Deployment
 from contracts.event_types import JobOpened
 from contracts.events import opened_job
 from contracts.ledger import Ledger
-from contracts.rpc import LOCAL_CHAIN_IDS, connect
+from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ForeignChain
@@ -58,14 +58,14 @@ def on_this_machine(url: str) -> bool:
 
 def ledger_of(own: str | None, facts: ChainFacts, market: str | None = None) -> Ledger:
     """Returns the market's deployment as seen by the trusted node; raises Untrusted as `choose_rpc` and `join` do."""
-    return join(choose_rpc(own, facts, market), facts)
+    return connect_to_deployment(choose_rpc(own, facts, market), facts)
 
 
-def join(url: str, facts: ChainFacts) -> Ledger:
+def connect_to_deployment(url: str, facts: ChainFacts) -> Ledger:
     """Returns the market's deployment on the node at `url`; raises Untrusted with the difference if it is another."""
     check_facts(facts)
     deployment = Deployment(facts.chain_id, facts.genesis, facts.contract, facts.token, facts.instance, facts.block)
-    ledger = Ledger(connect(url), deployment)
+    ledger = Ledger(connect_to_node(url), deployment)
     try:
         ledger.verify()
     except ForeignChain as error:
@@ -105,7 +105,7 @@ class ChainView:
         self._seen: dict[int, tuple[float, OnChain]] = {}
         self._told: tuple[float, float] | None = None
 
-    def covering(self, chain_job: int, units: Units) -> OnChain:
+    def wait_for_reservation(self, chain_job: int, units: Units) -> OnChain:
         """Returns the job and this worker's account; waits up to PATIENCE_S until `units` are reserved.
 
         Raises ChainError if the node does not answer.

@@ -62,24 +62,24 @@ class ExaminedCase:
     found: Digest
 
 
-def examine(
+def examine_case(
     settings: WorkerSettings, wallet: Wallet, ledger: Ledger, job: JobId, about: Offered, name: str
 ) -> Examined:
     """Examines a case.
 
     Raises Refused if it is not of this job or cannot be decided here, MarketError if a request fails.
     """
-    case = stakes.case(ledger, cases.named(name))
+    case = stakes.case(ledger, cases.parse_case_name(name))
     if case.stage is CaseStage.NONE or case.job != about.chain_job:
         raise Refused(f"{name} is no case of job {job}")
     with ExitStack() as stack:
         market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
         stack.callback(market.close)
         market.identify(Credentials(wallet, wallet.address, about.facts.chain_id))
-        shown = _shown(market, job, case.worker, cases.named(name))
+        shown = _fetch_examined_case(market, job, case.worker, cases.parse_case_name(name))
         if shown is None:
             return Examined(False, "its requester publishes no audit and no answer that it is about")
-        why = unproven(ledger, case, cases.named(name), about.spec, shown)
+        why = describe_missing_proof(ledger, case, cases.parse_case_name(name), about.spec, shown)
         if why:
             return Examined(False, f"what is published does not show it: {why}", shown.task)
         fetcher = Fetcher(
@@ -91,15 +91,15 @@ def examine(
             data_servers=settings.data_servers,
         )
         stack.callback(fetcher.close)
-        return judged(shown, _recomputing(settings, fetcher, shown.ballot))
+        return compare_recomputed_roots(shown, _build_recompute(settings, fetcher, shown.ballot))
 
 
-def _shown(market: MarketClient, job: JobId, worker: Address, case: Hash) -> ExaminedCase | None:
+def _fetch_examined_case(market: MarketClient, job: JobId, worker: Address, case: Hash) -> ExaminedCase | None:
     """Returns None if no audit is about the case.
 
     Raises Refused until the answers are published: the task may be redone.
     """
-    audit = next((audit for audit in market.audits(job) if _of(audit, case)), None)
+    audit = next((audit for audit in market.audits(job) if _is_audit_about(audit, case)), None)
     publication = market.job(job).publication
     if audit is None or publication is None:
         return None
@@ -112,11 +112,11 @@ def _shown(market: MarketClient, job: JobId, worker: Address, case: Hash) -> Exa
     return ExaminedCase(publication, evidence, ballot, audit.task, Digest(audit.root))
 
 
-def _of(audit: PublishedAudit, case: Hash) -> bool:
+def _is_audit_about(audit: PublishedAudit, case: Hash) -> bool:
     return any(accusation.case == case for accusation in audit.accusations)
 
 
-def unproven(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:
+def describe_missing_proof(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:
     """Returns how the published evidence fails to prove the accusation; empty if it proves it."""
     offer, ballot, sealed = shown.evidence.offer.struct(), shown.ballot, Hash(shown.ballot.sealed or b"")
     scope = OfferScope(ledger.domain(), ChainView(ledger, case.worker).opened(case.job).signer, offer)
@@ -125,16 +125,18 @@ def unproven(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: E
         faults.append(Fault.OTHER_SPEC)
     if not scope.commits(ballot.worker, sealed, ballot.commitment_signature):
         faults.append(Fault.UNSIGNED_COMMITMENT)
-    if not scope.opens(ballot.worker, sealed, ballot.salt, ballot.root):
+    if not scope.is_seal_opened(ballot.worker, sealed, ballot.salt, ballot.root):
         faults.append(Fault.BROKEN_COMMITMENT)
     if faults:
         return faults[0]
     names = [accusation.event for accusation in events.accused(ledger, case.worker) if accusation.case == name]
-    event = accusing.event(scope.name, sealed, hash_of(Digest(ballot.root or "")), hash_of(shown.found))
+    event = accusing.compute_accusation_event(
+        scope.name, sealed, hash_of(Digest(ballot.root or "")), hash_of(shown.found)
+    )
     return "" if names == [event] else "it makes up another event than the one accused of"
 
 
-def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
+def compare_recomputed_roots(shown: ExaminedCase, recompute: Recompute) -> Examined:
     """Compares this machine's results with both roots. Raises Refused if they match neither."""
     offer, answered = shown.evidence.offer.struct(), shown.ballot.root or ""
     runs = [recompute(shown.publication, offer)]
@@ -148,7 +150,7 @@ def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
     raise Refused(f"here {shown.task} comes out as {runs[-1]}, as neither says: this machine cannot settle the case")
 
 
-def _recomputing(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:
+def _build_recompute(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:
     """Returns a function that raises Refused if this machine is of another determinism class than the answer."""
 
     def run(publication: Publication, offer: Offer) -> Digest:

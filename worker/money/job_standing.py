@@ -10,10 +10,10 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
 from worker.money import cases, known_chains
-from worker.money.account_store import JobAccount, value
+from worker.money.account_store import JobAccount, convert_to_amount
 from worker.money.chain_view import ledger_of
-from worker.money.ownership import opened
-from worker.money.stake import parts
+from worker.money.ownership import open_account_store
+from worker.money.stake import list_stake_parts
 from worker.protocol import records
 from worker.protocol.records import ReplicaRecord
 from worker.settings import WorkerSettings
@@ -51,7 +51,7 @@ class JobStanding:
     def text(self, money: TokenUnit) -> str:
         names = ("earned", "vouchered", "settled", "redeemed", "reserved", "at_stake")
         amounts = {name: asdict(self)[name] for name in names}
-        sums = ", ".join(f"{name.replace('_', ' ')} {_text(money, units)}" for name, units in amounts.items())
+        sums = ", ".join(f"{name.replace('_', ' ')} {_format_amount(money, units)}" for name, units in amounts.items())
         head = f"{self.job} at {self.market or 'an unknown market'}, job {self.chain_job} of chain {self.chain_id}"
         lines = [f"{head}: {self.accepted} accepted, {self.rejected} rejected", f"  {sums}"]
         lines += [f"  the chain does not tell: {self.trouble}"] if self.trouble else []
@@ -59,29 +59,29 @@ class JobStanding:
         return "\n".join(lines)
 
 
-def _text(money: TokenUnit, amount: str | None) -> str:
+def _format_amount(money: TokenUnit, amount: str | None) -> str:
     return "unknown" if amount is None else money.text(int(amount))
 
 
-def standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, TokenUnit]]:
-    for account in opened(settings.data, me).accounts:
-        kept = list(records.read(settings.data, account.domain, account.chain_job))
-        yield _standing(settings, me, account, kept)
+def list_standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, TokenUnit]]:
+    for account in open_account_store(settings.data, me).accounts:
+        kept = list(records.load_records(settings.data, account.domain, account.chain_job))
+        yield _fetch_standing(settings, me, account, kept)
 
 
-def _standing(
+def _fetch_standing(
     settings: WorkerSettings, me: Address, account: JobAccount, kept: list[ReplicaRecord]
 ) -> tuple[JobStanding, TokenUnit]:
     onchain: dict[str, Any] = {"settled": None, "reserved": None, "at_stake": None}
     money, trouble = TokenUnit("of the smallest unit", 0), ""
     try:
-        facts = known_chains.find(settings.data, Hash(account.instance))
+        facts = known_chains.load_chain_facts(settings.data, Hash(account.instance))
         money = TokenUnit.of(facts)
         ledger = ledger_of(settings.node, facts)
         onchain_account = ledger.account(account.chain_job, me)
         onchain["settled"], onchain["reserved"] = (
-            str(value(onchain_account.settled, account)),
-            str(value(onchain_account.reserved, account)),
+            str(convert_to_amount(onchain_account.settled, account)),
+            str(convert_to_amount(onchain_account.reserved, account)),
         )
         onchain["at_stake"] = str(stakes.exposure(ledger, account.chain_job, me).at_risk)
     except MarketError as error:
@@ -93,11 +93,11 @@ def _standing(
         chain_job=account.chain_job,
         accepted=account.accepted,
         rejected=account.rejected,
-        earned=str(value(account.earned, account)),
-        vouchered=str(value(account.vouchered, account)),
-        redeemed=str(value(account.redeemed, account)),
+        earned=str(convert_to_amount(account.earned, account)),
+        vouchered=str(convert_to_amount(account.vouchered, account)),
+        redeemed=str(convert_to_amount(account.redeemed, account)),
         trouble=trouble,
-        rejections=tuple(_refusal(record) for record in kept if record.rejected),
+        rejections=tuple(_build_rejection(record) for record in kept if record.rejected),
         **onchain,
     )
     return standing, money
@@ -122,11 +122,11 @@ class Risk:
         )
 
 
-def staked(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[Risk]:
+def list_staked_risks(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[Risk]:
     """Yields the stakes on all chains where the worker staked or earned; `say` gets the chains that do not answer."""
-    for facts in known_chains.kept(settings.data):
+    for facts in known_chains.list_known_chains(settings.data):
         try:
-            kept = list(parts(ledger_of(settings.node, facts), me))
+            kept = list(list_stake_parts(ledger_of(settings.node, facts), me))
         except MarketError as error:
             say(f"stakes on chain {facts.chain_id} are not known: {error}")
             continue
@@ -136,16 +136,20 @@ def staked(settings: WorkerSettings, me: Address, say: Callable[[str], None]) ->
             yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))
 
 
-def accusations(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[cases.WalletCase]:
+def list_open_accusations(
+    settings: WorkerSettings, me: Address, say: Callable[[str], None]
+) -> Iterator[cases.WalletCase]:
     """Yields the accusations of this wallet that are not closed; `say` gets the chains that do not answer."""
-    for facts in known_chains.kept(settings.data):
+    for facts in known_chains.list_known_chains(settings.data):
         try:
-            yield from [case for case in cases.against(ledger_of(settings.node, facts), me) if case.stage != "closed"]
+            yield from [
+                case for case in cases.list_cases_against(ledger_of(settings.node, facts), me) if case.stage != "closed"
+            ]
         except MarketError as error:
             say(f"accusations on chain {facts.chain_id} are not known: {error}")
 
 
-def _refusal(record: ReplicaRecord) -> Rejection:
+def _build_rejection(record: ReplicaRecord) -> Rejection:
     lease = record.lease
     evidence = f"{record.market}/v1/jobs/{lease.job}/tasks/{lease.task}"
     return Rejection(lease.replica, lease.task, record.verdict.reason, evidence)

@@ -15,32 +15,34 @@ from worker import durable
 MARKETS: Final = "markets.json"
 
 
-def keep(folder: Path, facts: ChainFacts) -> None:
-    durable.write(_path(folder, facts.instance), facts.model_dump_json(indent=1).encode())
+def store_chain_facts(folder: Path, facts: ChainFacts) -> None:
+    durable.write_file_atomically(_build_facts_path(folder, facts.instance), facts.model_dump_json(indent=1).encode())
 
 
-def find(folder: Path, instance: Hash) -> ChainFacts:
+def load_chain_facts(folder: Path, instance: Hash) -> ChainFacts:
     """Raises NotFound if the worker was never paid on this chain."""
-    path = _path(folder, instance)
+    path = _build_facts_path(folder, instance)
     if not path.is_file():
         raise NotFound(f"no chain {instance.hex()} in {folder}")
     return ChainFacts.model_validate_json(path.read_bytes())
 
 
-def kept(folder: Path) -> list[ChainFacts]:
+def list_known_chains(folder: Path) -> list[ChainFacts]:
     """Returns all of them, ordered by instance."""
     files = sorted((folder / "chains").glob("*.json"))
     return [ChainFacts.model_validate_json(path.read_bytes()) for path in files]
 
 
-def join(folder: Path, market: str, chain_id: int) -> None:
+def record_joined_market(folder: Path, market: str, chain_id: int) -> None:
     """Notes that the worker of the folder joined this market, an address, which pays on this chain."""
-    before = markets(folder)
+    before = load_joined_markets(folder)
     if before.get(market) != chain_id:
-        durable.write(folder / MARKETS, json.dumps({**before, market: chain_id}, indent=1).encode(), synced=False)
+        durable.write_file_atomically(
+            folder / MARKETS, json.dumps({**before, market: chain_id}, indent=1).encode(), synced=False
+        )
 
 
-def markets(folder: Path) -> dict[str, int]:
+def load_joined_markets(folder: Path) -> dict[str, int]:
     """Returns the joined markets' addresses, with the chain that each pays on; none if a power cut spoilt the list."""
     try:
         joined: dict[str, int] = json.loads((folder / MARKETS).read_bytes())
@@ -49,5 +51,5 @@ def markets(folder: Path) -> dict[str, int]:
     return joined
 
 
-def _path(folder: Path, instance: Hash) -> Path:
+def _build_facts_path(folder: Path, instance: Hash) -> Path:
     return folder / "chains" / f"{instance.hex()}.json"

@@ -11,7 +11,7 @@ from typing import Final
 
 from contracts.ledger import AccountOnChain
 from contracts.packing import PackedGroup
-from contracts.proofs import prove, proves
+from contracts.proofs import build_proof, is_record_proven
 from gradmarket.market.rules import proof
 from gradmarket.market.rules.proof import Fault, Finding, OfferScope
 from gradmarket.market.signing import Domain
@@ -45,7 +45,7 @@ def of_record(domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRe
     if record.unkept:
         left = "its bytes had left" if record.sent or record.uploaded else "no byte had left"
         ended = f"{record.verdict.state}{f', {record.verdict.reason}' if record.verdict.reason else ''}"
-        findings.append(Finding(Fault.BROKEN_PROMISE, replica, f"{ended}; {left}; {promised(record.promise)}"))
+        findings.append(Finding(Fault.BROKEN_PROMISE, replica, f"{ended}; {left}; {describe_promise(record.promise)}"))
     return findings
 
 
@@ -53,7 +53,7 @@ def _of_answer(scope: OfferScope, me: Address, record: ReplicaRecord) -> Iterato
     """Yields the faults of what followed the worker's own answer: opening, wave and verdict."""
     verdict = record.verdict
     if record.prepared is not None:
-        if not opens(scope, me, record):
+        if not is_commitment_opened(scope, me, record):
             yield Fault.BROKEN_COMMITMENT
         if record.wave is not None:
             yield from proof.of_opening(scope, record.wave, me, record.prepared.sealed)
@@ -62,13 +62,13 @@ def _of_answer(scope: OfferScope, me: Address, record: ReplicaRecord) -> Iterato
         yield fault
 
 
-def opens(scope: OfferScope, me: Address, record: ReplicaRecord) -> bool:
+def is_commitment_opened(scope: OfferScope, me: Address, record: ReplicaRecord) -> bool:
     """Returns whether the stored salt and root open the commitment."""
     prepared = record.prepared
-    return prepared is not None and scope.opens(me, prepared.sealed, prepared.salt, prepared.root)
+    return prepared is not None and scope.is_seal_opened(me, prepared.sealed, prepared.salt, prepared.root)
 
 
-def promised(promise: SignedVerdict | None) -> str:
+def describe_promise(promise: SignedVerdict | None) -> str:
     """Describes the signed promise, which its worker can show to anybody."""
     if promise is None or promise.signature is None:
         return "the promise itself was not kept"
@@ -81,7 +81,7 @@ def of_money(
     """Compares voucher and reservation with the sum of the accepted verdicts, `paid`."""
     promised = sum(record.lease.offer.price for record in paid)
     voucher = account.voucher(me)
-    if account.signature is not None and not proof.signed(domain, voucher, account.signature, seen.signer):
+    if account.signature is not None and not proof.is_signed_by(domain, voucher, account.signature, seen.signer):
         yield Finding(Fault.UNSIGNED_VOUCHER, detail=f"for {account.vouchered} units")
     covered = max(account.vouchered, seen.account.settled)
     if covered < promised:
@@ -92,7 +92,7 @@ def of_money(
 
 def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -> Iterator[Finding]:
     """Finds each accepted gradient in a batch and proves it under the root that the contract stores."""
-    places = _places(seen, me)
+    places = _map_credits_to_batches(seen, me)
     batch_of: dict[ReplicaId, int] = {}
     for record in paid:
         price, root = record.lease.offer.price, record.root or Hash(bytes(32))
@@ -100,7 +100,7 @@ def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -
         if held:
             batch_of[record.lease.replica] = held.pop(0)
             stored, groups = seen.batches[batch_of[record.lease.replica]]
-            if not proves(stored, me, price, root, prove(groups, me, price, root)):
+            if not is_record_proven(stored, me, price, root, build_proof(groups, me, price, root)):
                 yield Finding(Fault.FALSE_ROOT, record.lease.replica, f"batch {batch_of[record.lease.replica]}")
     settled = [record for record in paid if record.lease.replica in batch_of]
     newest = max(settled, key=lambda record: record.at, default=None)
@@ -110,7 +110,7 @@ def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -
             yield Finding(Fault.SKIPPED, record.lease.replica, later)
 
 
-def _places(seen: ChainHistory, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:
+def _map_credits_to_batches(seen: ChainHistory, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:
     """Maps (price, digest) to the batches that credit this worker for it, one entry per credit."""
     places: defaultdict[tuple[Units, Hash], list[int]] = defaultdict(list)
     for batch, (_, groups) in sorted(seen.batches.items()):

@@ -9,7 +9,7 @@ from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ChainView, ledger_of
-from worker.money.ownership import opened
+from worker.money.ownership import open_account_store
 from worker.money.redeemer import Redeemer
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
@@ -17,9 +17,9 @@ from worker.wallet import Wallet
 
 def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
     """Redeems every voucher in the folder's accounts; returns False if one failed. No worker may run in the folder."""
-    key = wallet.load(settings.data, settings.secret)  # first: the lock makes the folder
-    with durable.lock(settings.data):
-        account_store = opened(settings.data, key.address)
+    key = wallet.load_wallet(settings.data, settings.secret)  # first: the lock makes the folder
+    with durable.lock_worker_folder(settings.data):
+        account_store = open_account_store(settings.data, key.address)
         instances = {account.instance for account in account_store.accounts if account.redeemable}
         if not instances:
             journal.say("redeemed", "There is nothing to redeem.")
@@ -31,7 +31,7 @@ def _redeem_on(
     settings: WorkerSettings, instance: Hash, key: Wallet, account_store: AccountStore, journal: Journal
 ) -> bool:
     try:
-        facts = known_chains.find(settings.data, instance)
+        facts = known_chains.load_chain_facts(settings.data, instance)
         chain_view = ChainView(ledger_of(settings.node, facts), key.address)
     except (MarketError, ChainError) as error:
         journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")

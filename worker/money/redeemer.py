@@ -15,13 +15,13 @@ from contracts import claims
 from contracts.ledger import Ledger
 from contracts.local import fund_gas
 from contracts.rpc import LOCAL_CHAIN_IDS
-from contracts.transactions import mined
+from contracts.transactions import require_receipt
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.network.chain_errors import ChainError, ContractRefused, NodeRefused
 from worker.journal import Journal
-from worker.money.account_store import AccountStore, JobAccount, value
+from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
 from worker.money.chain_view import ChainView
 
 LOCAL_GAS_WEI: Final = 10**18
@@ -78,7 +78,7 @@ class Redeemer:
         ledger, payout = self._chain_view.ledger, self._payout
         if payout is not None and ledger.payout_of(self.address) != payout:
             self.get_gas()
-            mined(claims.set_payout(ledger, self._key, payout))
+            require_receipt(claims.set_payout(ledger, self._key, payout))
         self._payout = None
 
     def due(self, account: JobAccount, at: Amount | None, before_s: float) -> bool:
@@ -88,42 +88,42 @@ class Redeemer:
         """
         if account.redeemable == 0:
             return False
-        if at is not None and value(account.redeemable, account) >= at:
+        if at is not None and convert_to_amount(account.redeemable, account) >= at:
             return True
         return self._chain_view.claim_until(account.chain_job) - self._chain_view.now() < before_s
 
     def redeem(self, account: JobAccount) -> bool:
         """Redeems the newest voucher and collects what batches credited beyond it; returns False if that failed."""
-        return self._try(account, lambda: self._redeem(account))
+        return self._try_redemption(account, lambda: self._redeem_and_collect(account))
 
     def close(self, account: JobAccount) -> bool:
         """Redeems, releases the rest of the reservation, and closes the account; returns False if that failed."""
-        return self._try(account, lambda: self._close(account))
+        return self._try_redemption(account, lambda: self._release_and_close(account))
 
-    def _redeem(self, account: JobAccount) -> None:
+    def _redeem_and_collect(self, account: JobAccount) -> None:
         ledger, job = self._chain_view.ledger, account.chain_job
         onchain = ledger.account(job, self.address)
         if account.vouchered or onchain.due:
             self.name_payout()
         if account.signature is not None and account.vouchered > max(onchain.vouchered, onchain.withdrawn):
             self.get_gas()
-            self._present(account, account.signature)
+            self._send_voucher(account, account.signature)
             onchain = ledger.account(job, self.address)
         if onchain.due:
             self.get_gas()
-            mined(claims.collect(ledger, self._key, job, self.address))
+            require_receipt(claims.collect(ledger, self._key, job, self.address))
             onchain = ledger.account(job, self.address)
         self._paid_out(account, onchain.withdrawn)
 
-    def _present(self, account: JobAccount, signature: bytes) -> None:
+    def _send_voucher(self, account: JobAccount, signature: bytes) -> None:
         """Redeems the voucher; where the token refuses to pay, has the contract credit it, to be collected later."""
         ledger, voucher = self._chain_view.ledger, account.voucher(self.address)
         try:
-            mined(claims.redeem(ledger, self._key, voucher, signature))
+            require_receipt(claims.redeem(ledger, self._key, voucher, signature))
         except (ContractRefused, NodeRefused) as refused:
             if isinstance(refused, ContractRefused) and refused.name in OWN_REFUSALS:
                 raise
-            mined(claims.redeem_batch(ledger, self._key, [(voucher, signature)]))
+            require_receipt(claims.redeem_batch(ledger, self._key, [(voucher, signature)]))
             text = (
                 f"The token refuses to pay {account.job} ({refused}). The contract has credited the voucher, so that "
                 "nothing is lost when claims end; it is collected once the token pays, or to another payout address."
@@ -133,25 +133,25 @@ class Redeemer:
     def _paid_out(self, account: JobAccount, withdrawn: Units) -> None:
         paid = withdrawn - account.redeemed
         if paid > 0:
-            amount = value(Units(paid), account)
+            amount = convert_to_amount(Units(paid), account)
             text = f"Redeemed {self._money.text(amount)} of {account.job}."
             self._journal.say("redeemed", text, job=account.job, amount=str(amount))
-        self._account_store.paid_out(self._current(account), withdrawn, closed=False)
+        self._account_store.paid_out(self._reload_account(account), withdrawn, closed=False)
 
-    def _close(self, account: JobAccount) -> None:
-        self._redeem(account)
+    def _release_and_close(self, account: JobAccount) -> None:
+        self._redeem_and_collect(account)
         ledger, job = self._chain_view.ledger, account.chain_job
         onchain = ledger.account(job, self.address)
         if onchain.reserved > onchain.credited and self._chain_view.now() <= ledger.job(job).claim_until:
             self.get_gas()
-            mined(claims.release(ledger, self._key, job, Units(0)))
+            require_receipt(claims.release(ledger, self._key, job, Units(0)))
             self._chain_view.forget(job)
-        self._account_store.paid_out(self._current(account), onchain.withdrawn, closed=True)
+        self._account_store.paid_out(self._reload_account(account), onchain.withdrawn, closed=True)
 
-    def _current(self, account: JobAccount) -> JobAccount:
+    def _reload_account(self, account: JobAccount) -> JobAccount:
         return self._account_store.account(account.domain, account.chain_job)
 
-    def _try(self, account: JobAccount, action: Callable[[], None]) -> bool:
+    def _try_redemption(self, account: JobAccount, action: Callable[[], None]) -> bool:
         try:
             action()
         except ChainError as error:

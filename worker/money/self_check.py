@@ -11,15 +11,15 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
-from gradmarket.market.signing import digest
+from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
 from worker.journal import Journal
 from worker.money import known_chains, proofs
-from worker.money.account_store import JobAccount, value
+from worker.money.account_store import JobAccount, convert_to_amount
 from worker.money.chain_view import ChainView, ledger_of
-from worker.money.ownership import opened
+from worker.money.ownership import open_account_store
 from worker.money.proofs import ChainHistory
 from worker.protocol import records
 from worker.protocol.client import MarketClient
@@ -49,9 +49,9 @@ class SelfCheck:
 
         Raises NotFound if there is no wallet, Conflict if the accounts are another wallet's.
         """
-        me = wallet.load(self.settings.data, self.settings.secret).address
-        account_store = opened(self.settings.data, me)
-        done = [self._job(account, me) for account in account_store.accounts]
+        me = wallet.load_wallet(self.settings.data, self.settings.secret).address
+        account_store = open_account_store(self.settings.data, me)
+        done = [self._verify_job(account, me) for account in account_store.accounts]
         for signer, known in account_store.grievances():
             self.journal.say("grievance", f"Written down while working: {known} by {signer}.", signer=signer)
         sound = all(done) and not account_store.grievances()
@@ -59,23 +59,26 @@ class SelfCheck:
         self.journal.say("verified", f"{len(done)} jobs: {result}.", sound=sound)
         return sound
 
-    def _job(self, account: JobAccount, me: Address) -> bool:
+    def _verify_job(self, account: JobAccount, me: Address) -> bool:
         try:
-            facts = known_chains.find(self.settings.data, Hash(account.instance))
+            facts = known_chains.load_chain_facts(self.settings.data, Hash(account.instance))
             ledger = ledger_of(self.settings.node, facts)
-            seen = see(ledger, account, me)
+            seen = fetch_chain_history(ledger, account, me)
         except MarketError as error:
             self.journal.say("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)
             return False
-        kept = list(records.read(self.settings.data, account.domain, account.chain_job))
-        findings = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
+        kept = list(records.load_records(self.settings.data, account.domain, account.chain_job))
+        findings = [
+            *self._find_record_faults(account, me, seen, kept),
+            *self._find_published_faults(account, me, seen, kept),
+        ]
         for finding in findings:
-            self._say(account.job, finding)
+            self._log_finding(account.job, finding)
         money = TokenUnit.of(facts)
-        self._sum(account, seen, kept, findings, money)
+        self._log_job_summary(account, seen, kept, findings, money)
         return not findings
 
-    def _findings(
+    def _find_record_faults(
         self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
     ) -> Iterator[Finding]:
         for record in kept:
@@ -91,13 +94,13 @@ class SelfCheck:
         for held in handed_over(self.settings.data):
             if held.instance != account.instance or held.offer.job != account.chain_job:
                 continue
-            shown = f"its bytes may have left, and no verdict has come; {proofs.promised(held.promise)}"
+            shown = f"its bytes may have left, and no verdict has come; {proofs.describe_promise(held.promise)}"
             if held.due_at + OVERDUE_S < self.clock():
                 yield Finding(Fault.BROKEN_PROMISE, held.replica, shown)
             else:
                 self.journal.say("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
 
-    def _published(
+    def _find_published_faults(
         self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
     ) -> Iterator[Finding]:
         """Compares the records with what the job's market publishes now, if it answers."""
@@ -112,11 +115,11 @@ class SelfCheck:
         finally:
             market.close()
 
-    def _say(self, job: JobId, finding: Finding) -> None:
+    def _log_finding(self, job: JobId, finding: Finding) -> None:
         facts = {"fault": finding.fault.name.lower(), "job": job, "replica": finding.about or None}
         self.journal.say("fault", f"{job}, {finding}." if finding.about else f"{job}: {finding}.", **facts)
 
-    def _sum(
+    def _log_job_summary(
         self,
         account: JobAccount,
         seen: ChainHistory,
@@ -127,14 +130,14 @@ class SelfCheck:
         paid = [record for record in kept if record.paid]
         on = seen.account
         sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": on.withdrawn}
-        amounts = ", ".join(f"{name} {money.text(value(units, account))}" for name, units in sums.items())
+        amounts = ", ".join(f"{name} {money.text(convert_to_amount(units, account))}" for name, units in sums.items())
         text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {amounts}; "
         text += f"{len(faults)} faults." if faults else "every signature, secret, commitment and batch proven."
-        facts = {name: str(value(units, account)) for name, units in sums.items()}
+        facts = {name: str(convert_to_amount(units, account)) for name, units in sums.items()}
         self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(faults), **facts)
 
 
-def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
+def fetch_chain_history(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
     """Reads the job's history from this ledger's node. Raises ChainError."""
     opened = ChainView(ledger, me).opened(account.chain_job)
     numbers = sorted(events.batches_crediting(ledger, account.chain_job, me))
@@ -153,7 +156,9 @@ def held_against(
 ) -> Iterator[Finding]:
     """Compares the published payments, verdicts and evidence. Raises MarketError if the market does not answer."""
     ours = {record.lease.replica for record in kept}
-    payments = {item.replica for item in market.payments(account.job) if item.worker == me and item.replica in ours}
+    payments = {
+        item.replica for item in market.fetch_payments(account.job) if item.worker == me and item.replica in ours
+    }
     published = market.verdicts(account.job)
     verdicts = {item.replica: item for item in published if item.worker == me and item.replica in ours}
     for record in kept:
@@ -165,10 +170,10 @@ def held_against(
         if judged and signed and (judged.outcome, judged.signature) != (received.outcome, received.signature):
             yield Finding(Fault.OTHER_VERDICT, replica, f"outcome {judged.outcome}, told {received.outcome}")
         if record.rejected:
-            yield from _rejection(market, account, me, seen, record)
+            yield from _prove_rejection(market, account, me, seen, record)
 
 
-def _rejection(
+def _prove_rejection(
     market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, record: ReplicaRecord
 ) -> Iterator[Finding]:
     """Proves a rejection by what is published, once it is shown."""
@@ -179,6 +184,6 @@ def _rejection(
         yield Finding(Fault.OTHER_SPEC, replica, "the job that it publishes is not the one on-chain")
     elif evidence.committed:
         case = VerdictCase(account.domain, seen.signer, publication.checks, evidence)
-        for finding in of_rejection(case, record.verdict, digest(account.domain, record.offer), me, sealed):
+        for finding in of_rejection(case, record.verdict, digest_struct(account.domain, record.offer), me, sealed):
             where = ("in the evidence of its rejection", finding.about, finding.detail)
             yield Finding(finding.fault, replica, ", ".join(filter(None, where)))

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address
 from worker.journal import Journal
-from worker.money.account_store import JobAccount, value
+from worker.money.account_store import JobAccount, convert_to_amount
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,21 @@ class Totals:
     unpaid: int
 
 
-def totals(accounts: Iterable[JobAccount]) -> Totals:
+def sum_accounts(accounts: Iterable[JobAccount]) -> Totals:
     """Returns the sums over the jobs in the accounts."""
     kept = list(accounts)
     return Totals(
         accepted=sum(account.accepted for account in kept),
         rejected=sum(account.rejected for account in kept),
-        earned=sum(value(account.earned, account) for account in kept),
-        redeemed=sum(value(account.redeemed, account) for account in kept),
+        earned=sum(convert_to_amount(account.earned, account) for account in kept),
+        redeemed=sum(convert_to_amount(account.redeemed, account) for account in kept),
         unpaid=sum(account.unpaid for account in kept),
     )
 
 
-def summary(address: Address, payout: Address, before: Totals, after: Totals, accused: int, finished: bool) -> Summary:
+def build_session_summary(
+    address: Address, payout: Address, before: Totals, after: Totals, accused: int, finished: bool
+) -> Summary:
     return Summary(
         address=address,
         payout=payout,
@@ -61,7 +63,7 @@ def summary(address: Address, payout: Address, before: Totals, after: Totals, ac
     )
 
 
-def report(journal: Journal, done: Summary, money: TokenUnit) -> None:
+def log_session_summary(journal: Journal, done: Summary, money: TokenUnit) -> None:
     """Logs the result of a session."""
     earned, redeemed = money.text(int(done.earned)), money.text(int(done.redeemed))
     text = f"accepted {done.accepted}, rejected {done.rejected}, earned {earned}, redeemed {redeemed}"

@@ -7,7 +7,7 @@ from typing import Final
 from gradmarket.market.money import TokenUnit
 from worker.journal import Journal
 from worker.money.account_store import AccountStore
-from worker.money.session_summary import totals
+from worker.money.session_summary import sum_accounts
 
 EVERY_S: Final = 60.0
 HOUR_S: Final = 3600
@@ -18,7 +18,7 @@ class SoFar:
 
     def __init__(self, store: AccountStore, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._journal, self._clock = store, journal, clock
-        self._before = self._said = totals(store.accounts)
+        self._before = self._said = sum_accounts(store.accounts)
         self._began = self._at = clock()
 
     def turn(self, money: TokenUnit) -> None:
@@ -26,13 +26,13 @@ class SoFar:
         now = self._clock()
         if now - self._at < EVERY_S:
             return
-        self._at, new = now, totals(self._store.accounts)
+        self._at, new = now, sum_accounts(self._store.accounts)
         if (new.accepted, new.rejected) != (self._said.accepted, self._said.rejected):
-            self._say(money, now - self._began)
+            self._log_earnings(money, now - self._began)
         self._said = new
 
-    def _say(self, money: TokenUnit, seconds: float) -> None:
-        new = totals(self._store.accounts)
+    def _log_earnings(self, money: TokenUnit, seconds: float) -> None:
+        new = sum_accounts(self._store.accounts)
         accepted, earned = new.accepted - self._before.accepted, new.earned - self._before.earned
         hourly = int(earned * HOUR_S / seconds)
         text = (

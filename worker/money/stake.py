@@ -9,7 +9,7 @@ from contracts import calls, events, stakes
 from contracts.ledger import Ledger
 from contracts.local import development_key
 from contracts.rpc import LOCAL_CHAIN_IDS
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.signing import address_of
@@ -43,7 +43,7 @@ class StakePart:
     locked_until: int
 
 
-def offered(origin: str, job: JobId) -> Offered:
+def fetch_stake_offer(origin: str, job: JobId) -> Offered:
     """Returns the job as its market describes it.
 
     Raises Refused if it takes no stakes, Untrusted if it is another job.
@@ -53,10 +53,10 @@ def offered(origin: str, job: JobId) -> Offered:
         facts, view = market.facts(), market.job(job)
     finally:
         market.close()
-    return Offered(facts, *_terms(job, view.publication, view.chain_job))
+    return Offered(facts, *_check_stake_terms(job, view.publication, view.chain_job))
 
 
-def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -> tuple[int, Stakes, Hash]:
+def _check_stake_terms(job: JobId, publication: Publication | None, chain_job: int | None) -> tuple[int, Stakes, Hash]:
     if publication is None or chain_job is None:
         raise Refused(f"job {job} is not on the chain yet")
     if publication.job != job:
@@ -66,7 +66,7 @@ def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -
     return chain_job, publication.spec.stake, hash_of(publication.digest)
 
 
-def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
+def check_job_on_chain(ledger: Ledger, me: Address, job: Offered) -> None:
     """Raises Untrusted unless the chain has the job under the specification that its market publishes."""
     if ChainView(ledger, me).opened(job.chain_job).spec_digest != job.spec:
         raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market publishes")
@@ -80,7 +80,7 @@ class Bounds:
     lock_s: float
 
 
-def agreed(ledger: Ledger, job: Offered, bounds: Bounds) -> None:
+def check_stake_bounds(ledger: Ledger, job: Offered, bounds: Bounds) -> None:
     """Raises Untrusted unless windows and bond on the chain are the published ones, Refused beyond `bounds`.
 
     They are fixed when the job opens. The contract has a minimum for the windows to contest and to decide.
@@ -120,54 +120,54 @@ class Pledge:
         Raises Untrusted if the chain has the job under other terms, Conflict if the worker already has a stake in it,
         Refused if the terms are beyond `bounds` or the wallet has too little.
         """
-        self._check(job)
-        agreed(self._ledger, job, bounds)
+        self._check_job_unstaked(job)
+        check_stake_bounds(self._ledger, job, bounds)
         now = stakes.staker(self._ledger, self._me)
         get_gas(self._ledger, self._me)
         if (short := Amount(amount - (now.amount - now.exposed))) > 0:
-            self._deposit(short)
+            self._deposit_stake(short)
         quorum = calls.quorum_of(job.terms.validators, job.terms.threshold)
-        self._send(calls.join_job(self._market, job.chain_job, amount, quorum))
+        self._send_call(calls.join_job(self._market, job.chain_job, amount, quorum))
 
-    def _check(self, job: Offered) -> None:
-        confirmed(self._ledger, self._me, job)
+    def _check_job_unstaked(self, job: Offered) -> None:
+        check_job_on_chain(self._ledger, self._me, job)
         if stakes.exposure(self._ledger, job.chain_job, self._me).at_risk:
             raise Conflict(f"a stake is at risk in job {job.chain_job} already: leave it first (wallet unstake)")
 
-    def _deposit(self, amount: Amount) -> None:
+    def _deposit_stake(self, amount: Amount) -> None:
         ledger, token = self._ledger, self._ledger.deployment.token
         if ledger.deployment.chain_id in LOCAL_CHAIN_IDS and ledger.balance(self._me) < amount:
-            mined(execute(ledger.web3, development_key(), calls.mint(token, self._me, amount)))
+            require_receipt(execute_call(ledger.web3, development_key(), calls.mint(token, self._me, amount)))
         if (have := ledger.balance(self._me)) < amount:
             raise Refused(f"{self._me} has {have} of the {amount} to stake: send it tokens, or redeem what it earned")
         if ledger.allowance(self._me) < amount:
-            self._send(calls.approve(token, self._market, amount))
-        self._send(calls.stake(self._market, amount))
+            self._send_call(calls.approve(token, self._market, amount))
+        self._send_call(calls.stake(self._market, amount))
 
     def take_out(self, say: Callable[[str], None]) -> Amount:
         """Leaves every job, frees what is no longer locked, withdraws what no job exposes, and returns that amount."""
         get_gas(self._ledger, self._me)
         now = self._ledger.block().time
-        for part in parts(self._ledger, self._me):
+        for part in list_stake_parts(self._ledger, self._me):
             if not part.locked_until:
-                self._send(calls.leave_job(self._market, part.chain_job))
+                self._send_call(calls.leave_job(self._market, part.chain_job))
                 say(f"left job {part.chain_job}")
             elif now > part.locked_until and not part.accused:
-                self._send(calls.free_exposure(self._market, part.chain_job, self._me))
+                self._send_call(calls.free_exposure(self._market, part.chain_job, self._me))
         staker = stakes.staker(self._ledger, self._me)
         if (free := Amount(staker.amount - staker.exposed)) > 0:
-            self._send(calls.unstake(self._market, free))
+            self._send_call(calls.unstake(self._market, free))
         return free
 
     @property
     def _market(self) -> Address:
         return self._ledger.deployment.contract
 
-    def _send(self, call: calls.Call) -> None:
-        mined(execute(self._ledger.web3, self._key, call))
+    def _send_call(self, call: calls.Call) -> None:
+        require_receipt(execute_call(self._ledger.web3, self._key, call))
 
 
-def parts(ledger: Ledger, me: Address) -> Iterator[StakePart]:
+def list_stake_parts(ledger: Ledger, me: Address) -> Iterator[StakePart]:
     """Yields what each job can slash of this wallet's stake."""
     for job in events.joined(ledger, me):
         exposure = stakes.exposure(ledger, job, me)

@@ -11,14 +11,14 @@ from contracts import stakes
 from contracts.ledger import Ledger
 from contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.client.transport import never
+from gradmarket.client.transport import refuse_retry
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Hash, Units
 from worker.money import known_chains
-from worker.money.account_store import JobAccount, value
+from worker.money.account_store import JobAccount, convert_to_amount
 from worker.money.cases import WalletCase
 from worker.money.chain_view import ledger_of
-from worker.money.job_standing import Risk, accusations, staked
+from worker.money.job_standing import Risk, list_open_accusations, list_staked_risks
 from worker.owner.own_facts import OwnFolder
 from worker.protocol.client import MarketClient
 from worker.settings import WorkerSettings
@@ -104,49 +104,51 @@ class Outlook:
 
     def look(self) -> Elsewhere:
         troubles: list[str] = []
-        exposed = self._exposed(troubles)
+        exposed = self._has_stake_at_risk(troubles)
         me, say = self.own.address, troubles.append
         self.newest = Elsewhere(
             looked_at=time.time(),
-            unredeemed=tuple(filter(None, (self._unredeemed(account, troubles) for account in self.own.accounts))),
-            stakes=tuple(staked(self.settings, me, say)) if exposed else (),
-            accusations=tuple(accusations(self.settings, me, say)) if exposed else (),
-            markets=tuple(self._asked(origin, named) for origin, named in self._origins().items()),
+            unredeemed=tuple(filter(None, (self._find_unredeemed(account, troubles) for account in self.own.accounts))),
+            stakes=tuple(list_staked_risks(self.settings, me, say)) if exposed else (),
+            accusations=tuple(list_open_accusations(self.settings, me, say)) if exposed else (),
+            markets=tuple(
+                self._fetch_market_record(origin, named) for origin, named in self._list_market_origins().items()
+            ),
             troubles=tuple(dict.fromkeys(troubles)),
         )
         return self.newest
 
-    def _exposed(self, troubles: list[str]) -> bool:
+    def _has_stake_at_risk(self, troubles: list[str]) -> bool:
         """Returns whether this wallet has anything at risk; without, events need not be searched for cases."""
         exposed = False
-        for facts in known_chains.kept(self.settings.data):
+        for facts in known_chains.list_known_chains(self.settings.data):
             try:
-                exposed |= stakes.staker(self._ledger(facts.instance), self.own.address).exposed > 0
+                exposed |= stakes.staker(self._open_ledger(facts.instance), self.own.address).exposed > 0
             except MarketError as error:
                 troubles.append(f"chain {facts.chain_id} does not tell: {error}")
         return exposed
 
-    def _unredeemed(self, account: JobAccount, troubles: list[str]) -> Unredeemed | None:
+    def _find_unredeemed(self, account: JobAccount, troubles: list[str]) -> Unredeemed | None:
         owed, until = account.redeemable, None
         try:
-            ledger = self._ledger(Hash(account.instance))
+            ledger = self._open_ledger(Hash(account.instance))
             onchain = ledger.account(account.chain_job, self.own.address)
             paid = max(account.redeemed, onchain.withdrawn)
             owed = Units(max(0, max(account.vouchered, onchain.credited) - paid))
             until = float(ledger.job(account.chain_job).claim_until) if owed else None
         except MarketError as error:
             troubles.append(f"chain {account.chain_id} does not tell: {error}")
-        amount = value(owed, account)
+        amount = convert_to_amount(owed, account)
         text = self.own.money(account).text(amount)
         return Unredeemed(account.job, account.chain_id, account.chain_job, str(amount), text, until) if owed else None
 
-    def _ledger(self, instance: Hash) -> Ledger:
+    def _open_ledger(self, instance: Hash) -> Ledger:
         if instance not in self._ledgers:
-            facts = known_chains.find(self.settings.data, instance)
+            facts = known_chains.load_chain_facts(self.settings.data, instance)
             self._ledgers[instance] = ledger_of(self.settings.node, facts)
         return self._ledgers[instance]
 
-    def _origins(self) -> dict[str, bool]:
+    def _list_market_origins(self) -> dict[str, bool]:
         """Returns the markets, and whether the owner named each; one that is not named may not be in the own network,
         except beside a local chain."""
         named = dict.fromkeys(self.settings.origins, True)
@@ -155,8 +157,8 @@ class Outlook:
             return paid
         return {**paid, **named}
 
-    def _asked(self, origin: str, named: bool) -> MarketRecord:
-        market = MarketClient(origin, never, public_only=not named)
+    def _fetch_market_record(self, origin: str, named: bool) -> MarketRecord:
+        market = MarketClient(origin, refuse_retry, public_only=not named)
         try:
             view = market.worker(self.own.address)
         except ServiceProblem as refused:

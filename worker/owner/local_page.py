@@ -23,10 +23,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.errors import Conflict
-from gradmarket.pages.rendering import ASSETS, NOSNIFF, Templates, answer
+from gradmarket.pages.rendering import ASSETS, NOSNIFF, Templates, build_html_response
 from worker.owner.elsewhere import Outlook
 from worker.owner.own_facts import OwnFacts
-from worker.owner.sentences import tables, warnings
+from worker.owner.sentences import list_own_tables, list_warnings
 
 LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = (LOOPBACK, "localhost")
@@ -47,29 +47,31 @@ class OwnPage:
 
     def app(self) -> Starlette:
         routes = [
-            Route("/", self._whole),
-            Route("/now", self._part),
-            Route("/facts", self._facts),
+            Route("/", self._serve_page),
+            Route("/now", self._serve_page_part),
+            Route("/facts", self._serve_facts),
             Mount("/assets", StaticFiles(directory=ASSETS)),
         ]
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=list(NAMES), www_redirect=False)
         return Starlette(routes=routes, middleware=[hosts])
 
-    def _whole(self, _request: Request) -> Response:
-        own = self._own()
-        return answer(RENDER("own_page.html", now=self._now(own), address=own.address, folder=own.folder))
+    def _serve_page(self, _request: Request) -> Response:
+        own = self._load_own_facts()
+        return build_html_response(
+            RENDER("own_page.html", now=self._render_page_part(own), address=own.address, folder=own.folder)
+        )
 
-    def _part(self, _request: Request) -> Response:
-        return answer(self._now(self._own()))
+    def _serve_page_part(self, _request: Request) -> Response:
+        return build_html_response(self._render_page_part(self._load_own_facts()))
 
-    def _facts(self, _request: Request) -> Response:
-        return JSONResponse({**asdict(self._own()), **asdict(self._outlook.newest)})
+    def _serve_facts(self, _request: Request) -> Response:
+        return JSONResponse({**asdict(self._load_own_facts()), **asdict(self._outlook.newest)})
 
-    def _now(self, own: OwnFacts) -> str:
+    def _render_page_part(self, own: OwnFacts) -> str:
         newest = self._outlook.newest
-        return RENDER("own_now.html", own=own, warnings=warnings(own, newest), tables=tables(own, newest))
+        return RENDER("own_now.html", own=own, warnings=list_warnings(own, newest), tables=list_own_tables(own, newest))
 
-    def _own(self) -> OwnFacts:
+    def _load_own_facts(self) -> OwnFacts:
         with self._lock:
             if self._read is None or time.time() - self._read.at > FRESH_S:
                 self._read = self._outlook.own.look(time.time())
@@ -77,7 +79,7 @@ class OwnPage:
 
 
 @contextmanager
-def served(outlook: Outlook, port: int) -> Iterator[str]:
+def serve_own_page(outlook: Outlook, port: int) -> Iterator[str]:
     """Serves the page in a thread until the `with` block ends; yields its address. Raises Conflict for a taken port."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

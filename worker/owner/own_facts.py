@@ -14,9 +14,9 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
 from worker import durable
 from worker.money import known_chains
-from worker.money.account_store import AccountStore, JobAccount, value
+from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
 from worker.money.ownership import BOOK
-from worker.owner.record_tail import RecordTail, last
+from worker.owner.record_tail import RecordTail, load_newest_record
 from worker.protocol import records
 from worker.protocol.in_flight import InFlight
 from worker.protocol.records import ReplicaRecord
@@ -108,14 +108,14 @@ class OwnFolder:
 
         Before the first verdict these are the markets that the worker joined.
         """
-        newest = [(account, last(self._file(account))) for account in self.accounts]
+        newest = [(account, load_newest_record(self._build_records_path(account))) for account in self.accounts]
         paid = {record.market: account.chain_id for account, record in newest if record is not None}
-        return paid or known_chains.markets(self._folder)
+        return paid or known_chains.load_joined_markets(self._folder)
 
     def look(self, now: float) -> OwnFacts:
         """Reads what is there at `now`, in Unix seconds."""
         store = AccountStore(self._folder / BOOK)
-        newest = [(account, self._newest(account, now - DAY_S)) for account in store.accounts]
+        newest = [(account, self._load_newest_records(account, now - DAY_S)) for account in store.accounts]
         return OwnFacts(
             address=self.address,
             folder=str(self._folder),
@@ -124,47 +124,47 @@ class OwnFolder:
             accepted=sum(account.accepted for account in store.accounts),
             rejected=sum(account.rejected for account in store.accounts),
             unpaid=sum(account.unpaid for account in store.accounts),
-            earnings=tuple(self._earnings(newest, now)),
+            earnings=tuple(self._sum_earnings(newest, now)),
             in_hand=tuple(self._in_hand(store)),
-            rejections=tuple(_rejections(record for _, kept in newest for record in kept)),
+            rejections=tuple(_list_newest_rejections(record for _, kept in newest for record in kept)),
             grievances=tuple(line for _, line in store.grievances()),
         )
 
-    def _newest(self, account: JobAccount, since: float) -> list[ReplicaRecord]:
-        path = self._file(account)
+    def _load_newest_records(self, account: JobAccount, since: float) -> list[ReplicaRecord]:
+        path = self._build_records_path(account)
         return self._tails.setdefault(path, RecordTail(path)).since(since)
 
-    def _file(self, account: JobAccount) -> Path:
+    def _build_records_path(self, account: JobAccount) -> Path:
         return records.file_of(self._folder, Hash(account.instance), account.chain_job)
 
-    def _earnings(self, newest: list[tuple[JobAccount, list[ReplicaRecord]]], now: float) -> Iterator[Earnings]:
+    def _sum_earnings(self, newest: list[tuple[JobAccount, list[ReplicaRecord]]], now: float) -> Iterator[Earnings]:
         sums: dict[tuple[int, TokenUnit], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         midnight = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         for account, kept in newest:
             earned = sums[account.chain_id, self.money(account)]
-            earned[0] += value(account.earned, account)
-            earned[1] += _earned(account, kept, midnight)
-            earned[2] += _earned(account, kept, now - HOUR_S)
-            earned[3] += value(account.redeemed, account)
+            earned[0] += convert_to_amount(account.earned, account)
+            earned[1] += _sum_earned_since(account, kept, midnight)
+            earned[2] += _sum_earned_since(account, kept, now - HOUR_S)
+            earned[3] += convert_to_amount(account.redeemed, account)
         for (chain_id, money), amounts in sums.items():
             yield Earnings(chain_id, money.symbol, money.decimals, *map(str, amounts))
 
     def money(self, account: JobAccount) -> TokenUnit:
         try:
-            return TokenUnit.of(known_chains.find(self._folder, Hash(account.instance)))
+            return TokenUnit.of(known_chains.load_chain_facts(self._folder, Hash(account.instance)))
         except NotFound:
             return SMALLEST
 
     def _in_hand(self, store: AccountStore) -> Iterator[InHand]:
-        for held in filter(None, map(_read, sorted((self._folder / "held").glob("*/*.json")))):
-            account = next((a for a in store.accounts if _of(held, a)), None)
+        for held in filter(None, map(_load_replica, sorted((self._folder / "held").glob("*/*.json")))):
+            account = next((a for a in store.accounts if _is_of_account(held, a)), None)
             if held.open and account is not None:
-                pay = value(held.units, account)
+                pay = convert_to_amount(held.units, account)
                 yield InHand(
                     job=held.lease.job,
                     replica=held.replica,
                     round=held.lease.offer.round,
-                    doing=_doing(held),
+                    doing=_describe_replica_state(held),
                     since=held.taken_at,
                     due=held.due_at,
                     pay=str(pay),
@@ -172,11 +172,11 @@ class OwnFolder:
                 )
 
 
-def _of(held: InFlight, account: JobAccount) -> bool:
+def _is_of_account(held: InFlight, account: JobAccount) -> bool:
     return (held.instance, held.lease.offer.job) == (account.instance, account.chain_job)
 
 
-def _doing(held: InFlight) -> str:
+def _describe_replica_state(held: InFlight) -> str:
     if held.prepared is None:
         return "computing"
     if held.uploaded or held.sent:
@@ -184,11 +184,13 @@ def _doing(held: InFlight) -> str:
     return "accepted, to be sent" if held.promised else "sealed, waits for the verdict"
 
 
-def _earned(account: JobAccount, kept: Iterable[ReplicaRecord], since: float) -> int:
-    return sum(value(record.lease.offer.price, account) for record in kept if record.paid and record.at >= since)
+def _sum_earned_since(account: JobAccount, kept: Iterable[ReplicaRecord], since: float) -> int:
+    return sum(
+        convert_to_amount(record.lease.offer.price, account) for record in kept if record.paid and record.at >= since
+    )
 
 
-def _rejections(kept: Iterable[ReplicaRecord]) -> Iterator[RejectedAnswer]:
+def _list_newest_rejections(kept: Iterable[ReplicaRecord]) -> Iterator[RejectedAnswer]:
     """Yields the newest first, without those that an audit found right later."""
     last = {record.lease.replica: record for record in sorted(kept, key=lambda record: record.at)}
     rejected = [record for record in reversed(last.values()) if record.rejected]
@@ -198,7 +200,7 @@ def _rejections(kept: Iterable[ReplicaRecord]) -> Iterator[RejectedAnswer]:
         yield RejectedAnswer(record.at, lease.job, lease.task, record.verdict.reason, evidence)
 
 
-def _read(path: Path) -> InFlight | None:
+def _load_replica(path: Path) -> InFlight | None:
     """Returns the replica, or None where the worker has just removed its file or a crash cut it."""
     try:
         return InFlight.model_validate_json(path.read_bytes())

@@ -23,15 +23,15 @@ class RecordTail:
         """Returns the records from `moment` (Unix seconds) on, oldest first; lines that a crash cut are left out."""
         if self._path.is_file():
             with self._path.open("rb") as file:
-                self._read(file, moment)
+                self._load_added_records(file, moment)
         while self._kept and self._kept[0].at < moment:
             self._kept.popleft()
         return list(self._kept)
 
-    def _read(self, file: BinaryIO, moment: float) -> None:
+    def _load_added_records(self, file: BinaryIO, moment: float) -> None:
         if self._offset is None:
             size = file.seek(0, 2)
-            self._offset = _line_at(file, bisect_left(range(size), moment, key=lambda at: _moment(file, at)))
+            self._offset = _line_at(file, bisect_left(range(size), moment, key=lambda at: _load_record_time(file, at)))
         file.seek(self._offset)
         added = file.read()
         complete = added[: added.rfind(b"\n") + 1]
@@ -43,7 +43,7 @@ class RecordTail:
                 continue
 
 
-def last(path: Path) -> ReplicaRecord | None:
+def load_newest_record(path: Path) -> ReplicaRecord | None:
     """Returns the newest record of a file; None where there is none, or a crash cut it."""
     if not path.is_file():
         return None
@@ -68,7 +68,7 @@ def _line_at(file: BinaryIO, offset: int) -> int:
     return 0
 
 
-def _moment(file: BinaryIO, offset: int) -> float:
+def _load_record_time(file: BinaryIO, offset: int) -> float:
     """Returns when the record of the line with the byte at `offset` was written; 0 for a line that is cut."""
     file.seek(_line_at(file, offset))
     try:

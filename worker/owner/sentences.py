@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gradmarket.pages.rendering import span
+from gradmarket.pages.rendering import format_duration
 from worker.owner.elsewhere import Elsewhere, MarketRecord, Unredeemed
 from worker.owner.own_facts import InHand, OwnFacts
 
@@ -19,12 +19,12 @@ class OwnTable:
     none: str
 
 
-def headline(own: OwnFacts) -> str:
+def build_headline(own: OwnFacts) -> str:
     works = "works" if own.running else "does not run: what follows is what it left"
     return f"Worker {own.address} {works}. Its folder: {own.folder}"
 
 
-def warnings(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[str]:
+def list_warnings(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[str]:
     """Yields what its owner should know first: accusations, a market without work for it, broken promises."""
     for case in elsewhere.accusations:
         yield case.text()
@@ -36,23 +36,27 @@ def warnings(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[str]:
     yield from elsewhere.troubles
 
 
-def tables(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[OwnTable]:
-    held = [(one.replica, str(one.round), one.doing, _doing(one, own.at), one.pay_text) for one in own.in_hand]
+def list_own_tables(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[OwnTable]:
+    held = [
+        (one.replica, str(one.round), one.doing, _describe_time_left(one, own.at), one.pay_text) for one in own.in_hand
+    ]
     yield OwnTable("In hand", ("task", "round", "doing", "for", "pays"), held, "No task is in hand.")
     owed = [(one.job, one.text, _redeem_by(one, own.at)) for one in elsewhere.unredeemed]
     yield OwnTable("To redeem", ("job", "amount", "claims end"), owed, "Everything that is vouchered is redeemed.")
-    markets = [(one.market, _record(one)) for one in elsewhere.markets]
+    markets = [(one.market, _describe_market_record(one)) for one in elsewhere.markets]
     yield OwnTable("Record", ("market", "what it says of this worker"), markets, "No market was asked yet.")
     stakes = [(f"{one.chain_job} of chain {one.chain_id}", one.text()) for one in elsewhere.stakes]
     yield OwnTable("Stake", ("job", "at risk"), stakes, "Nothing is at stake.")
-    rejected = [(_clock(one.at), one.reason or "no reason was given", one.evidence) for one in own.rejections]
+    rejected = [
+        (_format_clock_time(one.at), one.reason or "no reason was given", one.evidence) for one in own.rejections
+    ]
     yield OwnTable("Rejected", ("at", "why", "evidence"), rejected, "Nothing was rejected in the last 24 hours.")
 
 
-def _doing(held: InHand, now: float) -> str:
+def _describe_time_left(held: InHand, now: float) -> str:
     """Returns how long it takes already, and how much of its time is left."""
-    left = span(held.due - now) + " left" if held.due > now else "over its time"
-    return f"{span(now - held.since)}, {left}"
+    left = format_duration(held.due - now) + " left" if held.due > now else "over its time"
+    return f"{format_duration(now - held.since)}, {left}"
 
 
 def _redeem_by(owed: Unredeemed, now: float) -> str:
@@ -60,10 +64,10 @@ def _redeem_by(owed: Unredeemed, now: float) -> str:
         return "not known: the chain does not answer"
     if owed.until <= now:
         return "they are over"
-    return f"{datetime.fromtimestamp(owed.until):%Y-%m-%d %H:%M} (in {span(owed.until - now)})"
+    return f"{datetime.fromtimestamp(owed.until):%Y-%m-%d %H:%M} (in {format_duration(owed.until - now)})"
 
 
-def _record(market: MarketRecord) -> str:
+def _describe_market_record(market: MarketRecord) -> str:
     if market.trouble:
         return f"not known: {market.trouble}"
     words = [
@@ -74,5 +78,5 @@ def _record(market: MarketRecord) -> str:
     return "; ".join(["barred", *words] if market.barred else words)
 
 
-def _clock(moment: float) -> str:
+def _format_clock_time(moment: float) -> str:
     return datetime.fromtimestamp(moment).strftime("%H:%M:%S")

@@ -6,36 +6,36 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradmarket.market.printable import printable
+from gradmarket.market.printable import replace_controls
 from worker.owner.elsewhere import Elsewhere
 from worker.owner.own_facts import OwnFacts
-from worker.owner.sentences import headline, tables, warnings
+from worker.owner.sentences import build_headline, list_own_tables, list_warnings
 
 
-def drawn(own: OwnFacts, elsewhere: Elsewhere) -> RenderableType:
-    return Group(*_parts(own, elsewhere))
+def draw_own_view(own: OwnFacts, elsewhere: Elsewhere) -> RenderableType:
+    return Group(*_draw_parts(own, elsewhere))
 
 
-def _parts(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[RenderableType]:
-    yield _plain(headline(own), "bold" if own.running else "bold yellow")
-    for line in warnings(own, elsewhere):
-        yield _plain(line, "bold red")
+def _draw_parts(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[RenderableType]:
+    yield _draw_plain_text(build_headline(own), "bold" if own.running else "bold yellow")
+    for line in list_warnings(own, elsewhere):
+        yield _draw_plain_text(line, "bold red")
     sums = [(one.symbol, *map(one.text, (one.today, one.last_hour, one.total, one.redeemed))) for one in own.earnings]
-    yield _table("Earned", ("token", "today", "last hour", "in all", "redeemed"), sums)
+    yield _draw_table("Earned", ("token", "today", "last hour", "in all", "redeemed"), sums)
     yield Text(f"{own.accepted} accepted, {own.rejected} rejected, {own.unpaid} accepted and not paid yet")
-    for shown in tables(own, elsewhere):
-        yield _table(shown.title, shown.head, shown.rows) if shown.rows else Text(shown.none, style="dim")
+    for shown in list_own_tables(own, elsewhere):
+        yield _draw_table(shown.title, shown.head, shown.rows) if shown.rows else Text(shown.none, style="dim")
 
 
-def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+def _draw_table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
     table = Table(
         *head, title=title, box=None, pad_edge=False, title_justify="left", title_style="bold", header_style="dim"
     )
     for row in rows:
-        table.add_row(*map(_plain, row))
+        table.add_row(*map(_draw_plain_text, row))
     return table
 
 
-def _plain(text: str, style: str = "") -> Text:
+def _draw_plain_text(text: str, style: str = "") -> Text:
     """Returns words that may be a stranger's: they are no markup, and control no terminal."""
-    return Text(printable(text), style=style)
+    return Text(replace_controls(text), style=style)

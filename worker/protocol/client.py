@@ -22,7 +22,7 @@ from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.audits import StateReceipt, StatesAsked
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
-from gradmarket.market.wire.framing import HEAD, framed
+from gradmarket.market.wire.framing import HEAD, frame_poll_request
 from gradmarket.market.wire.holding import HoldingReceipt
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
@@ -88,36 +88,36 @@ class MarketClient:
         return [job for page in pages for job in page.items if job.state is JobState.RUNNING]
 
     def job(self, job: JobId) -> ListedJob:
-        return self._transport.ask(ListedJob, "GET", _job(job))
+        return self._transport.ask(ListedJob, "GET", _build_job_path(job))
 
     def pay(self, job: JobId) -> JobPay:
         """Returns what the market measured of the job's pay."""
-        return self._transport.ask(JobPay, "GET", f"{_job(job)}/stats")
+        return self._transport.ask(JobPay, "GET", f"{_build_job_path(job)}/stats")
 
     def worker(self, address: Address) -> WorkerView:
         """Returns what the market tells anybody of a worker."""
         return self._transport.ask(WorkerView, "GET", f"/v1/workers/{address}")
 
-    def payments(self, job: JobId) -> Iterator[PublishedPayment]:
-        return self._all(Page[PublishedPayment], f"{_job(job)}/payments")
+    def fetch_payments(self, job: JobId) -> Iterator[PublishedPayment]:
+        return self._fetch_all_items(Page[PublishedPayment], f"{_build_job_path(job)}/payments")
 
     def verdicts(self, job: JobId) -> Iterator[PublishedVerdict]:
-        return self._all(Page[PublishedVerdict], f"{_job(job)}/verdicts")
+        return self._fetch_all_items(Page[PublishedVerdict], f"{_build_job_path(job)}/verdicts")
 
     def audits(self, job: JobId) -> Iterator[PublishedAudit]:
-        return self._all(Page[PublishedAudit], f"{_job(job)}/audits")
+        return self._fetch_all_items(Page[PublishedAudit], f"{_build_job_path(job)}/audits")
 
     def task(self, job: JobId, task: str) -> PublishedEvidence:
-        return self._transport.ask(PublishedEvidence, "GET", _task(job, task))
+        return self._transport.ask(PublishedEvidence, "GET", _build_task_path(job, task))
 
-    def _all(self, kind: type[Page[Item]], path: str) -> Iterator[Item]:
+    def _fetch_all_items(self, kind: type[Page[Item]], path: str) -> Iterator[Item]:
         """Yields the items of a paginated list, at most MAX_ITEMS; asks for a page when the one before is used up."""
         pages = self._transport.pages(kind, path, {"limit": PAGE}, MAX_LISTING)
         return islice((item for page in pages for item in page.items), MAX_ITEMS)
 
     def evidence(self, job: JobId, task: str) -> str:
         """Returns the URL at which the evidence of a verdict is published."""
-        return f"{self.origin}{_task(job, task)}"
+        return f"{self.origin}{_build_task_path(job, task)}"
 
     def poll(self, request: PollRequest, payloads: Sequence[Payload] = ()) -> PollAnswer:
         """Long-polls the market, with the payloads that the request names; those go without waiting for more.
@@ -126,7 +126,7 @@ class MarketClient:
         ServiceProblem, or OSError if a payload's file is gone.
         """
         if payloads:
-            return self._bring(request, payloads)
+            return self._send_payloads(request, payloads)
         while True:
             began = time.monotonic()
             longest = self._longest_wait if began < self._short_until else MAX_WAIT_S
@@ -138,32 +138,32 @@ class MarketClient:
                 self._short_until = began + SHORT_FOR_S
                 self._longest_wait = max(transport.SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
-    def _bring(self, request: PollRequest, payloads: Sequence[Payload]) -> PollAnswer:
+    def _send_payloads(self, request: PollRequest, payloads: Sequence[Payload]) -> PollAnswer:
         """Sends what the market does not have yet; where a connection breaks in pieces of a payload, goes on there.
 
         It goes on for longer where the market has more than ever before.
         """
         if not any(payload.in_pieces for payload in payloads):
-            return self._once(request, payloads)
+            return self._send_answers_once(request, payloads)
         began = time.monotonic()
-        payloads = [self._rest(payload) if payload.begun else payload for payload in payloads]
-        most = _there(payloads)
+        payloads = [self._fetch_payload_rest(payload) if payload.begun else payload for payload in payloads]
+        most = _count_received_bytes(payloads)
         while True:
             try:
-                return self._once(request, payloads, patient=False)
+                return self._send_answers_once(request, payloads, patient=False)
             except ServiceUnreachable as error:
                 if not self._patience.keep_trying(time.monotonic() - began):
                     raise
                 self._say_down(error)
             self._patience.pause(random.uniform(0.5, 1.0) * AGAIN_S)
-            payloads = [self._rest(payload) for payload in payloads]
-            if (there := _there(payloads)) > most:
+            payloads = [self._fetch_payload_rest(payload) for payload in payloads]
+            if (there := _count_received_bytes(payloads)) > most:
                 most, began = there, time.monotonic()
 
-    def _once(self, request: PollRequest, payloads: Sequence[Payload], **options: Any) -> PollAnswer:
+    def _send_answers_once(self, request: PollRequest, payloads: Sequence[Payload], **options: Any) -> PollAnswer:
         rest = {payload.part.replica: payload.part for payload in payloads if payload.part is not None}
         parts = tuple(rest.get(part.replica, part) for part in request.payloads)
-        content = FramedPayloads(framed(request.model_copy(update={"payloads": parts})), payloads)
+        content = FramedPayloads(frame_poll_request(request.model_copy(update={"payloads": parts})), payloads)
         headers = {"content-type": "application/octet-stream", "content-length": str(content.length)}
         return self.signed_in(PollAnswer, "POST", "/v1/work/answers", headers=headers, content=content.open, **options)
 
@@ -172,7 +172,7 @@ class MarketClient:
         place = f"{quote(replica, safe='')}/{fence}"
         return self.signed_in(MissingParts, "POST", f"/v1/work/payloads/{place}/parts").parts
 
-    def _rest(self, payload: Payload) -> Payload:
+    def _fetch_payload_rest(self, payload: Payload) -> Payload:
         """Returns the payload from where the market has it; raises as `signed_in` does."""
         if payload.part is None or not payload.in_pieces:
             return payload
@@ -229,14 +229,14 @@ class MarketClient:
             journal.once("unreachable", f"The market at {self.origin} does not answer ({error}); trying again.")
 
 
-def _there(payloads: Sequence[Payload]) -> int:
+def _count_received_bytes(payloads: Sequence[Payload]) -> int:
     """Returns how many bytes of the payloads the market says that it has."""
     return sum(payload.start or 0 for payload in payloads)
 
 
-def _job(job: JobId) -> str:
+def _build_job_path(job: JobId) -> str:
     return f"/v1/jobs/{quote(job, safe='')}"
 
 
-def _task(job: JobId, task: str) -> str:
-    return f"{_job(job)}/tasks/{quote(task, safe='')}"
+def _build_task_path(job: JobId, task: str) -> str:
+    return f"{_build_job_path(job)}/tasks/{quote(task, safe='')}"

@@ -15,9 +15,9 @@ from gradmarket.market.fields import DigestField, HashField, SignatureField
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.rules.lifecycle import over
-from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
-from gradmarket.market.signing import Domain, Signer, digest
+from gradmarket.market.rules.lifecycle import is_final_state
+from gradmarket.market.rules.secrets import digest_of, seal_commitment, wave_seed
+from gradmarket.market.signing import Domain, Signer, digest_struct
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
 from gradmarket.market.wire.poll import (
     Answer,
@@ -84,7 +84,7 @@ class InFlight(BaseModel):
 
     @property
     def open(self) -> bool:
-        return not over(self.state)
+        return not is_final_state(self.state)
 
     @property
     def due_at(self) -> float:
@@ -133,16 +133,16 @@ class InFlight(BaseModel):
         return Reveal(replica=self.replica, fence=self.lease.fence, salt=salt, root=root, sketch=self.sketch)
 
 
-def prepare(
+def seal_payload(
     domain: Domain, held: InFlight, payload: Bytes, worker: Address, signer: Signer, seconds: float
 ) -> InFlight:
     """Seals a payload under a fresh salt and signs the commitment to it."""
     root = blob_digest(payload)
     salt = Hash(os.urandom(32))
-    offer = digest(domain, held.offer)
-    sealed = seal(offer, worker, salt, hash_of(root))
+    offer = digest_struct(domain, held.offer)
+    sealed = seal_commitment(offer, worker, salt, hash_of(root))
     request = CommitmentRequest(replica=held.replica, fence=held.lease.fence, sealed=sealed, signature=bytes(65))
-    signature = signer(digest(domain, request.struct(offer, worker)))
+    signature = signer(digest_struct(domain, request.struct(offer, worker)))
     prepared = SealedAnswer(salt=salt, root=root, sealed=sealed, signature=signature, compute_seconds=seconds)
     return held.model_copy(update={"prepared": prepared})
 
@@ -157,9 +157,11 @@ def sign_sketch(
     signer: Signer,
 ) -> SketchRequest:
     """Signs the sketch of an answer under the wave's seed."""
-    request = SketchRequest(numbers=sketch_packing.tell(made), determinism_class=determinism_class, signature=bytes(65))
-    struct = request.struct(digest(domain, held.offer), worker, seed_of(opened))
-    return request.model_copy(update={"signature": signer(digest(domain, struct))})
+    request = SketchRequest(
+        numbers=sketch_packing.encode_sketch(made), determinism_class=determinism_class, signature=bytes(65)
+    )
+    struct = request.struct(digest_struct(domain, held.offer), worker, seed_of(opened))
+    return request.model_copy(update={"signature": signer(digest_struct(domain, struct))})
 
 
 def seed_of(opened: WaveOpened) -> Hash:
@@ -176,7 +178,7 @@ class InFlightFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        loaded = map(_read, sorted(folder.glob("*.json")))
+        loaded = map(_load_replica, sorted(folder.glob("*.json")))
         self.held = {held.replica: held for held in loaded if held is not None}
 
     def put(self, held: InFlight, **changes: Any) -> InFlight:
@@ -188,7 +190,9 @@ class InFlightFolder:
     def save(self, held: InFlight, synced: bool = False, **changes: Any) -> InFlight:
         """Updates the replica on disk; if `synced`, it survives a power cut too."""
         changed = self.put(held, **changes)
-        durable.write(self._file(held.replica, "json"), changed.model_dump_json().encode(), synced)
+        durable.write_file_atomically(
+            self._build_file_path(held.replica, "json"), changed.model_dump_json().encode(), synced
+        )
         return changed
 
     def sent(self, replica: ReplicaId) -> None:
@@ -202,27 +206,27 @@ class InFlightFolder:
         return sum(held.sent for held in self.open())
 
     def save_payload(self, replica: ReplicaId, payload: Bytes) -> None:
-        durable.write(self.payload(replica), payload, synced=False)
+        durable.write_file_atomically(self.payload(replica), payload, synced=False)
 
     def payload(self, replica: ReplicaId) -> Path:
-        return self._file(replica, "payload")
+        return self._build_file_path(replica, "payload")
 
     def forget(self, replica: ReplicaId) -> None:
         """Forgets a replica once the market knows that this worker has its final verdict."""
         del self.held[replica]
-        self._remove(replica)
+        self._delete_files(replica)
 
     def clear(self) -> None:
         """Deletes the files of finished replicas already recorded in the accounts: a restart would see them as open."""
         for held in self.held.values():
             if not held.open:
-                self._remove(held.replica)
+                self._delete_files(held.replica)
 
-    def _remove(self, replica: ReplicaId) -> None:
-        self._file(replica, "json").unlink(missing_ok=True)
+    def _delete_files(self, replica: ReplicaId) -> None:
+        self._build_file_path(replica, "json").unlink(missing_ok=True)
         self.payload(replica).unlink(missing_ok=True)
 
-    def _file(self, replica: ReplicaId, kind: str) -> Path:
+    def _build_file_path(self, replica: ReplicaId, kind: str) -> Path:
         return self.folder / f"{blake3(replica.encode()).hexdigest()[:32]}.{kind}"
 
     def open(self) -> list[InFlight]:
@@ -235,7 +239,7 @@ def handed_over(data: Path) -> list[InFlight]:
     return [held for folder in folders for held in InFlightFolder(folder).open() if held.sent]
 
 
-def _read(path: Path) -> InFlight | None:
+def _load_replica(path: Path) -> InFlight | None:
     """Reads a replica's file. Deletes it and returns None if a power cut left it incomplete."""
     try:
         return InFlight.model_validate_json(path.read_bytes())

@@ -5,7 +5,7 @@ import hashlib
 
 import httpx
 
-from gradmarket.compute.addresses import Resolve, place, resolve
+from gradmarket.compute.addresses import Resolve, check_link_target, resolve_host
 from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
@@ -17,7 +17,7 @@ PUT_S = 600.0
 class ObjectStores:
     """`allowed`: origins that this worker's owner named; only these may be in its own network."""
 
-    def __init__(self, allowed: frozenset[str], look_up: Resolve = resolve) -> None:
+    def __init__(self, allowed: frozenset[str], look_up: Resolve = resolve_host) -> None:
         self._allowed = allowed
         self._look_up = look_up
 
@@ -26,13 +26,17 @@ class ObjectStores:
 
         The store refuses other bytes than those of their Content-MD5. Raises DownloadRefused or DownloadFailed.
         """
-        target = place(door, "", self._look_up, own=False, allowed=self._allowed)
+        target = check_link_target(door, "", self._look_up, own=False, allowed=self._allowed)
         name = httpx.URL(f"http://{target.host}").host
         timeout = httpx.Timeout(30.0, write=PUT_S, read=PUT_S)
         extensions = {HOST_NAMED: name, ANSWER_WITHIN: PUT_S}
         network = ClockedTransport()
         length = payload.length - start if length is None else length
-        headers = {"host": target.host, "content-length": str(length), "content-md5": _md5(payload, start, length)}
+        headers = {
+            "host": target.host,
+            "content-length": str(length),
+            "content-md5": _compute_md5(payload, start, length),
+        }
         with httpx.Client(trust_env=False, timeout=timeout, transport=network) as http:
             body = payload.span(start, length)
             request = http.build_request("PUT", target.url, headers=headers, content=body, extensions=extensions)
@@ -44,7 +48,7 @@ class ObjectStores:
             raise DownloadFailed(f"{target.host} answers {response.status_code}")
 
 
-def _md5(payload: Payload, start: int, length: int) -> str:
+def _compute_md5(payload: Payload, start: int, length: int) -> str:
     """In base 64, as RFC 1864 has it: against accidents on the way, not against anybody."""
     hasher = hashlib.md5(usedforsecurity=False)
     with payload.path.open("rb") as file:

@@ -7,7 +7,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from gradmarket.compute.cache import mapped
+from gradmarket.compute.cache import map_cached_file
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import PayloadPart
 
@@ -71,12 +71,12 @@ class Payload:
                 length -= len(chunk)
                 yield chunk
 
-    def chunks(self) -> Iterator[bytes]:
+    def read_chunks(self) -> Iterator[bytes]:
         """Yields what follows the request: the bytes, or from `start` on each piece after its digest.
 
         They are views of the file: to copy them into new memory takes as long as to hash them.
         """
-        data, size = mapped(self.path), CHUNK if self.start is None else framing.PIECE
+        data, size = map_cached_file(self.path), CHUNK if self.start is None else framing.PIECE
         for begin in range(self.start or 0, len(data), size):
             piece = cast(bytes, data[begin : begin + size])
             self.leaves()
@@ -99,9 +99,9 @@ class FramedPayloads:
 
     @contextmanager
     def open(self) -> Iterator[Iterator[bytes]]:
-        yield self._chunks()
+        yield self._read_all_chunks()
 
-    def _chunks(self) -> Iterator[bytes]:
+    def _read_all_chunks(self) -> Iterator[bytes]:
         yield self.head
         for payload in self.payloads:
-            yield from payload.chunks()
+            yield from payload.read_chunks()

@@ -12,14 +12,14 @@ from gradmarket.compute.machine import Effort, MachineLimits
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.overlap import BEFORE, starts_after
-from gradmarket.market.rules.payment import unpaid
+from gradmarket.market.rules.payment import compute_unpaid_units
 from gradmarket.market.rules.pricing import Price, PricedWork
-from gradmarket.market.rules.proof import signed
+from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire.poll import hash_of
-from worker.protocol.worth import NOTHING, Minimum, least
+from worker.protocol.worth import NOTHING, Minimum, compute_least_price
 
 
 class Guard(StrEnum):
@@ -108,14 +108,14 @@ class Proposal:
 def why_not(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
     """Returns the first reason against taking the offer, before anything is downloaded; None if there is none."""
     return (
-        _chosen(proposal, standing, limits)
-        or _published(proposal, chain)
-        or _priced(proposal, chain, limits)
-        or _covered(proposal, chain, standing, limits)
+        _find_limit_guard(proposal, standing, limits)
+        or _find_publication_guard(proposal, chain)
+        or _find_price_guard(proposal, chain, limits)
+        or _find_reservation_guard(proposal, chain, standing, limits)
     )
 
 
-def _chosen(proposal: Proposal, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
+def _find_limit_guard(proposal: Proposal, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
     if limits.jobs and proposal.job not in limits.jobs:
         return Guard.NOT_CHOSEN
     if standing.unpaid >= limits.unpaid:
@@ -125,9 +125,9 @@ def _chosen(proposal: Proposal, standing: RequesterStanding, limits: WorkLimits)
     return None
 
 
-def _published(proposal: Proposal, chain: OnChain) -> Guard | None:
+def _find_publication_guard(proposal: Proposal, chain: OnChain) -> Guard | None:
     offer, spec = proposal.offer, proposal.publication.spec
-    if not any(signed(proposal.domain, offer, proposal.signature, signer) for signer in chain.signers):
+    if not any(is_signed_by(proposal.domain, offer, proposal.signature, signer) for signer in chain.signers):
         return Guard.FOREIGN_SIGNER
     if offer.spec != hash_of(proposal.publication.digest) or proposal.publication.job != proposal.job:
         return Guard.OTHER_SPEC
@@ -143,14 +143,16 @@ def _published(proposal: Proposal, chain: OnChain) -> Guard | None:
     return None
 
 
-def _priced(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
+def _find_price_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
     pay = proposal.offer.price * chain.unit
     if pay < limits.min_price:
         return Guard.CHEAP
     return Guard.UNDERPRICED if pay < proposal.publication.spec.price.least() else None
 
 
-def _covered(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
+def _find_reservation_guard(
+    proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits
+) -> Guard | None:
     if chain.reserved < standing.outstanding + proposal.offer.price:
         return Guard.NOT_RESERVED
     if chain.claim_until - chain.now < judged_within(proposal) + limits.margin_s:
@@ -169,7 +171,7 @@ def too_cheap(pay: Amount, price: Price, effort: Effort, unit: Amount, limits: W
     """Checks the pay of a task whose cost is known: `pay` is for one gradient, under the job's `price` rule."""
     if pay < price.least(PricedWork(effort.flops, unit)):
         return Guard.UNDERPRICED
-    return Guard.CHEAP_FOR_ITS_WORK if pay < least(limits.minimum, effort) else None
+    return Guard.CHEAP_FOR_ITS_WORK if pay < compute_least_price(limits.minimum, effort) else None
 
 
 def too_slow(step_seconds: float, lease_seconds: float) -> Guard | None:
@@ -179,4 +181,4 @@ def too_slow(step_seconds: float, lease_seconds: float) -> Guard | None:
 
 def unpaid_gradients(earned: Units, vouchered: Units, price: Units) -> int:
     """Returns how many gradients at `price` are promised beyond what the vouchers cover, rounded up."""
-    return ceil(unpaid(earned, vouchered) / max(1, price))
+    return ceil(compute_unpaid_units(earned, vouchered) / max(1, price))

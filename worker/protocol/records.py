@@ -64,40 +64,42 @@ class ReplicaRecord(BaseModel):
         return hash_of(Digest(self.prepared.root)) if self.prepared else None
 
 
-def add(folder: Path, domain: Domain, record: ReplicaRecord) -> None:
+def append_record(folder: Path, domain: Domain, record: ReplicaRecord) -> None:
     """Appends a record. It survives a crash of the process; a power cut may lose the last ones."""
-    durable.append(file_of(folder, domain.instance, record.lease.offer.job), record.model_dump_json().encode() + b"\n")
+    durable.append_line(
+        file_of(folder, domain.instance, record.lease.offer.job), record.model_dump_json().encode() + b"\n"
+    )
 
 
-def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[ReplicaRecord]:
+def load_records(folder: Path, domain: Domain, chain_job: int) -> Iterator[ReplicaRecord]:
     """Yields the records in the order of their verdicts, one per replica; skips lines that a crash cut short.
 
     If an audit proves a rejection wrong, a later record of the same replica replaces it.
     """
     newest: dict[ReplicaId, ReplicaRecord] = {}
-    for record in _lines(file_of(folder, domain.instance, chain_job)):
+    for record in _load_complete_records(file_of(folder, domain.instance, chain_job)):
         before = newest.get(record.lease.replica)
         if before is None or before.rejected:
             newest[record.lease.replica] = record
     yield from newest.values()
 
 
-def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
+def find_rejection(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
     """Returns the newest record of this replica, if it is a rejection."""
-    record = newest(folder, domain, replica)
+    record = find_newest_record(folder, domain, replica)
     return record if record is not None and record.rejected else None
 
 
-def newest(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
+def find_newest_record(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
     """Returns the newest record of this replica, in any job of the contract."""
     for path in sorted((folder / "records").glob(f"{domain.instance.hex()}-*.jsonl")):
-        ends = [record for record in _lines(path, replica) if record.lease.replica == replica]
+        ends = [record for record in _load_complete_records(path, replica) if record.lease.replica == replica]
         if ends:
             return ends[-1]
     return None
 
 
-def _lines(path: Path, naming: str = "") -> Iterator[ReplicaRecord]:
+def _load_complete_records(path: Path, naming: str = "") -> Iterator[ReplicaRecord]:
     """Yields the complete records of a file, only from lines that contain `naming`."""
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         if naming.encode() not in line:

@@ -18,21 +18,21 @@ class RoundFiles:
     def load(self, job: str, number: int) -> Bytes | None:
         """Returns what was kept of a round; None where nothing was."""
         try:
-            return self._file(job, number).read_bytes()
+            return self._build_file_path(job, number).read_bytes()
         except FileNotFoundError:
             return None
 
     def keep(self, job: str, number: int, data: bytes) -> None:
         """Keeps it, and forgets all but the round before."""
-        durable.write(self._file(job, number), data)
-        before = {self._file(job, number), self._file(job, number - 1)}
-        for path in self.folder.glob(f"{_named(job)}-*"):
+        durable.write_file_atomically(self._build_file_path(job, number), data)
+        before = {self._build_file_path(job, number), self._build_file_path(job, number - 1)}
+        for path in self.folder.glob(f"{_hash_job_name(job)}-*"):
             if path not in before:
                 path.unlink(missing_ok=True)
 
-    def _file(self, job: str, number: int) -> Path:
-        return self.folder / f"{_named(job)}-{number}"
+    def _build_file_path(self, job: str, number: int) -> Path:
+        return self.folder / f"{_hash_job_name(job)}-{number}"
 
 
-def _named(job: str) -> str:
+def _hash_job_name(job: str) -> str:
     return blake3(job.encode()).hexdigest()[:32]

@@ -26,7 +26,7 @@ class RowUsesFolder:
 
     def load(self, job: str) -> RowUses | None:
         """Returns what was kept. Raises Refused where the file cannot be read."""
-        path = self._file(job)
+        path = self._build_file_path(job)
         return _read_uses(path, f"the rows of {job}") if path.exists() else None
 
     def load_all(self) -> Sequence[RowUses]:
@@ -34,9 +34,9 @@ class RowUsesFolder:
         return [_read_uses(path, "rows") for path in sorted(self.folder.glob("*.json"))]
 
     def keep(self, job: str, uses: RowUses) -> None:
-        durable.write(self._file(job), _USES.dump_json(uses))
+        durable.write_file_atomically(self._build_file_path(job), _USES.dump_json(uses))
 
-    def _file(self, job: str) -> Path:
+    def _build_file_path(self, job: str) -> Path:
         return self.folder / f"{blake3(job.encode()).hexdigest()[:32]}.json"
 
 

@@ -85,20 +85,24 @@ class SecureFolder:
     def load(self, job: str, number: int) -> SecureRecord | None:
         """Returns the round's record. One that a power cut left incomplete was never followed by a message."""
         try:
-            return SecureRecord.model_validate_json(self._file(job, number, "json").read_bytes())
+            return SecureRecord.model_validate_json(self._build_file_path(job, number, "json").read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
 
     def save(self, record: SecureRecord, vector: Bytes | None = None) -> None:
         """Must be called before what the record says is sent."""
         if vector is not None:
-            durable.write(self._file(record.job, record.round, "vector"), vector)
+            durable.write_file_atomically(self._build_file_path(record.job, record.round, "vector"), vector)
         if record.signed:
-            durable.write(self._mark(record.job), str(max(record.round, self.signed(record.job))).encode())
-        durable.write(self._file(record.job, record.round, "json"), record.model_dump_json().encode())
+            durable.write_file_atomically(
+                self._build_mark_path(record.job), str(max(record.round, self.signed(record.job))).encode()
+            )
+        durable.write_file_atomically(
+            self._build_file_path(record.job, record.round, "json"), record.model_dump_json().encode()
+        )
 
     def vector(self, record: SecureRecord) -> bytes:
-        return self._file(record.job, record.round, "vector").read_bytes()
+        return self._build_file_path(record.job, record.round, "vector").read_bytes()
 
     def signed(self, job: str) -> int:
         """Returns the newest round of which this worker signed survivors; -1 where there is none.
@@ -106,7 +110,7 @@ class SecureFolder:
         Raises Refused where that cannot be read: it takes no further part.
         """
         try:
-            return int(self._mark(job).read_bytes())
+            return int(self._build_mark_path(job).read_bytes())
         except FileNotFoundError:
             return NONE
         except ValueError as error:
@@ -115,12 +119,12 @@ class SecureFolder:
     def forget(self, job: str, number: int) -> None:
         """Forgets a round whose sum is there and paid: its number stays in the mark."""
         for kind in ("vector", "json"):
-            self._file(job, number, kind).unlink(missing_ok=True)
+            self._build_file_path(job, number, kind).unlink(missing_ok=True)
 
-    def _file(self, job: str, number: int, kind: str) -> Path:
+    def _build_file_path(self, job: str, number: int, kind: str) -> Path:
         return self.folder / f"{blake3(f'{job} {number}'.encode()).hexdigest()[:32]}.{kind}"
 
-    def _mark(self, job: str) -> Path:
+    def _build_mark_path(self, job: str) -> Path:
         return self.folder / f"{blake3(job.encode()).hexdigest()[:32]}.signed"
 
 

@@ -33,12 +33,12 @@ def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn
             raise Untrusted(f"{origin} asks to sign in at {netloc}; if that is the same service, use that address")
     if nonce.chain_id != credentials.chain_id:
         raise Untrusted(f"{origin} asks to sign in on chain {nonce.chain_id}, the job is on {credentials.chain_id}")
-    text = message(credentials, nonce)
+    text = build_sign_in_text(credentials, nonce)
     signed = Account.sign_message(encode_defunct(text=text), credentials.wallet.key)
     return SignIn(message=text, signature=bytes(signed.signature), consent=credentials.consent)
 
 
-def message(credentials: Credentials, nonce: SignInNonce) -> str:
+def build_sign_in_text(credentials: Credentials, nonce: SignInNonce) -> str:
     return SignInMessage(
         domain=nonce.domain,
         address=credentials.wallet.address,
@@ -53,10 +53,10 @@ def message(credentials: Credentials, nonce: SignInNonce) -> str:
 
 def same_place(one: str, other: str) -> bool:
     """Returns whether two `host:port` name the same service; all names of the loopback count as one."""
-    return _place(one) == _place(other)
+    return _parse_host_and_port(one) == _parse_host_and_port(other)
 
 
-def _place(netloc: str) -> tuple[str, int | None]:
+def _parse_host_and_port(netloc: str) -> tuple[str, int | None]:
     parts = urlsplit(f"//{netloc}")
     host = (parts.hostname or "").rstrip(".")
     return ("localhost" if is_loopback(host) else host, parts.port)

@@ -30,14 +30,14 @@ class Minimum:
         return self.tflop > 0 or self.hour > 0
 
 
-def least(minimum: Minimum, effort: Effort) -> Amount:
+def compute_least_price(minimum: Minimum, effort: Effort) -> Amount:
     """Returns the least price of a gradient that meets every minimum, rounded up."""
     by_work = Fraction(minimum.tflop * effort.flops, TERA)
     by_time = minimum.hour * effort.whole / HOUR_S
     return Amount(max(minimum.gradient, ceil(by_work), ceil(by_time)))
 
 
-def hourly(price: Amount, effort: Effort) -> Amount:
+def compute_hourly_pay(price: Amount, effort: Effort) -> Amount:
     """Returns the most that an hour can bring, with a task always available: price * 3600 / (step + overhead)."""
     return Amount(int(price * HOUR_S / effort.whole))
 
@@ -60,16 +60,16 @@ class Prospect:
         return self.price / self.effort.whole
 
 
-def best(prospects: Sequence[Prospect], minimum: Minimum) -> Prospect | None:
+def find_best_prospect(prospects: Sequence[Prospect], minimum: Minimum) -> Prospect | None:
     """Returns the prospect of highest worth among those that meet the minimum and pay at all.
 
     Ties are broken by the job's id, whatever the input order. All must be of one market, so of one token.
     """
-    fit = [one for one in prospects if one.price >= least(minimum, one.effort) and one.worth > 0]
+    fit = [one for one in prospects if one.price >= compute_least_price(minimum, one.effort) and one.worth > 0]
     return min(fit, key=lambda one: (-one.worth, one.job), default=None)
 
 
-def ranked(markets: Sequence[tuple[Hashable, Fraction]]) -> list[int]:
+def rank_markets(markets: Sequence[tuple[Hashable, Fraction]]) -> list[int]:
     """Returns the indices of markets, best paying first. Each market is given as its token and its best job's worth.
 
     Amounts of different tokens cannot be compared: the markets of a token all rank where its first market stood.

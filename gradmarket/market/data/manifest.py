@@ -46,8 +46,8 @@ class Partition(Part):
     @field_validator("format")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in formats.names():
-            raise ValueError(f"no format {name!r}; there is {', '.join(formats.names())}")
+        if name not in formats.list_format_names():
+            raise ValueError(f"no format {name!r}; there is {', '.join(formats.list_format_names())}")
         return name
 
 
@@ -84,7 +84,7 @@ class Manifest(Part):
         return {name: ((rows, *column.shape), column.dtype) for name, column in self.inputs.items()}
 
 
-def parsed(data: bytes) -> Manifest:
+def parse_manifest(data: bytes) -> Manifest:
     """Returns the manifest of these bytes, perhaps a stranger's. Raises JobRefused, naming the invalid field."""
     try:
         return Manifest.model_validate_json(data)
@@ -93,7 +93,7 @@ def parsed(data: bytes) -> Manifest:
         raise JobRefused(".".join(["data.manifest", *map(str, first["loc"])]), first["msg"]) from None
 
 
-def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
+def list_training_partitions(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
     """Returns the partitions that tasks draw rows from: all but the held-out one; none where holders have the rows."""
     if spec.private:
         return ()
@@ -103,5 +103,5 @@ def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
 
 def partition_of(manifest: Manifest, spec: JobSpec, place: int) -> Partition:
     """Returns the partition of a place in the job's order (JobSpec.place): places take the training ones in turn."""
-    partitions = training(manifest, spec)
+    partitions = list_training_partitions(manifest, spec)
     return partitions[place % len(partitions)]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Vector, chunks, range_exponent
+from gradmarket.market.gradient.arrays import Vector, iterate_chunks, range_exponent
 from gradmarket.market.gradient.sums import OUTSIDE, ROUNDED, mean_of_few
 
 MAX_ADDENDS: Final = 2**20
@@ -37,17 +37,17 @@ SMALLEST: Final = -149
 """The exponent of the smallest float32, of which all others are multiples."""
 
 
-def units(bound: float, addends: int) -> tuple[float, ...]:
+def compute_limb_units(bound: float, addends: int) -> tuple[float, ...]:
     """Returns the unit of each limb for |x| <= bound.
 
     A limb's range is the remainder of the one before; the last leaves no remainder.
     """
-    bits = _bits(addends)
+    bits = _compute_limb_bits(addends)
     limbs = -((range_exponent(bound) - SMALLEST) // -bits)
     return tuple(math.ldexp(1.0, range_exponent(bound) - limb * bits) for limb in range(1, limbs + 1))
 
 
-def _bits(addends: int) -> int:
+def _compute_limb_bits(addends: int) -> int:
     """Returns by how many powers of two a limb's unit is finer than that of the limb before it."""
     return 52 - max(1, (addends - 1).bit_length())
 
@@ -61,7 +61,7 @@ def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterato
     """
     if not 1 <= len(vectors) <= FEW:
         raise PayloadRefused(f"a quick mean is of 1 to {FEW} vectors, not {len(vectors)}")
-    limit, pieces = math.ldexp(1.0, range_exponent(bound)), list(chunks(mean.size, STEP))
+    limit, pieces = math.ldexp(1.0, range_exponent(bound)), list(iterate_chunks(mean.size, STEP))
     statuses = np.empty(len(pieces), np.int64)
     rows = tuple(islice(cycle(_of_one_kind(vectors)), FEW))  # always as many: the loop is compiled once
     mean_of_few(rows, len(vectors), limit, np.empty(STEP), statuses, mean)
@@ -93,8 +93,8 @@ class Accumulator:
             raise PayloadRefused(f"a sum has 1 to {MAX_ADDENDS} addends, not {addends}")
         self.size, self.addends, self.count = size, addends, 0
         self.limit: Final = math.ldexp(1.0, range_exponent(bound))
-        self._units = units(bound, addends)
-        self._bits = _bits(addends)
+        self._units = compute_limb_units(bound, addends)
+        self._bits = _compute_limb_bits(addends)
         self._shifts = [1.5 * 2.0**52 * unit for unit in self._units]
         self._sums: list[NDArray[np.int64]] = []
         """The sums of each limb in use."""
@@ -114,7 +114,7 @@ class Accumulator:
         Raises PayloadRefused, and leaves the sum unchanged, on NaN, |x| > limit, another shape, or one addend too many.
         """
         self._check_room(1)
-        self._check(vector)
+        self._check_addend(vector)
         self._fold_whole(vector)
         self.count += 1
 
@@ -127,10 +127,10 @@ class Accumulator:
         for vector in vectors:
             self._check_shape(vector)
         scratch = np.empty((2, STEP))
-        for number, part in enumerate(chunks(self.size, STEP)):
+        for number, part in enumerate(iterate_chunks(self.size, STEP)):
             for vector in vectors:
                 _check_range(vector[part], self.limit)
-                self._fold(vector, number, part, scratch)
+                self._fold_piece(vector, number, part, scratch)
         self.count += len(vectors)
 
     def mean(self) -> Vector:
@@ -138,8 +138,8 @@ class Accumulator:
         if self.count == 0:
             raise PayloadRefused("nothing was added")
         mean = np.empty(self.size, np.float32)
-        for number, part in enumerate(chunks(self.size, STEP)):
-            total = self._total(number, part)
+        for number, part in enumerate(iterate_chunks(self.size, STEP)):
+            total = self._sum_limbs(number, part)
             mean[part] = np.divide(total, self.count, out=total)
         return mean
 
@@ -149,9 +149,9 @@ class Accumulator:
                 f"the sum has {self.count} of its {self.addends} addends already, and {more} more came"
             )
 
-    def _check(self, vector: Vector) -> None:
+    def _check_addend(self, vector: Vector) -> None:
         self._check_shape(vector)
-        for part in chunks(self.size):
+        for part in iterate_chunks(self.size):
             _check_range(vector[part], self.limit)
 
     def _check_shape(self, vector: Vector) -> None:
@@ -160,10 +160,10 @@ class Accumulator:
 
     def _fold_whole(self, vector: Vector) -> None:
         scratch = np.empty((2, STEP))
-        for number, part in enumerate(chunks(self.size, STEP)):
-            self._fold(vector, number, part, scratch)
+        for number, part in enumerate(iterate_chunks(self.size, STEP)):
+            self._fold_piece(vector, number, part, scratch)
 
-    def _fold(self, vector: Vector, number: int, part: slice, scratch: NDArray[np.float64]) -> None:
+    def _fold_piece(self, vector: Vector, number: int, part: slice, scratch: NDArray[np.float64]) -> None:
         """Adds piece `number` of a vector, limb by limb, until no remainder is left."""
         left, whole = scratch[:, : part.stop - part.start]
         np.copyto(left, vector[part])
@@ -179,10 +179,10 @@ class Accumulator:
             if limb > 0 and not np.bitwise_or.reduce(left.view(np.int64)):
                 return  # x - x is +0, whose bits are all 0
 
-    def _total(self, number: int, part: slice) -> NDArray[np.float64]:
+    def _sum_limbs(self, number: int, part: slice) -> NDArray[np.float64]:
         """Returns the sum of a piece. Carries go to coarser limbs first, so that no limb cancels a coarser one."""
         limbs = [limb for limb in range(len(self._units)) if self._folds[limb, number]]
-        wholes = [self._whole(limb, number, part) for limb in limbs]
+        wholes = [self._compute_limb_sum(limb, number, part) for limb in limbs]
         for coarse, fine in reversed(list(pairwise(wholes))):
             carry = (fine + (1 << (self._bits - 1))) >> self._bits
             coarse += carry
@@ -192,7 +192,7 @@ class Accumulator:
             total += whole * self._units[limb]
         return total
 
-    def _whole(self, limb: int, number: int, part: slice) -> NDArray[np.int64]:
+    def _compute_limb_sum(self, limb: int, number: int, part: slice) -> NDArray[np.int64]:
         """Returns the sum of one limb in its units."""
         base = int(np.float64(self._shifts[limb]).view(np.int64)) * int(self._folds[limb, number])
         return self._sums[limb][part] - np.int64((base + 2**63) % 2**64 - 2**63)

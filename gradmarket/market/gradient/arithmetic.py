@@ -7,7 +7,7 @@ TERMS: Final = 13
 """Terms of the cosine's Taylor series: the next one is under 1e-21 on [0, pi/2]."""
 
 
-def power(base: float, exponent: int) -> float:
+def compute_power(base: float, exponent: int) -> float:
     """Returns `base ** exponent` for exponent >= 0, by repeated squaring in float64."""
     result = 1.0
     while exponent:

@@ -29,7 +29,7 @@ The norm's bits depend on it, so it is part of the protocol.
 """
 
 
-def chunks(size: int, step: int = CHUNK) -> Iterator[slice]:
+def iterate_chunks(size: int, step: int = CHUNK) -> Iterator[slice]:
     """Yields [0, size) in steps of `step`."""
     return (slice(start, min(start + step, size)) for start in range(0, size, step))
 

@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.clipping import clip
+from gradmarket.market.gradient.clipping import clip_gradient
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.inspection import Divergence, Usable, inspect
-from gradmarket.market.gradient.payload import decode, encode
+from gradmarket.market.gradient.inspection import Divergence, Usable, inspect_shards
+from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.terms import Hash
 from graphdoc.encoding import Bytes
@@ -19,7 +19,7 @@ TRIES: Final = 8
 SHORTER: Final = 1.0 - 2.0**-16
 
 
-def encoded(
+def encode_bounded_payload(
     layout: Layout, tensors: Mapping[str, np.ndarray], codec: Codec, seed: bytes, leaves: Sequence[Hash], bound: float
 ) -> Bytes:
     """Returns the payload, its gradients scaled down together to the L2 norm `bound` where they are longer.
@@ -28,9 +28,9 @@ def encoded(
     """
     names, limit = {entry.name for entry in layout.of("gradient")}, bound
     for _ in range(TRIES):
-        shorter = clip({name: tensor for name, tensor in tensors.items() if name in names}, limit)
-        payload = encode(layout, {**tensors, **shorter}, codec, seed, leaves)
-        found = inspect(layout, decode(layout, payload, codec, seed), bound)
+        shorter = clip_gradient({name: tensor for name, tensor in tensors.items() if name in names}, limit)
+        payload = encode_payload(layout, {**tensors, **shorter}, codec, seed, leaves)
+        found = inspect_shards(layout, decode_shards(layout, payload, codec, seed), bound)
         if isinstance(found, Usable):
             return payload
         if found.reason is not Divergence.NORM_OVER_BOUND:

@@ -17,7 +17,7 @@ def size_of(stack: Stack) -> int:
     return int(stack.bands[-1].part.stop)
 
 
-def pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
+def iterate_column_pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
     """Yields neighbouring elements of `part` with every answer's values there, flat float32, maybe read-only.
 
     The rows are iterated once for each piece: with at most HELD / SHARD_ELEMENTS answers a shard is one piece.
@@ -25,18 +25,18 @@ def pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
     width = max(1, HELD // stack.addends)
     for start in range(part.start, part.stop, width):
         piece = slice(start, min(start + width, part.stop))
-        yield piece, [_cut(row, piece) for row in stack.rows()]
+        yield piece, [_cut_piece(row, piece) for row in stack.rows()]
 
 
-def folded(stack: Stack, fold: Callable[[list[Vector], Vector], None]) -> Vector:
+def fold_columns(stack: Stack, fold: Callable[[list[Vector], Vector], None]) -> Vector:
     """Returns the shard that `fold(values of every answer, output)` writes, piece by piece."""
     merged = np.empty(size_of(stack), np.float32)
-    for piece, rows in pieces(stack, slice(0, merged.size)):
+    for piece, rows in iterate_column_pieces(stack, slice(0, merged.size)):
         fold(rows, merged[piece])
     return merged
 
 
-def _cut(row: Vector, piece: slice) -> Vector:
+def _cut_piece(row: Vector, piece: slice) -> Vector:
     """Returns the piece of a row; a copy where the row is much larger, so that the row can be freed."""
     cut = row[piece]
     return cut if 2 * cut.size >= row.size else np.array(cut)

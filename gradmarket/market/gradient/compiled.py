@@ -29,7 +29,7 @@ class _Loop:
         return self.machine_code(*arguments)
 
 
-def compiled(loop: Any) -> Any:
+def compile_loop(loop: Any) -> Any:
     """Returns the loop as machine code, kept on disk where the package or a cache folder can be written."""
     return _Loop(loop)
 

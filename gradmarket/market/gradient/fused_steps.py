@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.gradient.arithmetic import power
+from gradmarket.market.gradient.arithmetic import compute_power
 from gradmarket.market.gradient.arrays import Arrays, Vector
-from gradmarket.market.gradient.compiled import compiled
-from gradmarket.market.gradient.optimizers import OptimizerRule, adamw, nesterov, remembered
+from gradmarket.market.gradient.compiled import compile_loop
+from gradmarket.market.gradient.optimizers import OptimizerRule, adamw, nesterov, read_memory_array
 
 Fused = Callable[[str, Vector, Vector, Arrays, float, Any, Vector], Arrays]
 """(name, parameter, gradient, memory, rate, settings, after): writes `after`, flat float32 like the others, and changes
@@ -23,38 +23,38 @@ Raises PayloadRefused as the optimizer's `step` does.
 """
 
 
-def fused(rule: OptimizerRule) -> Fused | None:
+def find_fused_loop(rule: OptimizerRule) -> Fused | None:
     """Returns the optimizer's loop; None where it has none."""
     return _FUSED.get(rule)
 
 
-def _adamw(
+def _apply_adamw(
     name: str, parameter: Vector, gradient: Vector, memory: Arrays, lr: float, settings: Any, after: Vector
 ) -> Arrays:
     steps = adamw.steps_of(memory) + 1
-    first, second = (remembered(memory, f"{moment}/{name}", parameter) for moment in ("first", "second"))
-    spread = math.sqrt(1.0 - power(settings.beta2, steps))
+    first, second = (read_memory_array(memory, f"{moment}/{name}", parameter) for moment in ("first", "second"))
+    spread = math.sqrt(1.0 - compute_power(settings.beta2, steps))
     numbers = (
         *(1.0 - settings.beta1, settings.beta2, 1.0 - settings.beta2, spread, settings.epsilon),
-        *(1.0 - lr * settings.decay(name), lr / settings.bias(steps)),
+        *(1.0 - lr * settings.choose_weight_decay(name), lr / settings.bias(steps)),
     )
     adamw_loop(parameter, gradient, first, second, after, *map(np.float32, numbers))
     return {"steps": np.array(steps, np.int64)}
 
 
-def _nesterov(
+def _apply_nesterov(
     name: str, parameter: Vector, gradient: Vector, memory: Arrays, lr: float, settings: Any, after: Vector
 ) -> Arrays:
-    momentum = remembered(memory, f"momentum/{name}", parameter)
-    numbers = map(np.float32, (lr, settings.decay(name), settings.momentum))
+    momentum = read_memory_array(memory, f"momentum/{name}", parameter)
+    numbers = map(np.float32, (lr, settings.choose_weight_decay(name), settings.momentum))
     nesterov_loop(parameter, gradient, momentum, after, *numbers)
     return {}
 
 
-_FUSED: Final[Mapping[Any, Fused]] = {adamw: _adamw, nesterov: _nesterov}
+_FUSED: Final[Mapping[Any, Fused]] = {adamw: _apply_adamw, nesterov: _apply_nesterov}
 
 
-@compiled
+@compile_loop
 def adamw_loop(
     parameter: Any,
     gradient: Any,
@@ -79,7 +79,7 @@ def adamw_loop(
         second[place] = square
 
 
-@compiled
+@compile_loop
 def nesterov_loop(parameter: Any, gradient: Any, momentum: Any, after: Any, rate: Any, shrink: Any, share: Any) -> None:
     for place in range(parameter.size):
         slope = gradient[place] + parameter[place] * shrink

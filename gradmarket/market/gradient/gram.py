@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.aggregators import Stack
-from gradmarket.market.gradient.arrays import Vector, chunks
-from gradmarket.market.gradient.columns import pieces
+from gradmarket.market.gradient.arrays import Vector, iterate_chunks
+from gradmarket.market.gradient.columns import iterate_column_pieces
 
 BITS: Final = 19
 COLUMNS: Final = 2**15
@@ -31,11 +31,11 @@ LEAST_EXPONENT: Final = -100
 Matrix = NDArray[np.float64]
 
 
-def gram(stacks: Iterable[Stack]) -> Matrix:
+def compute_gram(stacks: Iterable[Stack]) -> Matrix:
     """Returns float64[n, n]: the inner products of the n answers' gradients, each rounded once from the exact sum."""
-    exponents = _exponents(stacks)
+    exponents = _compute_exponents(stacks)
     total = _Products([math.ldexp(1.0, BITS - exponent) for exponent in exponents])
-    for rows in _gradients(stacks):
+    for rows in _iterate_gradient_rows(stacks):
         total.add(rows)
     products = total.high * 2.0**32 + total.low
     scaled: Matrix = np.ldexp(products, np.add.outer(exponents, exponents) - 2 * BITS)
@@ -48,14 +48,14 @@ def squared_distances(products: Matrix) -> Matrix:
     return np.maximum(np.add.outer(lengths, lengths) - 2.0 * products, 0.0)
 
 
-def ranking(stacks: Iterable[Stack], products: Matrix) -> list[int]:
+def rank_answers(stacks: Iterable[Stack], products: Matrix) -> list[int]:
     """Returns the answers in an order that depends on their content alone.
 
     They are sorted by length, then by position among the others, then by bits.
     """
     keys = [(products[index, index], math.fsum(row)) for index, row in enumerate(products.tolist())]
     alike = groupby(sorted(range(len(keys)), key=keys.__getitem__), key=keys.__getitem__)
-    return [index for _, group in alike for index in sorted(group, key=cmp_to_key(partial(_compare, stacks)))]
+    return [index for _, group in alike for index in sorted(group, key=cmp_to_key(partial(_compare_answers, stacks)))]
 
 
 class _Products:
@@ -73,9 +73,9 @@ class _Products:
 
     def add(self, rows: list[Vector]) -> None:
         for start in range(0, rows[0].size, self._width):
-            self._add([row[start : start + self._width] for row in rows])
+            self._add_grid_products([row[start : start + self._width] for row in rows])
 
-    def _add(self, rows: list[Vector]) -> None:
+    def _add_grid_products(self, rows: list[Vector]) -> None:
         size = rows[0].size
         rounded, grid = self._rounded[:size], self._grid[:, :size]
         for row, factor, on_grid in zip(rows, self._factors, grid, strict=False):
@@ -87,25 +87,25 @@ class _Products:
         self.low += products & 0xFFFFFFFF
 
 
-def _gradients(stacks: Iterable[Stack]) -> Iterator[list[Vector]]:
+def _iterate_gradient_rows(stacks: Iterable[Stack]) -> Iterator[list[Vector]]:
     for stack in stacks:
         for band in (band for band in stack.bands if band.gradient):
-            yield from (rows for _, rows in pieces(stack, band.part))
+            yield from (rows for _, rows in iterate_column_pieces(stack, band.part))
 
 
-def _exponents(stacks: Iterable[Stack]) -> list[int]:
+def _compute_exponents(stacks: Iterable[Stack]) -> list[int]:
     """Returns for each answer the least e such that every element of its gradient is under 2^e."""
     largest = [0.0 for _ in next(iter(stacks)).rows()]
-    for rows in _gradients(stacks):
-        largest = [max(known, _largest(row)) for known, row in zip(largest, rows, strict=True)]
+    for rows in _iterate_gradient_rows(stacks):
+        largest = [max(known, _find_largest_magnitude(row)) for known, row in zip(largest, rows, strict=True)]
     return [max(LEAST_EXPONENT, math.frexp(value)[1]) for value in largest]
 
 
-def _largest(row: Vector) -> float:
-    return max((max(float(row[part].max()), -float(row[part].min())) for part in chunks(row.size)), default=0.0)
+def _find_largest_magnitude(row: Vector) -> float:
+    return max((max(float(row[part].max()), -float(row[part].min())) for part in iterate_chunks(row.size)), default=0.0)
 
 
-def _compare(stacks: Iterable[Stack], first: int, second: int) -> int:
+def _compare_answers(stacks: Iterable[Stack], first: int, second: int) -> int:
     for stack in stacks:
         left, right = (next(islice(stack.rows(), index, None)).view(np.uint32) for index in (first, second))
         different = np.flatnonzero(left != right)

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.payload_layout import Layout, sections
-from gradmarket.market.gradient.sums import squares
+from gradmarket.market.gradient.payload_layout import Layout, list_sections
+from gradmarket.market.gradient.sums import iterate_square_sums
 
 VALUE_BOUND: Final = 2.0**40
 """Bound of the absolute value of the loss and of every element of a buffer."""
@@ -72,13 +72,13 @@ class Inspection:
         self._squares: list[float] = []
         self._largest, self._loss, self._weight = 0.0, math.nan, 1.0
 
-    def see(self, index: int, shard: Vector) -> None:
+    def inspect_shard(self, index: int, shard: Vector) -> None:
         """Takes shard `index`; each shard exactly once."""
-        for section in sections(self._layout, index):
+        for section in list_sections(self._layout, index):
             if section.gradient:
-                self._squares.extend(squares(shard[section.part]))
+                self._squares.extend(iterate_square_sums(shard[section.part]))
             else:
-                self._largest = _larger(self._largest, float(np.abs(shard[section.part]).max()))
+                self._largest = _choose_larger(self._largest, float(np.abs(shard[section.part]).max()))
         self._loss = float(shard[0]) if index == 0 else self._loss
 
     def see_weight(self, weight: float) -> None:
@@ -88,25 +88,25 @@ class Inspection:
     def verdict(self) -> Usable | Diverged:
         """Returns the result after all shards were seen."""
         norm = math.sqrt(math.fsum(self._squares))
-        reason = _divergence(norm, self._norm_bound, self._largest)
+        reason = _find_divergence(norm, self._norm_bound, self._largest)
         if reason is None and not 0.0 <= self._weight <= VALUE_BOUND:
             reason = Divergence.NO_WEIGHT
         return Diverged(reason, norm) if reason else Usable(norm, self._loss)
 
 
-def inspect(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bound: float) -> Usable | Diverged:
+def inspect_shards(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bound: float) -> Usable | Diverged:
     """Returns the result for all shards, as `payload.decode` yields them."""
     inspection = Inspection(layout, norm_bound)
     for index, shard in shards:
-        inspection.see(index, shard)
+        inspection.inspect_shard(index, shard)
     return inspection.verdict()
 
 
-def _larger(first: float, second: float) -> float:
+def _choose_larger(first: float, second: float) -> float:
     return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)
 
 
-def _divergence(norm: float, norm_bound: float, largest_value: float) -> Divergence | None:
+def _find_divergence(norm: float, norm_bound: float, largest_value: float) -> Divergence | None:
     if not (math.isfinite(norm) and math.isfinite(largest_value)):
         return Divergence.NOT_FINITE
     if norm > norm_bound:

@@ -28,11 +28,11 @@ class Noise:
 
     def added(self, mean: Vector, answers: int, place: int) -> Vector:
         """Returns float32 elements of the mean of so many answers with their noise; `place` is the first's."""
-        total = noised(mean.astype(np.float64) * answers, self.deviation, self.seed, place)
+        total = add_normal_noise(mean.astype(np.float64) * answers, self.deviation, self.seed, place)
         return (total / answers).astype(np.float32)
 
 
-def noised(total: Floats, deviation: float, seed: bytes, place: int) -> Floats:
+def add_normal_noise(total: Floats, deviation: float, seed: bytes, place: int) -> Floats:
     """Returns float64 elements of a sum with normal noise, as multiples of a power of two; `place` is the first's."""
     grid = math.ldexp(1.0, math.frexp(deviation)[1] - 1 - GRID_BITS)
     return np.rint((total + deviation * draw_normal(seed, place, total.size)) / grid) * grid

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from gradmarket.market.gradient.arrays import CHUNK, Vector, chunks
+from gradmarket.market.gradient.arrays import CHUNK, Vector, iterate_chunks
 
 
 def square_sums(vector: Vector) -> Iterator[float]:
     """Yields the sum of squares of each chunk of a flat float32 vector; NaN or infinite where an element is."""
     squares = np.empty(CHUNK)
-    for part in chunks(vector.size):
+    for part in iterate_chunks(vector.size):
         count = part.stop - part.start
         with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
             np.copyto(squares[:count], vector[part])
@@ -29,6 +29,6 @@ def square_sums(vector: Vector) -> Iterator[float]:
         yield float(squares[0])
 
 
-def norm(vectors: Iterable[Vector]) -> float:
+def compute_norm(vectors: Iterable[Vector]) -> float:
     """Returns the L2 norm of all the vectors' elements together; NaN or infinite where an element is."""
     return math.sqrt(math.fsum(part for vector in vectors for part in square_sums(vector)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import CHUNK, Arrays, Tensors, Vector
-from gradmarket.market.gradient.fused_steps import fused
+from gradmarket.market.gradient.fused_steps import find_fused_loop
 from gradmarket.market.gradient.optimizers import OptimizerRule
 from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, LayoutEntry
 
@@ -29,7 +29,7 @@ class OneStep:
         self, parameters: Tensors, after: Arrays, memory: Arrays, rule: OptimizerRule, settings: Any, lr: float
     ) -> None:
         self._parameters, self._after, self._memory, self._lr = parameters, after, memory, lr
-        self._rule, self._settings, self._fused = rule, settings, fused(rule)
+        self._rule, self._settings, self._fused = rule, settings, find_fused_loop(rule)
         self._keys: dict[str, list[str]] = {}
         """The optimizer's arrays of each parameter; those of none, such as a number of steps, under an empty name."""
         self._common: Arrays = {}
@@ -43,7 +43,7 @@ class OneStep:
         """Takes merged elements with their places in their tensors."""
         for entry, place, values in parts:
             if entry.kind == "gradient":
-                self._step(entry.name, place, values if self.factor is None else values * self.factor)
+                self._step_part(entry.name, place, values if self.factor is None else values * self.factor)
             elif entry.kind == "buffer":
                 self._after[entry.name].reshape(-1)[place] = values
             else:
@@ -52,7 +52,7 @@ class OneStep:
     def take_whole(self, tensors: Iterable[tuple[LayoutEntry, Vector]]) -> None:
         self.take((entry, slice(0, entry.size), values) for entry, values in tensors)
 
-    def _step(self, name: str, place: slice, gradient: Vector) -> None:
+    def _step_part(self, name: str, place: slice, gradient: Vector) -> None:
         """Updates this part of a parameter: as flat vectors, or in its own shape where that may matter."""
         own, common = self._keys.get(name, ()), self._keys.get("", ())
         if self._fused is not None:

@@ -23,7 +23,7 @@ from gradmarket.market.gradient.payload_layout import (
     WEIGHT_BYTES,
     Layout,
     LayoutEntry,
-    packings,
+    list_packings,
     payload_bytes,
 )
 from gradmarket.market.terms import Hash
@@ -33,7 +33,7 @@ from graphdoc.encoding import Bytes
 WEIGHT_TYPE: Final = np.dtype("<f4")
 
 
-def check(layout: Layout, tensors: Tensors) -> None:
+def check_payload_tensors(layout: Layout, tensors: Tensors) -> None:
     """Raises PayloadRefused where names, a dtype or a shape differ from the layout's.
 
     A weight may be there that the layout has not: jobs in which answers weigh alike leave it out.
@@ -49,13 +49,13 @@ def check(layout: Layout, tensors: Tensors) -> None:
             raise PayloadRefused(f"{entry.name} is {tensor.dtype}{tensor.shape}, not float32{entry.shape}")
 
 
-def flatten(layout: Layout, tensors: Tensors) -> Vector:
+def flatten_tensors(layout: Layout, tensors: Tensors) -> Vector:
     """Returns the flat vector, a copy. Raises PayloadRefused as `check` does."""
-    check(layout, tensors)
+    check_payload_tensors(layout, tensors)
     return np.concatenate([tensors[entry.name].reshape(-1) for entry in layout.entries])
 
 
-def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
+def unflatten_vector(layout: Layout, vector: Vector) -> dict[str, Vector]:
     """Returns the named tensors as views of a flat float32 vector. Raises PayloadRefused on another size."""
     if vector.shape != (layout.size,):
         raise PayloadRefused(f"the vector has shape {vector.shape}, not ({layout.size},)")
@@ -66,18 +66,20 @@ def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
     return tensors
 
 
-def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes, leaves: Sequence[Hash] = ()) -> memoryview:
+def encode_payload(
+    layout: Layout, tensors: Tensors, codec: Codec, seed: bytes, leaves: Sequence[Hash] = ()
+) -> memoryview:
     """Returns the canonical bytes of an answer; `seed` is the task's.
 
     They lie in numpy's memory: its large pages are there in a quarter of the time that those of a `bytes` object take.
 
     Raises PayloadRefused as `check` does, and where these are not as many leaves as the layout's.
     """
-    check(layout, tensors)
+    check_payload_tensors(layout, tensors)
     if len(leaves) != layout.leaves:
         raise PayloadRefused(f"it has {len(leaves)} leaves, not {layout.leaves}")
     packed = np.empty(payload_bytes(layout, codec), np.uint8).data
-    for index, shard in enumerate(_cut(layout, tensors)):
+    for index, shard in enumerate(_cut_shards(layout, tensors)):
         packed[shard_place(layout, index, codec)] = pack_shard(layout, shard, index, codec, seed)
     weight = np.asarray(tensors[WEIGHT], WEIGHT_TYPE).tobytes() if layout.weighed else b""
     packed[layout.places(codec)[-1] :] = b"".join(leaves) + weight
@@ -101,10 +103,10 @@ def leaves_of(layout: Layout, data: Bytes, codec: Codec) -> list[Hash]:
 def pack_shard(layout: Layout, shard: Vector, index: int, codec: Codec, seed: bytes) -> bytes:
     """Returns the bytes of shard `index`, flat float32."""
     own = _shard_seed(seed, index)
-    return b"".join(used.pack(shard[part], own) for part, used in packings(layout, index, codec))
+    return b"".join(used.pack(shard[part], own) for part, used in list_packings(layout, index, codec))
 
 
-def _cut(layout: Layout, tensors: Tensors) -> Iterator[Vector]:
+def _cut_shards(layout: Layout, tensors: Tensors) -> Iterator[Vector]:
     """Yields the shards in one reused buffer: a new large vector would cost more than packing it."""
     shard, filled = np.empty(layout.shards[0].stop, np.float32), 0
     for entry in layout.entries:
@@ -139,7 +141,7 @@ def shard_place(layout: Layout, index: int, codec: Codec) -> slice:
 
 def unpack_shard(layout: Layout, packed: memoryview, index: int, codec: Codec, seed: bytes) -> Vector:
     """Returns shard `index` from its own bytes alone. Raises PayloadRefused where the codec refuses the shard."""
-    parts = packings(layout, index, codec)
+    parts = list_packings(layout, index, codec)
     lengths = [used.packed_bytes(part.stop - part.start) for part, used in parts]
     places = pairwise(accumulate(lengths, initial=0))
     if len(packed) != sum(lengths):
@@ -151,15 +153,15 @@ def unpack_shard(layout: Layout, packed: memoryview, index: int, codec: Codec, s
     return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
 
 
-def decode(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[int, Vector]]:
+def decode_shards(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[int, Vector]]:
     """Yields every shard with its index, so memory is one shard's. Raises PayloadRefused as `read_shard` does."""
     return ((index, read_shard(layout, data, index, codec, seed)) for index in range(len(layout.shards)))
 
 
 def decode_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> dict[str, Vector]:
     """Returns the named tensors of a payload. Raises PayloadRefused as `read_shard` does."""
-    shards = [shard for _, shard in decode(layout, data, codec, seed)]
-    return unflatten(layout, np.concatenate(shards))
+    shards = [shard for _, shard in decode_shards(layout, data, codec, seed)]
+    return unflatten_vector(layout, np.concatenate(shards))
 
 
 def read_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[str, Vector]]:
@@ -167,7 +169,7 @@ def read_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iter
 
     Raises PayloadRefused as `read_shard` does.
     """
-    shards = (shard for _, shard in decode(layout, data, codec, seed))
+    shards = (shard for _, shard in decode_shards(layout, data, codec, seed))
     for entry, values in whole_tensors(layout, shards):
         yield entry.name, values.reshape(entry.shape)
 

@@ -107,7 +107,7 @@ class Section:
     gradient: bool
 
 
-def sections(layout: Layout, index: int) -> tuple[Section, ...]:
+def list_sections(layout: Layout, index: int) -> tuple[Section, ...]:
     """Returns shard `index` cut where gradients begin and end, with positions counted from the shard's start."""
     shard, gradient = layout.shards[index], layout.gradient
     inside = {edge for edge in (gradient.start, gradient.stop) if shard.start < edge < shard.stop}
@@ -122,17 +122,17 @@ def payload_bytes(layout: Layout, codec: Codec) -> int:
     return layout.places(codec)[-1] + LEAF_BYTES * layout.leaves + WEIGHT_BYTES * layout.weighed
 
 
-def packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:
+def list_packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:
     """Returns the parts of a shard that are packed each by itself, and by what."""
     if not codec.GRADIENTS_ONLY:
-        return [(slice(0, elements(layout, index)), codec)]
-    return [(each.part, codec if each.gradient else fp32) for each in sections(layout, index)]
+        return [(slice(0, count_shard_elements(layout, index)), codec)]
+    return [(each.part, codec if each.gradient else fp32) for each in list_sections(layout, index)]
 
 
 def shard_bytes(layout: Layout, index: int, codec: Codec) -> int:
-    return sum(used.packed_bytes(part.stop - part.start) for part, used in packings(layout, index, codec))
+    return sum(used.packed_bytes(part.stop - part.start) for part, used in list_packings(layout, index, codec))
 
 
-def elements(layout: Layout, index: int) -> int:
+def count_shard_elements(layout: Layout, index: int) -> int:
     part = layout.shards[index]
     return len(range(part.start, part.stop))

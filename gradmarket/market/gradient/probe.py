@@ -10,20 +10,20 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.gradient.arrays import Arrays, Tensors
-from gradmarket.market.gradient.norm import norm
+from gradmarket.market.gradient.norm import compute_norm
 
 SHARE: Final = 1e-3
 """The step's length over the parameters' norm: large enough to show in a float32 loss, small enough to be linear."""
 
 
-def probe(state: Arrays, gradient: Tensors) -> Arrays:
+def move_along_gradient(state: Arrays, gradient: Tensors) -> Arrays:
     """Returns the state with its parameters moved along `gradient`, which has a tensor for each of them.
 
     The state is unchanged where the gradient is zero.
     """
     moved = {name: np.asarray(state[name], np.float32) for name in gradient}
-    length = norm(tensor.reshape(-1) for tensor in gradient.values())
+    length = compute_norm(tensor.reshape(-1) for tensor in gradient.values())
     if length == 0.0:
         return state
-    rate = np.float32(SHARE * norm(tensor.reshape(-1) for tensor in moved.values()) / length)
+    rate = np.float32(SHARE * compute_norm(tensor.reshape(-1) for tensor in moved.values()) / length)
     return {**state, **{name: moved[name] - rate * gradient[name] for name in gradient}}

@@ -48,34 +48,36 @@ Sketch = Mapping[str, Numbers]
 """64 float32 for each tensor, by name."""
 
 
-def sketch(tensors: Tensors, seed: Hash) -> dict[str, Numbers]:
+def sketch_tensors(tensors: Tensors, seed: Hash) -> dict[str, Numbers]:
     """Returns the sketch of named float32 tensors of any shape under the wave's seed.
 
     The numbers of a tensor that is not finite are not finite either.
     """
     if not tensors:
         return {}
-    signs = _signs(seed, b"fold", _OFFSETS + ROWS * PLACES).astype(np.float32)
+    signs = _draw_signs(seed, b"fold", _OFFSETS + ROWS * PLACES).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
-        folded = np.stack([_fold(tensor.reshape(-1), signs, seed, name) for name, tensor in tensors.items()])
-        return dict(zip(tensors, _project(_fold_again(folded, signs, seed), seed), strict=True))
+        folded = np.stack([_fold_tensor(tensor.reshape(-1), signs, seed, name) for name, tensor in tensors.items()])
+        return dict(zip(tensors, _project_folds(_fold_again(folded, signs, seed), seed), strict=True))
 
 
-def _fold(vector: Vector, signs: Vector, seed: Hash, name: str) -> Vector:
+def _fold_tensor(vector: Vector, signs: Vector, seed: Hash, name: str) -> Vector:
     """Returns float32[PLACES], the first fold of a flat tensor. The last stack may end within a row."""
     total, at = np.zeros(2 * PLACES), 0
-    for offset, turn, less in _draws(seed, b"stack " + name.encode(), -(-vector.size // (ROWS * SHORTEST)), 3):
+    for offset, turn, less in _draw_numbers(seed, b"stack " + name.encode(), -(-vector.size // (ROWS * SHORTEST)), 3):
         row, start = PLACES - less % SHORTEST, turn % PLACES
         stack = vector[at : at + ROWS * row]
         own, whole = signs[offset : offset + stack.size], stack.size - stack.size % row
         for part, width in ((slice(whole), row), (slice(whole, None), stack.size - whole)):
             if width and stack[part].size:
-                total[start : start + width] += _added(stack[part].reshape(-1, width), own[part].reshape(-1, width))
+                total[start : start + width] += _sum_signed_rows(
+                    stack[part].reshape(-1, width), own[part].reshape(-1, width)
+                )
         at += stack.size
     return (total[:PLACES] + total[PLACES:]).astype(np.float32)
 
 
-def _added(stack: Vector, signs: Vector) -> Vector:
+def _sum_signed_rows(stack: Vector, signs: Vector) -> Vector:
     """Returns the signed sum of a stack's rows, in one pass over memory: a product and then a sum would be two."""
     added: Vector = np.einsum("ri,ri->i", stack, signs)
     return added
@@ -84,38 +86,38 @@ def _added(stack: Vector, signs: Vector) -> Vector:
 def _fold_again(folded: Vector, signs: Vector, seed: Hash) -> Vector:
     """Returns float32[tensors, FEWER], the second fold of float32[tensors, PLACES]; all tensors use the same draws."""
     total = np.zeros((len(folded), 2 * FEWER), np.float32)
-    for number, (offset, turn) in enumerate(_draws(seed, b"again", PLACES // FEWER, 2)):
+    for number, (offset, turn) in enumerate(_draw_numbers(seed, b"again", PLACES // FEWER, 2)):
         start, block = turn % FEWER, folded[:, number * FEWER : (number + 1) * FEWER]
         total[:, start : start + FEWER] += block * signs[offset : offset + FEWER]
     return total[:, :FEWER] + total[:, FEWER:]
 
 
-def _draws(seed: Hash, name: bytes, count: int, numbers: int) -> list[list[int]]:
+def _draw_numbers(seed: Hash, name: bytes, count: int, numbers: int) -> list[list[int]]:
     """Returns `count` lists of `numbers` integers below 2^16."""
-    return np.frombuffer(_stream(seed, name, 2 * numbers * count), "<u2").reshape(-1, numbers).tolist()
+    return np.frombuffer(_derive_stream(seed, name, 2 * numbers * count), "<u2").reshape(-1, numbers).tolist()
 
 
-def _project(folded: Vector, seed: Hash) -> Numbers:
+def _project_folds(folded: Vector, seed: Hash) -> Numbers:
     """Returns float32[tensors, SKETCH_WIDTH] from float32[tensors, FEWER], computed in integers so that it is exact."""
     places = folded.astype(np.float64)
     largest = np.max(np.abs(places), axis=1)
     finite = np.isfinite(largest)
     shift = np.where(finite & (largest > 0), _BITS - np.frexp(largest)[1], 0)[:, None]
     whole = np.rint(np.ldexp(np.where(finite[:, None], places, 0.0), shift))
-    matrix = _signs(seed, b"project", FEWER * SKETCH_WIDTH).reshape(FEWER, SKETCH_WIDTH).astype(np.float64)
+    matrix = _draw_signs(seed, b"project", FEWER * SKETCH_WIDTH).reshape(FEWER, SKETCH_WIDTH).astype(np.float64)
     sums = np.ldexp(whole @ matrix, -shift) / np.sqrt(SKETCH_WIDTH)
     return np.where(finite[:, None], sums, np.nan).astype(np.float32)
 
 
 @lru_cache(maxsize=4)
-def _signs(seed: Hash, tag: bytes, count: int) -> NDArray[np.int8]:
+def _draw_signs(seed: Hash, tag: bytes, count: int) -> NDArray[np.int8]:
     """Returns `count` signs from a bit each, the same for every gradient of a wave. The array is read-only."""
-    bits = np.unpackbits(np.frombuffer(_stream(seed, tag, -(-count // 8)), np.uint8), count=count)
+    bits = np.unpackbits(np.frombuffer(_derive_stream(seed, tag, -(-count // 8)), np.uint8), count=count)
     signs = 1 - 2 * bits.astype(np.int8)
     signs.setflags(write=False)
     return signs
 
 
-def _stream(seed: Hash, tag: bytes, length: int) -> bytes:
+def _derive_stream(seed: Hash, tag: bytes, length: int) -> bytes:
     """Returns blake3's extendable output. It counts blocks, so no byte depends on another."""
     return blake3(seed + tag, derive_key_context="gradmarket.sketch").digest(length=length)

@@ -26,7 +26,7 @@ from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import pack_shard, read_shard, shard_place, unpack_shard
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.gradient.shards import pieces
+from gradmarket.market.gradient.shards import iterate_shard_pieces
 from gradmarket.market.terms import Hash
 from graphdoc.encoding import Bytes
 
@@ -40,12 +40,12 @@ def update_bytes(layout: Layout, codec: Codec) -> int:
     return HEAD + layout.places(codec)[-1]
 
 
-def worth(layout: Layout, codec: Codec) -> int:
+def count_worthwhile_updates(layout: Layout, codec: Codec) -> int:
     """Returns how many updates in a row take fewer bytes than the float32 values that they change."""
     return 4 * layout.size // update_bytes(layout, codec)
 
 
-def exact(memory: Arrays) -> dict[str, Vector]:
+def select_exact_parameters(memory: Arrays) -> dict[str, Vector]:
     """Returns the exact parameters that an optimizer's memory has, by name."""
     return {key.removeprefix(EXACT): array for key, array in memory.items() if key.startswith(EXACT)}
 
@@ -66,19 +66,25 @@ class UpdateDraft:
     ) -> None:
         """Writes shard `index` of the update, and the published parameters after it; `after` has the new buffers."""
         shard = np.empty(len(range(*layout.shards[index].indices(layout.size))), np.float32)
-        for entry, place, part in pieces(layout, index, shard):
+        for entry, place, part in iterate_shard_pieces(layout, index, shard):
             if entry.kind == "gradient":
                 with np.errstate(invalid="ignore", over="ignore"):
-                    np.subtract(_flat(parameters, entry.name)[place], _flat(before, entry.name)[place], out=part)
+                    np.subtract(
+                        _flatten_array(parameters, entry.name)[place],
+                        _flatten_array(before, entry.name)[place],
+                        out=part,
+                    )
             else:
-                part[:] = loss if entry.kind == "loss" else _flat(after, entry.name)[place]
+                part[:] = loss if entry.kind == "loss" else _flatten_array(after, entry.name)[place]
         packed = pack_shard(layout, shard, index, self.codec, self.start)
         at = shard_place(layout, index, self.codec)
         self.data[HEAD + at.start : HEAD + at.stop] = packed
-        _move(layout, index, before, after, unpack_shard(layout, memoryview(packed), index, self.codec, self.start))
+        _apply_decoded_shard(
+            layout, index, before, after, unpack_shard(layout, memoryview(packed), index, self.codec, self.start)
+        )
 
 
-def follow(
+def apply_published_update(
     layout: Layout, codec: Codec, tensors: Arrays, start: Hash, update: Bytes, counters: Sequence[str] = ()
 ) -> None:
     """Changes published parameters in place to those after an update; memory is a shard's.
@@ -95,7 +101,7 @@ def follow(
         if tensor is None or tensor.shape != entry.shape or tensor.dtype != np.float32:
             raise PayloadRefused(f"the parameters have no {entry.name} of float32{entry.shape}")
     for index in range(len(layout.shards)):
-        _move(layout, index, tensors, tensors, read_shard(layout, view[HEAD:], index, codec, start))
+        _apply_decoded_shard(layout, index, tensors, tensors, read_shard(layout, view[HEAD:], index, codec, start))
     for name in counters:
         counter = tensors.get(name)
         if counter is None or not np.issubdtype(counter.dtype, np.integer):
@@ -103,21 +109,21 @@ def follow(
         counter += counter.dtype.type(1)
 
 
-def _move(layout: Layout, index: int, before: Arrays, after: Arrays, shard: Vector) -> None:
+def _apply_decoded_shard(layout: Layout, index: int, before: Arrays, after: Arrays, shard: Vector) -> None:
     """Adds a decoded shard to the parameters, and writes its buffers. A NaN is written as numpy's, whatever its bits:
     machines differ in those of a sum."""
-    for entry, place, part in pieces(layout, index, shard):
+    for entry, place, part in iterate_shard_pieces(layout, index, shard):
         if entry.kind == "loss":
             continue
-        target = _flat(after, entry.name)[place]
+        target = _flatten_array(after, entry.name)[place]
         if entry.kind == "buffer":
             target[:] = part
             continue
         with np.errstate(invalid="ignore", over="ignore"):
-            np.add(_flat(before, entry.name)[place], part, out=target)
+            np.add(_flatten_array(before, entry.name)[place], part, out=target)
         np.copyto(target, np.float32(np.nan), where=np.isnan(target))
 
 
-def _flat(arrays: Arrays, name: str) -> Vector:
+def _flatten_array(arrays: Arrays, name: str) -> Vector:
     """Returns a view of one array."""
     return arrays[name].reshape(-1)

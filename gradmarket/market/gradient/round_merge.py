@@ -20,9 +20,9 @@ from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.noise import Noise
-from gradmarket.market.gradient.payload import read_shard, unflatten, weight_of
-from gradmarket.market.gradient.payload_layout import Layout, sections
-from gradmarket.market.gradient.shards import Shards, kept
+from gradmarket.market.gradient.payload import read_shard, unflatten_vector, weight_of
+from gradmarket.market.gradient.payload_layout import Layout, list_sections
+from gradmarket.market.gradient.shards import Shards, collect_shards
 from graphdoc.encoding import Bytes
 
 ROUNDED: Final = 1.0 + 2.0**-20
@@ -81,7 +81,7 @@ class _Stack:
             Band(section.part, rounded * self.recipe.norm_bound)
             if section.gradient
             else Band(section.part, rounded * VALUE_BOUND, gradient=False)
-            for section in sections(self.recipe.layout, self.index)
+            for section in list_sections(self.recipe.layout, self.index)
         )
 
     def rows(self) -> Iterator[Vector]:
@@ -91,12 +91,12 @@ class _Stack:
             yield shard if answer.scale == 1.0 else shard * np.float32(answer.scale)
 
 
-def merge(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
+def merge_answers(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
     """Returns the merged answer: float32 tensors by name, bitwise the same in any order of the answers.
 
     Memory is one answer's vector and what the aggregator needs for a shard. Raises as `merged_shards` does.
     """
-    return unflatten(recipe.layout, kept(recipe.layout, merged_shards(recipe, answers)))
+    return unflatten_vector(recipe.layout, collect_shards(recipe.layout, merged_shards(recipe, answers)))
 
 
 def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
@@ -108,7 +108,7 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
     if not 1 <= len(answers) <= recipe.addends:
         raise PayloadRefused(f"a merge takes 1 to {recipe.addends} answers, not {len(answers)}")
     if recipe.layout.weighed:
-        answers = _weighed(recipe.layout, answers)
+        answers = _scale_answers(recipe.layout, answers)
 
     def merged(indices: Sequence[int]) -> Iterator[Vector]:
         stacks = [_Stack(recipe, answers, index) for index in indices]
@@ -117,7 +117,7 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
 
     def noised(index: int, shard: Vector) -> Vector:
         first = recipe.layout.shards[index].start
-        for section in sections(recipe.layout, index) if recipe.noise else ():
+        for section in list_sections(recipe.layout, index) if recipe.noise else ():
             if section.gradient and recipe.noise:
                 part = section.part
                 shard[part] = recipe.noise.added(shard[part], len(answers), first + part.start)
@@ -126,7 +126,7 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
     return Shards(merged, recipe.aggregator.SHARDWISE)
 
 
-def _weighed(layout: Layout, answers: Sequence[MergedAnswer]) -> list[MergedAnswer]:
+def _scale_answers(layout: Layout, answers: Sequence[MergedAnswer]) -> list[MergedAnswer]:
     weights = [weight_of(layout, answer.data) for answer in answers]
     return [replace(answer, scale=scale) for answer, scale in zip(answers, weight_scales(weights), strict=True)]
 

@@ -14,14 +14,23 @@ from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.clipping import factor
+from gradmarket.market.gradient.clipping import compute_clip_factor
 from gradmarket.market.gradient.one_step import OneStep
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.payload import flatten, whole_tensors
+from gradmarket.market.gradient.payload import flatten_tensors, whole_tensors
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, exact, update_bytes
-from gradmarket.market.gradient.shards import ONE, Lanes, Shards, in_lanes, in_order, kept, parts, pieces
-from gradmarket.market.gradient.sums import squares
+from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, select_exact_parameters, update_bytes
+from gradmarket.market.gradient.shards import (
+    ONE,
+    Lanes,
+    Shards,
+    build_shards,
+    collect_shards,
+    in_lanes,
+    in_order,
+    iterate_shard_pieces,
+)
+from gradmarket.market.gradient.sums import iterate_square_sums
 from gradmarket.market.terms import Hash
 
 NOWHERE: Final = Hash(bytes(32))
@@ -41,19 +50,19 @@ class ModelState:
     update: bytes = b""
 
 
-def begin(layout: Layout, tensors: Arrays, move: OptimizerStep) -> ModelState:
+def build_model_state(layout: Layout, tensors: Arrays, move: OptimizerStep) -> ModelState:
     """Returns the model's state before its first round.
 
     Raises PayloadRefused where a tensor of the layout is missing or has another shape or dtype.
     """
-    trainable = _trainable(layout, tensors)
+    trainable = _select_trainable(layout, tensors)
     memory = move.optimizer.start(trainable, move.settings)
     if move.downlink is not None:
         memory |= {EXACT + name: np.array(tensor, order="C") for name, tensor in trainable.items()}
     return ModelState(tensors, memory)
 
 
-def apply(
+def apply_merged_answer(
     layout: Layout,
     model: ModelState,
     merged: Tensors,
@@ -68,16 +77,16 @@ def apply(
     other tensors are unchanged. start: the digest of the parameters' file, which the update names where there is one.
     Raises PayloadRefused where names, shapes or dtypes do not match the layout.
     """
-    vector = flatten(layout, merged)
+    vector = flatten_tensors(layout, merged)
     after = {name: np.empty_like(array, order="C") for name, array in model.tensors.items()}
     memory = {name: np.array(array, order="C") for name, array in model.memory.items()}
     update = bytearray(0 if move.downlink is None else update_bytes(layout, move.downlink))
     draft = None if move.downlink is None else UpdateDraft(move.downlink, memoryview(update), start)
-    advance(layout, model.tensors, after, memory, parts(layout, vector), move, lr, counters, draft=draft)
+    advance_model(layout, model.tensors, after, memory, build_shards(layout, vector), move, lr, counters, draft=draft)
     return ModelState(after, memory, bytes(update))
 
 
-def advance(
+def advance_model(
     layout: Layout,
     before: Arrays,
     after: Arrays,
@@ -97,21 +106,21 @@ def advance(
     shard's for each lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as
     `apply` and `shards` do; `after` and `memory` are invalid then.
     """
-    parameters, target = _trainable(layout, before), after
+    parameters, target = _select_trainable(layout, before), after
     if draft is not None:
         draft.begin()
-        parameters = exact(memory)
+        parameters = select_exact_parameters(memory)
         target = {**after, **parameters}
     own = {key: array for key, array in memory.items() if draft is None or not key.startswith(EXACT)}
     update = OneStep(parameters, target, own, move.optimizer, move.settings, lr)
-    shards, update.factor = _clipped(layout, shards, move.clip, lanes)
+    shards, update.factor = _clip_shards(layout, shards, move.clip, lanes)
 
     def publish(index: int) -> None:
         if draft is not None:
             draft.publish(layout, index, before, after, parameters, update.loss)
 
     def take(index: int, shard: Vector) -> None:
-        update.take(pieces(layout, index, shard, update.most))
+        update.take(iterate_shard_pieces(layout, index, shard, update.most))
         publish(index)
 
     if move.optimizer.ELEMENTWISE:
@@ -126,22 +135,22 @@ def advance(
 
 def _keep_others(layout: Layout, before: Arrays, after: Arrays, counters: Sequence[str]) -> None:
     """Writes what no payload has: buffers that count one more, and tensors that stay."""
-    more = {name: counted(name, before) for name in counters}
+    more = {name: increase_counter(name, before) for name in counters}
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
         after[name][...] = more.get(name, before[name])
 
 
-def _clipped(layout: Layout, shards: Shards, limit: float | None, lanes: Lanes) -> tuple[Shards, np.float32 | None]:
+def _clip_shards(layout: Layout, shards: Shards, limit: float | None, lanes: Lanes) -> tuple[Shards, np.float32 | None]:
     """Returns the shards, kept where they are few, and the factor that their gradients are to be multiplied by."""
     if limit is None:
         return shards, None
-    again = shards if layout.size > HELD else parts(layout, kept(layout, shards, lanes))
+    again = shards if layout.size > HELD else build_shards(layout, collect_shards(layout, shards, lanes))
     whole = whole_tensors(layout, in_order(layout, again))
-    lengths = (each for entry, values in whole if entry.kind == "gradient" for each in squares(values))
-    return again, factor(math.sqrt(math.fsum(lengths)), limit)
+    lengths = (each for entry, values in whole if entry.kind == "gradient" for each in iterate_square_sums(values))
+    return again, compute_clip_factor(math.sqrt(math.fsum(lengths)), limit)
 
 
-def _trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:
+def _select_trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:
     for entry in (*layout.of("gradient"), *layout.of("buffer")):
         tensor = tensors.get(entry.name)
         if tensor is None or tensor.shape != entry.shape or tensor.dtype != np.float32:
@@ -149,7 +158,7 @@ def _trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:
     return {entry.name: tensors[entry.name] for entry in layout.of("gradient")}
 
 
-def counted(name: str, tensors: Arrays) -> NDArray[Any]:
+def increase_counter(name: str, tensors: Arrays) -> NDArray[Any]:
     """Returns an integer buffer one higher. Raises PayloadRefused where there is none of this name."""
     counter = tensors.get(name)
     if counter is None or not np.issubdtype(counter.dtype, np.integer):

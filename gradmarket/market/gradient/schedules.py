@@ -15,7 +15,7 @@ SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
 """The share of the full rate at progress 0 to 1 after the warm-up. The polynomial's power 2 is that of LARS's paper."""
 
 
-def rate(schedule: str, lr: float, round_number: int, rounds: int, warmup: int = 0) -> float:
+def compute_learning_rate(schedule: str, lr: float, round_number: int, rounds: int, warmup: int = 0) -> float:
     """Returns the learning rate of a round, counted from 0.
 
     During `warmup` rounds it grows in equal steps, starting at lr / warmup. Then it follows the schedule: the full lr

@@ -51,12 +51,14 @@ def in_lanes(layout: Layout, shards: Shards, lanes: Lanes, act: Callable[[int, V
     deque(lanes.run(lane, [every[first::count] for first in range(count)]), maxlen=0)
 
 
-def pieces(layout: Layout, index: int, shard: Vector, most: int = CHUNK) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
+def iterate_shard_pieces(
+    layout: Layout, index: int, shard: Vector, most: int = CHUNK
+) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
     """Yields the tensors' elements in a shard, at most `most` at a time, with their place in the flat tensor."""
-    return cut(layout, layout.shards[index].start, shard, most)
+    return cut_pieces(layout, layout.shards[index].start, shard, most)
 
 
-def cut(layout: Layout, start: int, values: Vector, most: int) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
+def cut_pieces(layout: Layout, start: int, values: Vector, most: int) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
     """Yields as `pieces` does the elements of a part of the flat vector that begins at `start`."""
     done, stop, number = start, start + values.size, bisect_right(layout.starts, start) - 1
     while done < stop:
@@ -67,7 +69,7 @@ def cut(layout: Layout, start: int, values: Vector, most: int) -> Iterator[tuple
         number += done == first + entry.size
 
 
-def kept(layout: Layout, shards: Shards, lanes: Lanes = ONE) -> Vector:
+def collect_shards(layout: Layout, shards: Shards, lanes: Lanes = ONE) -> Vector:
     """Returns all shards as one flat vector."""
     vector = np.empty(layout.size, np.float32)
 
@@ -78,6 +80,6 @@ def kept(layout: Layout, shards: Shards, lanes: Lanes = ONE) -> Vector:
     return vector
 
 
-def parts(layout: Layout, vector: Vector) -> Shards:
+def build_shards(layout: Layout, vector: Vector) -> Shards:
     """Returns a flat vector's shards."""
     return Shards(lambda indices: (vector[layout.shards[index]] for index in indices), alone=True)

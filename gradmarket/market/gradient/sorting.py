@@ -28,7 +28,7 @@ class Comparator(NamedTuple):
 
 
 @cache
-def network(rows: int) -> tuple[Comparator, ...]:
+def build_sorting_network(rows: int) -> tuple[Comparator, ...]:
     """Returns the network that sorts `rows` rows, the smallest first."""
     steps: list[Comparator] = []
     top = 1 << max(0, (rows - 1).bit_length() - 1)
@@ -46,10 +46,10 @@ def network(rows: int) -> tuple[Comparator, ...]:
 
 
 @cache
-def selection(rows: int, first: int, last: int) -> tuple[Comparator, ...]:
+def build_selection_network(rows: int, first: int, last: int) -> tuple[Comparator, ...]:
     """Returns the part of `network` that suffices to put the right rows at places `first` to `last` - 1."""
     wanted, steps = set(range(first, last)), []
-    for low, high, _, _ in reversed(network(rows)):
+    for low, high, _, _ in reversed(build_sorting_network(rows)):
         if wanted & {low, high}:
             steps.append(Comparator(low, high, low in wanted, high in wanted))
             wanted |= {low, high}
@@ -62,10 +62,10 @@ class Sorter:
     def __init__(self, rows: int, first: int, last: int) -> None:
         self.places: Final = slice(first, last)
         self.width: Final = max(1, BLOCK // rows)
-        self._steps = selection(rows, first, last)
+        self._steps = build_selection_network(rows, first, last)
         self._scratch = np.empty((rows + 2, self.width), np.float32)
 
-    def middle(self, rows: Sequence[Vector]) -> list[Vector]:
+    def sort_middle(self, rows: Sequence[Vector]) -> list[Vector]:
         """Returns the wanted places of up to `width` columns, smallest first.
 
         The returned rows may be overwritten by the next call.
@@ -93,13 +93,13 @@ def mean_of_middle(rows: Sequence[Vector], trim: int, merged: Vector) -> None:
     sorter = Sorter(len(rows), trim, len(rows) - trim)
     for start in range(0, merged.size, sorter.width):
         part = slice(start, start + sorter.width)
-        smallest, *more = sorter.middle([row[part] for row in rows])
+        smallest, *more = sorter.sort_middle([row[part] for row in rows])
         total = np.add(smallest, np.float32(0), out=merged[part])
         for values in more:
             np.add(total, values, out=total)
         np.divide(total, np.float32(kept), out=total)
 
 
-def median(rows: Sequence[Vector], merged: Vector) -> None:
+def write_median(rows: Sequence[Vector], merged: Vector) -> None:
     """Writes to `merged` each column's middle value, or the mean of the two middle ones."""
     mean_of_middle(rows, (len(rows) - 1) // 2, merged)

@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.gradient.arrays import CHUNK, Vector, chunks
-from gradmarket.market.gradient.compiled import compiled
+from gradmarket.market.gradient.arrays import CHUNK, Vector, iterate_chunks
+from gradmarket.market.gradient.compiled import compile_loop
 
 EXACT: Final = 0
 ROUNDED: Final = 1
 OUTSIDE: Final = 2
 
 
-@compiled
+@compile_loop
 def begin_sum(row: Any, total: Any, limit: Any) -> Any:
     """Writes the row to `total`, as float64; returns EXACT, or OUTSIDE where an element is not within the limit."""
     outside = 0
@@ -24,7 +24,7 @@ def begin_sum(row: Any, total: Any, limit: Any) -> Any:
     return OUTSIDE if outside else EXACT
 
 
-@compiled
+@compile_loop
 def add_to_sum(row: Any, total: Any, limit: Any) -> Any:
     """Adds the row; returns EXACT, or OUTSIDE where an element is not within the limit, else ROUNDED where one rounds.
 
@@ -40,14 +40,14 @@ def add_to_sum(row: Any, total: Any, limit: Any) -> Any:
     return OUTSIDE if outside else ROUNDED if rounded else EXACT
 
 
-@compiled
+@compile_loop
 def divide(total: Any, count: Any, mean: Any) -> None:
     """Writes the mean, rounded once in float64 and once to float32."""
     for place in range(mean.size):
         mean[place] = np.float32(total[place] / count)
 
 
-@compiled
+@compile_loop
 def mean_of_few(rows: Any, count: Any, limit: Any, scratch: Any, statuses: Any, mean: Any) -> None:
     """Writes the mean of the first `count` rows, as many elements at a time as `scratch` has, and the status of each.
 
@@ -64,7 +64,7 @@ def mean_of_few(rows: Any, count: Any, limit: Any, scratch: Any, statuses: Any, 
         divide(total, count, mean[start:stop])
 
 
-@compiled
+@compile_loop
 def square_tree(vector: Any, squares: Any) -> Any:
     """Returns the sum of squares of at most 2 * squares.size elements, added as `norm` documents it."""
     half = squares.size
@@ -84,7 +84,7 @@ def square_tree(vector: Any, squares: Any) -> Any:
     return squares[0]
 
 
-def squares(vector: Vector) -> Iterator[float]:
+def iterate_square_sums(vector: Vector) -> Iterator[float]:
     """Yields what `norm.square_sums` yields, to the bit."""
     scratch = np.empty(CHUNK // 2)
-    return (float(square_tree(vector[part], scratch)) for part in chunks(vector.size))
+    return (float(square_tree(vector[part], scratch)) for part in iterate_chunks(vector.size))

@@ -11,9 +11,9 @@ import numpy as np
 
 from gradmarket.market.gradient.aggregators import Stack
 from gradmarket.market.gradient.arrays import CHUNK, Vector
-from gradmarket.market.gradient.columns import pieces, size_of
-from gradmarket.market.gradient.gram import Matrix, gram, ranking
-from gradmarket.market.gradient.sorting import median
+from gradmarket.market.gradient.columns import iterate_column_pieces, size_of
+from gradmarket.market.gradient.gram import Matrix, compute_gram, rank_answers
+from gradmarket.market.gradient.sorting import write_median
 
 Rule = Callable[[Matrix, Sequence[int]], Sequence[float]]
 """Maps the Gram matrix and the answers' ranking to a weight for each answer.
@@ -22,16 +22,16 @@ Weights are at least 0, sum to 1, and do not depend on the order of the answers.
 """
 
 
-def weighed(stacks: Iterable[Stack], rule: Rule) -> Iterator[Vector]:
+def merge_weighed(stacks: Iterable[Stack], rule: Rule) -> Iterator[Vector]:
     """Yields for each stack the weighted mean of its gradients, and the median of everything else.
 
     Products and sums are float32, in the order of the answers' ranking: at most two rounding errors for each answer.
     """
-    products = gram(stacks)
-    ranked = ranking(stacks, products)
+    products = compute_gram(stacks)
+    ranked = rank_answers(stacks, products)
     weights = rule(products, ranked)
     heavy = [(index, np.float32(weights[index])) for index in ranked if weights[index] > 0.0]
-    return (_shard(stack, heavy) for stack in stacks)
+    return (_merge_shard(stack, heavy) for stack in stacks)
 
 
 def squared_distances_to(centre: Sequence[float], products: Matrix) -> list[float]:
@@ -46,24 +46,24 @@ def squared_distances_to(centre: Sequence[float], products: Matrix) -> list[floa
     return [max(0.0, math.fsum((square, -2.0 * value, length))) for square, value in zip(squares, along, strict=True)]
 
 
-def normalised(weights: Sequence[float]) -> list[float]:
+def normalise_weights(weights: Sequence[float]) -> list[float]:
     """Returns the weights scaled to sum to 1."""
     total = math.fsum(weights)
     return [weight / total for weight in weights]
 
 
-def _shard(stack: Stack, heavy: Sequence[tuple[int, np.float32]]) -> Vector:
+def _merge_shard(stack: Stack, heavy: Sequence[tuple[int, np.float32]]) -> Vector:
     merged = np.empty(size_of(stack), np.float32)
     for band in stack.bands:
-        for piece, rows in pieces(stack, band.part):
+        for piece, rows in iterate_column_pieces(stack, band.part):
             if band.gradient:
-                _blend([(rows[index], weight) for index, weight in heavy], merged[piece])
+                _blend_rows([(rows[index], weight) for index, weight in heavy], merged[piece])
             else:
-                median(rows, merged[piece])
+                write_median(rows, merged[piece])
     return merged
 
 
-def _blend(rows: Sequence[tuple[Vector, np.float32]], merged: Vector) -> None:
+def _blend_rows(rows: Sequence[tuple[Vector, np.float32]], merged: Vector) -> None:
     (first, weight), *others = rows
     product = np.empty(CHUNK // 2, np.float32)
     for start in range(0, merged.size, product.size):

@@ -4,7 +4,7 @@ import numpy as np
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.model import steps
-from gradmarket.market.model.layout import layout
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import Step, WindowStep
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.inputs import check_batch, check_state
@@ -12,7 +12,7 @@ from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays
 
 
-def compute(
+def compute_step(
     program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Step, device: str = "cpu"
 ) -> dict[str, np.ndarray]:
     """Returns a step's answer: float32 arrays in `layout`'s order.
@@ -26,9 +26,9 @@ def compute(
     check_state(program.document, state)
     if rows != step.moves * step.rows:
         raise Refused(f"a step of {step.moves} times {step.rows} rows got {rows}")
-    answer = steps.step(step.kind).compute(program, state, batch, seed, step, device)
+    answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device)
     if isinstance(step, WindowStep):
         return answer
-    given = layout(program.document)
+    given = build_layout(program.document)
     weight = {WEIGHT: answer[WEIGHT]} if given.weighed else {}
     return {entry.name: answer[entry.name] for entry in given.entries} | weight

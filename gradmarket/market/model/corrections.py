@@ -10,11 +10,11 @@ CORRECTION: Final = "correction:"
 """Precedes their names. A colon is in no name of a document."""
 
 
-def given(correction: Arrays) -> dict[str, np.ndarray]:
+def prefix_corrections(correction: Arrays) -> dict[str, np.ndarray]:
     """Returns corrections of parameters by the names under which a step takes them."""
     return {CORRECTION + name: array for name, array in correction.items()}
 
 
-def taken(state: Arrays) -> dict[str, np.ndarray]:
+def select_corrections(state: Arrays) -> dict[str, np.ndarray]:
     """Returns the corrections among a step's arrays, by parameter; none where there are none."""
     return {name.removeprefix(CORRECTION): array for name, array in state.items() if name.startswith(CORRECTION)}

@@ -18,7 +18,7 @@ Measured = Callable[[Sequence[int]], tuple[float, float | None]]
 """The rows' places in the data -> their mean loss in evaluation, and their weight (None: not known)."""
 
 
-def coupled(measured: Measured, precision: str) -> tuple[float, float] | None:
+def find_coupling(measured: Measured, precision: str) -> tuple[float, float] | None:
     """Returns the loss of four rows, and the mean of two and two, where these differ; None where they are one.
 
     Where weights are not known the mean is somewhere between the two.
@@ -29,17 +29,17 @@ def coupled(measured: Measured, precision: str) -> tuple[float, float] | None:
         known = one is not None and other is not None
         if known and one + other == 0.0:  # type: ignore[operator]
             continue
-        mean = (one * first + other * second) / (one + other) if known else _nearest(whole, first, second)  # type: ignore[operator]
+        mean = (one * first + other * second) / (one + other) if known else _clamp_mean(whole, first, second)  # type: ignore[operator]
         if not abs(whole - mean) <= _NEAR[precision] * max(abs(whole), abs(first), abs(second)):
             return whole, mean
     return None
 
 
-def _nearest(whole: float, first: float, second: float) -> float:
+def _clamp_mean(whole: float, first: float, second: float) -> float:
     return min(max(whole, min(first, second)), max(first, second))
 
 
-def said(found: tuple[float, float], step: Step, tasks: int) -> str:
+def describe_coupling(found: tuple[float, float], step: Step, tasks: int) -> str:
     """Returns what a job of these steps and so many tasks a round trains instead; empty where all rows are together."""
     parts = step.passes // step.moves
     if parts == 1 and tasks == 1:

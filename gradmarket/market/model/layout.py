@@ -9,7 +9,7 @@ from gradmarket.market.rules import row_weights
 from graphdoc.document.graph import Document
 
 
-def layout(document: Document) -> Layout:
+def build_layout(document: Document) -> Layout:
     """Returns the layout of a step's answer.
 
     It has the loss, a gradient for each trainable parameter in document order, and the float buffers sorted by name.
@@ -32,6 +32,6 @@ def check_weighed(spec: JobSpec, whole: Layout) -> None:
     """Raises JobRefused where the document's rows have weights and the job cannot merge by them."""
     if not layout_in(spec, whole).weighed:
         return
-    field, _, why = row_weights.fault(spec.aggregator.name, spec.verifier.name).partition(": ")
+    field, _, why = row_weights.find_row_weights_fault(spec.aggregator.name, spec.verifier.name).partition(": ")
     if field:
         raise JobRefused(field, why)

@@ -17,7 +17,15 @@ from gradmarket.market.step import Passes
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
 from graphdoc.document.row_gradients import row_gradients
-from graphdoc.passes import Arrays, Outcome, Tensors, mean_gradient, microbatches, numbered, tensors
+from graphdoc.passes import (
+    Arrays,
+    Outcome,
+    Tensors,
+    build_tensors,
+    derive_part_seed,
+    iterate_microbatches,
+    mean_gradient,
+)
 
 SHORTER: Final = 1.0 - 2.0**-16
 """Of the clip norm, what a row's part is scaled down to, so that rounding, the sum's too, does not carry it beyond."""
@@ -25,24 +33,24 @@ DRAWN: Final = 2**16
 """Normal numbers that are drawn at once."""
 
 
-def gradient(
+def compute_step_gradient(
     program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, device: str
 ) -> tuple[Tensors, Tensors]:
     """Returns what `mean_gradient` does; noised where the step asks for it, by a seed that must be secret and new."""
     if step.per_row is None:
         return mean_gradient(program, inputs, batch, seed, (step.rows, step.pass_rows), device)
-    return _noised(program, inputs, batch, seed, step, step.per_row, device), {}
+    return _compute_noised_gradient(program, inputs, batch, seed, step, step.per_row, device), {}
 
 
-def _noised(
+def _compute_noised_gradient(
     program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, asked: RowPrivacy, device: str
 ) -> Tensors:
     sums: Tensors = {}
-    for number, (part, _) in enumerate(microbatches(batch, step.rows, step.pass_rows, device)):
-        drawing = numbered(b"microbatch", number, seed)
+    for number, (part, _) in enumerate(iterate_microbatches(batch, step.rows, step.pass_rows, device)):
+        drawing = derive_part_seed(b"microbatch", number, seed)
         clipped = clipped_sum(row_gradients(program, inputs, part, drawing), asked.clip_norm)
         sums = {name: sums[name] + value if sums else value for name, value in clipped.items()}
-    drawn, place = numbered(b"noise", 0, seed), 0
+    drawn, place = derive_part_seed(b"noise", 0, seed), 0
     noised: Outcome = {"loss": np.zeros((), np.float32)}
     for name, value in sums.items():
         with_noise = _add_noise(value, asked.noise_multiplier * asked.clip_norm, drawn, place)
@@ -50,7 +58,7 @@ def _noised(
         place += value.numel()
     if program.document.weight is not None:  # each row counts as one, whatever its targets: their number has no noise
         noised[WEIGHT] = np.array(step.rows, np.float32)
-    return tensors(noised, device)
+    return build_tensors(noised, device)
 
 
 def clipped_sum(rows: Tensors, limit: float) -> Tensors:
@@ -62,10 +70,10 @@ def clipped_sum(rows: Tensors, limit: float) -> Tensors:
     norms = [torch.linalg.vector_norm(value, dim=1, dtype=torch.float64) for value in flat.values()]
     longest = torch.stack(norms).square().sum(0).sqrt()
     scale = torch.where(longest.isfinite(), (SHORTER * limit / longest).clamp(max=1.0), 0.0)
-    return {name: _weighed(scale, value).view(rows[name].shape[1:]) for name, value in flat.items()}
+    return {name: _sum_scaled_rows(scale, value).view(rows[name].shape[1:]) for name, value in flat.items()}
 
 
-def _weighed(scale: Tensor, rows: Tensor) -> Tensor:
+def _sum_scaled_rows(scale: Tensor, rows: Tensor) -> Tensor:
     """Returns the sum of the rows times their scales; what is not finite, in a row of no part, is taken as 0."""
     return scale @ rows.double().nan_to_num_(0.0, 0.0, 0.0)
 
@@ -75,5 +83,5 @@ def _add_noise(value: Tensor, deviation: float, seed: bytes, place: int) -> np.n
     flat = value.cpu().numpy().reshape(-1)
     for start in range(0, flat.size, DRAWN):
         part = slice(start, min(start + DRAWN, flat.size))
-        flat[part] = noise.noised(flat[part], deviation, seed, place + part.start)
+        flat[part] = noise.add_normal_noise(flat[part], deviation, seed, place + part.start)
     return flat.reshape(tuple(value.shape))

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from blake3 import blake3
 
-from gradmarket.market.data.manifest import Manifest, partition_of, training
+from gradmarket.market.data.manifest import Manifest, list_training_partitions, partition_of
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 
@@ -22,9 +22,9 @@ def task_rows(manifest: Manifest, spec: JobSpec, round: int, task: int) -> list[
     step, seed, place = spec.step, spec.seed.to_bytes(8, "big"), spec.place(round, task)
     partition = partition_of(manifest, spec, place)
     if spec.by_epochs:
-        group = place // len(training(manifest, spec))
+        group = place // len(list_training_partitions(manifest, spec))
         return epoch_rows(seed + partition.name.encode(), group, partition.rows, step.rows, step.moves)
-    return rows(seed, round, task, partition.rows, step.rows, step.moves)
+    return draw_shuffled_rows(seed, round, task, partition.rows, step.rows, step.moves)
 
 
 def epoch_rows(seed: bytes, group: int, total: int, count: int, moves: int = 1) -> list[int]:
@@ -37,11 +37,11 @@ def epoch_rows(seed: bytes, group: int, total: int, count: int, moves: int = 1) 
         raise Refused(f"a step takes {count} rows of a partition that has {total}")
     start, stop = group * moves * count, (group + 1) * moves * count
     first, last = start // total, (stop - 1) // total
-    order = list(chain.from_iterable(_shuffle(seed, epoch, total).tolist() for epoch in range(first, last + 1)))
+    order = list(chain.from_iterable(_shuffle_rows(seed, epoch, total).tolist() for epoch in range(first, last + 1)))
     return order[start - first * total : stop - first * total]
 
 
-def rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int = 1) -> list[int]:
+def draw_shuffled_rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int = 1) -> list[int]:
     """Returns `moves` times `count` different rows of `total`, for task number `task` of a round.
 
     Every round shuffles all rows anew. Task t takes the next moves * count places of that shuffle after those of task t
@@ -51,7 +51,7 @@ def rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int 
     if not 1 <= count <= total:
         raise Refused(f"a step takes {count} rows of a partition that has {total}")
     places = np.arange(task * moves * count, (task + 1) * moves * count) % total
-    chosen: list[int] = _shuffle(seed, round, total)[places].tolist()
+    chosen: list[int] = _shuffle_rows(seed, round, total)[places].tolist()
     return chosen
 
 
@@ -63,11 +63,11 @@ def other_rows(own: Collection[int], total: int, draws: int, seed: bytes) -> lis
     if (draws + 1) * len(own) > total:
         raise Refused(f"{draws} draws of {len(own)} rows beside the own ones, of a partition that has {total}")
     taken = set(own)
-    order = [row for row in _shuffle(seed, 0, total).tolist() if row not in taken]
+    order = [row for row in _shuffle_rows(seed, 0, total).tolist() if row not in taken]
     return [order[draw * len(own) : (draw + 1) * len(own)] for draw in range(draws)]
 
 
-def _shuffle(seed: bytes, round: int, total: int) -> np.ndarray:
+def _shuffle_rows(seed: bytes, round: int, total: int) -> np.ndarray:
     """Returns int64[total], the rows sorted by a hash key each; redraws all keys on a tie, so no order is favoured."""
     attempt = 0
     while True:

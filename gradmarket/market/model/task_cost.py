@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.step import InnerOptimizer, LocalStep, Step
 from graphdoc.cost import FRAGMENTS, RUNTIME, Cost, size_of
 from graphdoc.document.graph import Document
 from graphdoc.figures import Bound
 
 
-def cost(document: Document, bound: Bound, step: Step) -> Cost:
+def compute_task_cost(document: Document, bound: Bound, step: Step) -> Cost:
     """Returns the cost of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
     sizes = _Sizes.of(document, step)
-    between = _local(sizes, step) if isinstance(step, LocalStep) else 0
+    between = _count_local_bytes(sizes, step) if isinstance(step, LocalStep) else 0
     sums = sizes.answer + sizes.largest if step.by_row or step.rows > step.pass_rows else 0
     sums += (2 * step.pass_rows + 1) * sizes.trained if step.by_row else 0  # rows and sums are float64
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
     shared = sizes.state + sizes.rows + sizes.answer + _memory_in_and_out(sizes, step)
-    memory = bound.idle_bytes + RUNTIME + shared + max(passing, _after(sizes, step))
+    memory = bound.idle_bytes + RUNTIME + shared + max(passing, _compute_peak_after(sizes, step))
     operations = bound.operations * step.passes + step.moves * sizes.moving
     return Cost(operations, memory, passing, sizes.state, bound.only_on_cpu)
 
@@ -49,22 +49,22 @@ class _Sizes:
         state, rows = size_of(document.state), size_of(document.batch(step.moves * step.rows))
         trained = 4 * sum(entry.elements for entry in document.trainable)
         updates = 4 * sum(math.prod(document.state[name][0]) for name in document.updates)
-        scratch, moving = _inner(document, step.optimizer) if isinstance(step, LocalStep) else (0, 0)
+        scratch, moving = _measure_inner_step(document, step.optimizer) if isinstance(step, LocalStep) else (0, 0)
         largest = 4 * max((entry.elements for entry in document.trainable), default=0)
         return cls(state, rows, trained, 4 + trained + updates, largest, scratch, moving)
 
 
-def _inner(document: Document, chosen: InnerOptimizer) -> tuple[int, int]:
+def _measure_inner_step(document: Document, chosen: InnerOptimizer) -> tuple[int, int]:
     """Returns the scratch bytes and the operations of an inner step; see _Sizes."""
-    settings = optimizer(chosen.name).Settings(**chosen.settings)
+    settings = load_optimizer(chosen.name).Settings(**chosen.settings)
     shapes = [(entry.name, tuple(entry.shape)) for entry in document.trainable]
-    scratch = max((settings.scratch(*one) for one in shapes), default=0)
+    scratch = max((settings.count_scratch_bytes(*one) for one in shapes), default=0)
     return scratch, sum(settings.operations(*one) for one in shapes)
 
 
-def _local(sizes: _Sizes, step: LocalStep) -> int:
+def _count_local_bytes(sizes: _Sizes, step: LocalStep) -> int:
     """Returns the bytes held beside a pass of local steps: the changed parameters, and the inner optimizer's memory."""
-    return (1 + moments(step.optimizer)) * sizes.trained
+    return (1 + count_moments(step.optimizer)) * sizes.trained
 
 
 def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
@@ -74,11 +74,11 @@ def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
     """
     if not isinstance(step, LocalStep):
         return 0
-    memory = 2 * moments(step.optimizer) if step.leaves else 0
+    memory = 2 * count_moments(step.optimizer) if step.leaves else 0
     return (memory + 2 * step.control_variates) * sizes.trained
 
 
-def _after(sizes: _Sizes, step: Step) -> int:
+def _compute_peak_after(sizes: _Sizes, step: Step) -> int:
     """Returns the peak after a pass: the answer is copied on its way into the arena.
 
     Between local steps the inner optimizer holds the old and the new of all that it keeps.
@@ -86,11 +86,11 @@ def _after(sizes: _Sizes, step: Step) -> int:
     if not isinstance(step, LocalStep):
         return 2 * sizes.answer
     clipped = 0 if step.optimizer.clip is None else 1
-    return sizes.state + (2 + clipped + 2 * (1 + moments(step.optimizer))) * sizes.trained + sizes.scratch
+    return sizes.state + (2 + clipped + 2 * (1 + count_moments(step.optimizer))) * sizes.trained + sizes.scratch
 
 
-def moments(chosen: InnerOptimizer) -> int:
+def count_moments(chosen: InnerOptimizer) -> int:
     """Returns how many float32 numbers an optimizer keeps for each parameter."""
-    rule = optimizer(chosen.name)
+    rule = load_optimizer(chosen.name)
     kept = rule.start({"p": np.zeros(1, np.float32)}, rule.Settings(**chosen.settings))
     return sum(array.dtype == np.float32 for array in kept.values())

@@ -12,7 +12,7 @@ import numpy as np
 from blake3 import blake3
 
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Hash
@@ -35,11 +35,11 @@ _HEADER: Final = 512
 """Bytes that an array takes at most in the header of the file, with its name."""
 
 
-def begin(layout: Layout, state: Arrays, step: LocalStep) -> State:
+def build_start_state(layout: Layout, state: Arrays, step: LocalStep) -> State:
     """Returns the state before the first inner step, from a round's parameters."""
     parameters = {entry.name: np.asarray(state[entry.name], order="C") for entry in layout.of("gradient")}
     buffers = {entry.name: np.asarray(state[entry.name], order="C") for entry in layout.of("buffer")}
-    rule = optimizer(step.optimizer.name)
+    rule = load_optimizer(step.optimizer.name)
     memory = rule.start(parameters, rule.Settings(**step.optimizer.settings))
     kept = {MEMORY + key: array for key, array in memory.items()}
     return {**parameters, **buffers, **kept, **{name: np.empty(0, np.float32) for name in by_step(layout)}}
@@ -50,7 +50,7 @@ def by_step(layout: Layout) -> tuple[str, ...]:
     return (LOSSES, WEIGHTS) if layout.weighed else (LOSSES,)
 
 
-def joined(layout: Layout, before: Arrays, after: Arrays) -> State:
+def join_states(layout: Layout, before: Arrays, after: Arrays) -> State:
     """Returns the state after a window; `before` it is the state before it, `after` what the window answered."""
     return {**after, **{name: np.concatenate([before[name], after[name]]) for name in by_step(layout)}}
 
@@ -66,7 +66,7 @@ def own_names(state: Arrays, layout: Layout) -> Iterable[str]:
     return (name for name in state if name in changing or name.startswith(MEMORY))
 
 
-def answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str, np.ndarray]:
+def build_task_answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str, np.ndarray]:
     """Returns a task's answer from its states before the first inner step and after the last.
 
     Its loss is the mean over the inner steps; where their rows have weights, weighted by these, and theirs is the sum.
@@ -83,27 +83,27 @@ def answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str, np.ndarra
     return {"loss": np.array(total / (whole or 1.0), np.float32), **change, **buffers, **told}
 
 
-def pack(state: Arrays) -> bytes:
+def pack_state(state: Arrays) -> bytes:
     """Returns the canonical bytes of a state; their blake3 is its leaf."""
-    return tensors.pack({_written(name): array for name, array in state.items()})
+    return tensors.pack_tensors({_escape_name(name): array for name, array in state.items()})
 
 
-def leaf(packed: Bytes) -> Hash:
+def compute_leaf(packed: Bytes) -> Hash:
     return Hash(blake3(packed).digest())
 
 
-def unpack(data: Bytes, layout: Layout, step: LocalStep, done: int) -> State:
+def unpack_state(data: Bytes, layout: Layout, step: LocalStep, done: int) -> State:
     """Returns the state after `done` inner steps from its bytes, which may be a stranger's. Raises TensorsRefused."""
-    wanted = expected(layout, step, done)
-    arrays = tensors.unpack(data, {_written(name): described for name, described in wanted.items()})
+    wanted = describe_state(layout, step, done)
+    arrays = tensors.unpack_tensors(data, {_escape_name(name): described for name, described in wanted.items()})
     _check_count(arrays, done)
-    return {name: arrays[_written(name)] for name in wanted}
+    return {name: arrays[_escape_name(name)] for name in wanted}
 
 
-def check(data: Bytes, layout: Layout, step: LocalStep, done: int) -> None:
+def check_packed_state(data: Bytes, layout: Layout, step: LocalStep, done: int) -> None:
     """Raises TensorsRefused unless these are the bytes of a state after `done` inner steps; copies nothing."""
-    wanted = {_written(name): described for name, described in expected(layout, step, done).items()}
-    arrays = tensors.views(data)
+    wanted = {_escape_name(name): described for name, described in describe_state(layout, step, done).items()}
+    arrays = tensors.view_tensors(data)
     given = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
     if given != wanted or len(data) > most_bytes(layout, step, done):
         raise TensorsRefused("this is no state of a task of the job")
@@ -112,26 +112,28 @@ def check(data: Bytes, layout: Layout, step: LocalStep, done: int) -> None:
 
 def _check_count(arrays: Arrays, done: int) -> None:
     """Raises TensorsRefused where the optimizer counts steps that cannot be: from less than 0 none could go on."""
-    count = arrays.get(_written(MEMORY + COUNT))
+    count = arrays.get(_escape_name(MEMORY + COUNT))
     if count is not None and not 0 <= int(count) <= done:
         raise TensorsRefused(f"its optimizer counts {int(count)} steps, and {done} were taken")
 
 
-def expected(layout: Layout, step: LocalStep, done: int) -> Expected:
+def describe_state(layout: Layout, step: LocalStep, done: int) -> Expected:
     """Returns shape and element type of each array of a state after `done` inner steps."""
     entries = (*layout.of("gradient"), *layout.of("buffer"))
-    first = begin(layout, {entry.name: np.broadcast_to(np.float32(0), entry.shape) for entry in entries}, step)
+    first = build_start_state(
+        layout, {entry.name: np.broadcast_to(np.float32(0), entry.shape) for entry in entries}, step
+    )
     shapes = {name: (array.shape, array.dtype.name) for name, array in first.items()}
     return shapes | dict.fromkeys(by_step(layout), ((done,), "float32"))
 
 
 def most_bytes(layout: Layout, step: LocalStep, done: int) -> int:
     """Returns an upper bound for the bytes of a state after `done` inner steps."""
-    sizes = expected(layout, step, done).values()
+    sizes = describe_state(layout, step, done).values()
     arrays = sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in sizes)
     return arrays + _HEADER * (len(sizes) + 1)
 
 
-def _written(name: str) -> str:
+def _escape_name(name: str) -> str:
     """Returns the name in the bytes, where a colon may not be."""
     return name.replace(":", "/", 1) if ":" in name else _KEPT + name

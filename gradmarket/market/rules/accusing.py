@@ -12,6 +12,6 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.terms import Hash
 
 
-def event(offer: Hash, sealed: Hash, root: Hash, found: Hash) -> Hash:
+def compute_accusation_event(offer: Hash, sealed: Hash, root: Hash, found: Hash) -> Hash:
     """Returns the digest of an accusation."""
     return domain_hash("accusation", offer, sealed, root, found)

@@ -105,12 +105,12 @@ class Opening:
     mixable: Mixable = frozenset()
 
 
-def mixes(one: str, other: str, mixable: Mixable) -> bool:
+def may_mix_classes(one: str, other: str, mixable: Mixable) -> bool:
     """Returns whether answers of the two classes can be compared."""
     return one == other or mixable == ALL or (min(one, other), max(one, other)) in mixable
 
 
-def comparable(determinism_class: str, mixable: Mixable) -> frozenset[str] | None:
+def list_comparable_classes(determinism_class: str, mixable: Mixable) -> frozenset[str] | None:
     """Returns the classes comparable with this one, itself included; None stands for every class."""
     if mixable == ALL:
         return None
@@ -118,14 +118,14 @@ def comparable(determinism_class: str, mixable: Mixable) -> frozenset[str] | Non
     return frozenset((determinism_class, *others))
 
 
-def together(one: Party, other: Party, separation: Sequence[str]) -> bool:
+def is_same_party(one: Party, other: Party, separation: Sequence[str]) -> bool:
     """Returns whether the two count as one party under the job's separation."""
     if one.worker == other.worker:
         return True
-    return any(_alike(one, other, kind) for kind in separation)
+    return any(_has_common_link(one, other, kind) for kind in separation)
 
 
-def _alike(one: Party, other: Party, kind: str) -> bool:
+def _has_common_link(one: Party, other: Party, kind: str) -> bool:
     """Returns whether the two share what `kind` compares.
 
     Under `operator` a shared payout address suffices without proof: a false claim only gets the claimant fewer places.
@@ -140,11 +140,11 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
     if (reason := _of_itself(candidate)) is not None:
         return reason
     classes = (opening.determinism_class, *opening.at_work)
-    if not all(mixes(candidate.determinism_class, name, opening.mixable) for name in classes):
+    if not all(may_mix_classes(candidate.determinism_class, name, opening.mixable) for name in classes):
         return Reason.OTHER_CLASS
     if candidate.party.worker in opening.tried:
         return Reason.ALREADY_TRIED
-    if any(together(candidate.party, party, opening.separation) for party in opening.parties):
+    if any(is_same_party(candidate.party, party, opening.separation) for party in opening.parties):
         return Reason.NOT_SEPARATED
     if candidate.rests:
         return Reason.RESTS
@@ -177,33 +177,33 @@ def draw_order(seed: Hash, workers: Iterable[Address]) -> list[Address]:
     return sorted(workers, key=lambda worker: domain_hash("draw", seed, worker.encode()))
 
 
-def draw(seed: Hash, candidates: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
+def draw_candidates(seed: Hash, candidates: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
     """Returns at most `count` candidates that may take the task: separate parties of comparable classes.
 
     Where the first in the order leaves too few comparable ones, each class is tried in the first place.
     """
     by_worker = {candidate.party.worker: candidate for candidate in candidates}
     order = [by_worker[worker] for worker in draw_order(seed, by_worker)]
-    drawn = _drawn(order, opening, count)
+    drawn = _choose_in_order(order, opening, count)
     retries = opening.mixable and opening.mixable != ALL and len(drawn) < count
     for name in sorted({candidate.determinism_class for candidate in order}) if retries else ():
         with_it_first = sorted(order, key=lambda candidate: candidate.determinism_class != name)
-        drawn = max(drawn, _drawn(with_it_first, opening, count), key=len)
+        drawn = max(drawn, _choose_in_order(with_it_first, opening, count), key=len)
     return drawn
 
 
-def _drawn(order: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
+def _choose_in_order(order: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
     chosen: list[Candidate] = []
     for candidate in order:
-        clash = any(_clash(candidate, other, opening) for other in chosen)
+        clash = any(_is_clashing(candidate, other, opening) for other in chosen)
         if len(chosen) < count and not clash and why_not(candidate, opening) is None:
             chosen.append(candidate)
     return chosen
 
 
-def _clash(one: Candidate, other: Candidate, opening: Opening) -> bool:
-    apart = mixes(one.determinism_class, other.determinism_class, opening.mixable)
-    return not apart or together(one.party, other.party, opening.separation)
+def _is_clashing(one: Candidate, other: Candidate, opening: Opening) -> bool:
+    apart = may_mix_classes(one.determinism_class, other.determinism_class, opening.mixable)
+    return not apart or is_same_party(one.party, other.party, opening.separation)
 
 
 def leading_class(
@@ -217,20 +217,22 @@ def leading_class(
     if not present:
         return None
     names = sorted({name for name, _ in present})[: 1 if mixable == ALL else None]
-    counted = {name: _separate(name, present, separation, mixable) for name in names}
+    counted = {name: _count_class_parties(name, present, separation, mixable) for name in names}
     leading = max(counted, key=lambda name: counted[name])
     return leading, counted[leading]
 
 
-def _separate(first: str, present: Sequence[tuple[str, Party]], separation: Sequence[str], mixable: Mixable) -> int:
+def _count_class_parties(
+    first: str, present: Sequence[tuple[str, Party]], separation: Sequence[str], mixable: Mixable
+) -> int:
     """Returns how many separate parties are of this class or of comparable ones; its own are counted first."""
     members: list[tuple[str, Party]] = []
-    allowed = comparable(first, mixable)
+    allowed = list_comparable_classes(first, mixable)
     for name, party in sorted(present, key=lambda pair: pair[0] != first) if mixable else present:
         if (allowed is not None and name not in allowed) or not all(
-            mixes(name, other, mixable) for other, _ in members
+            may_mix_classes(name, other, mixable) for other, _ in members
         ):
             continue
-        if not any(together(party, other, separation) for _, other in members):
+        if not any(is_same_party(party, other, separation) for _, other in members):
             members.append((name, party))
     return len(members)

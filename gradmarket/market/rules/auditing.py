@@ -26,12 +26,12 @@ from gradmarket.market.terms import Hash
 WHOLE: Final = 2**256
 
 
-def drawn(link: Hash, offer: Hash, root: Hash, rate: float) -> bool:
+def is_audit_drawn(link: Hash, offer: Hash, root: Hash, rate: float) -> bool:
     """Returns whether the task `offer`, accepted with the payload `root`, is audited at this rate."""
     return int.from_bytes(domain_hash("audit", link, offer, root), "big") < int(rate * WHOLE)
 
 
-def passes(accepted: str, found: str, before: str | None) -> bool | None:
+def judge_audit(accepted: str, found: str, before: str | None) -> bool | None:
     """Returns whether an audit confirms the accepted root; None where the auditor has to run the task once more.
 
     `found` is the root that the auditor computed now, `before` the one it computed in an earlier run. An auditor can
@@ -42,14 +42,14 @@ def passes(accepted: str, found: str, before: str | None) -> bool | None:
     return False if found == before else None
 
 
-def rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:
+def compute_worker_audit_rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:
     """Returns the audit probability of a worker's accepted tasks; `cover` and `gain` are in prices (rules.exposure)."""
     doubt = 1.0 - standing
     by_record = 1.0 - tolerated / doubt if doubt > tolerated else 0.0
     return min(1.0, max(floor, by_record, exposure.least_rate(cover, gain)))
 
 
-def deterring(saved: float, benefit: float, at_risk: float) -> float:
+def compute_deterring_rate(saved: float, benefit: float, at_risk: float) -> float:
     """Returns the audit rate above which cheating costs more than it gains: (c + B) / S.
 
     c is what not computing saves, B what a wrong gradient is worth to the worker besides, S the stake that it loses.
@@ -59,7 +59,7 @@ def deterring(saved: float, benefit: float, at_risk: float) -> float:
     return (saved + benefit) / at_risk if at_risk > 0.0 else math.inf
 
 
-def escaping(rate: float, window: int, share: float = 1.0) -> float:
+def compute_escaping_share(rate: float, window: int, share: float = 1.0) -> float:
     """Returns the share of a worker's wrong gradients that become final: (1 - p)^(share * W).
 
     `share` is the share of its answers that are wrong. A worker that lies rarely is caught as surely for each lie, but
@@ -68,7 +68,7 @@ def escaping(rate: float, window: int, share: float = 1.0) -> float:
     return math.pow(1.0 - rate, max(1.0, share * window))
 
 
-def compute(rate: float, cheating: float, window: int, tasks: int) -> float:
+def compute_work_per_gradient(rate: float, cheating: float, window: int, tasks: int) -> float:
     """Returns the computations for each accepted gradient.
 
     Every proven worker does `tasks`; a share `cheating` of them always lies. Audits cost 1 + p. Each caught liar costs

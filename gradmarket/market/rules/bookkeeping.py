@@ -77,11 +77,11 @@ class LedgerEntry:
 
     @property
     def debit(self) -> str:
-        return _account(ACCOUNTS[self.kind][0], self.worker)
+        return _name_account(ACCOUNTS[self.kind][0], self.worker)
 
     @property
     def credit(self) -> str:
-        return _account(ACCOUNTS[self.kind][1], self.worker)
+        return _name_account(ACCOUNTS[self.kind][1], self.worker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ class AccountFigures:
     withdrawn: Units
 
 
-def _account(name: str, worker: Address | None) -> str:
+def _name_account(name: str, worker: Address | None) -> str:
     return f"{name}{worker or ''}" if name.endswith(":") else name
 
 
-def balances(moves: Iterable[LedgerEntry]) -> dict[str, int]:
+def compute_balances(moves: Iterable[LedgerEntry]) -> dict[str, int]:
     """Returns debits less credits by account; their sum is always zero."""
     balance_of: Counter[str] = Counter()
     for move in moves:
@@ -121,24 +121,32 @@ def balances(moves: Iterable[LedgerEntry]) -> dict[str, int]:
     return dict(sorted(balance_of.items()))
 
 
-def differences(moves: Iterable[LedgerEntry], job: JobFigures, accounts: Mapping[Address, AccountFigures]) -> list[str]:
+def compare_books(
+    moves: Iterable[LedgerEntry], job: JobFigures, accounts: Mapping[Address, AccountFigures]
+) -> list[str]:
     """Returns in words where the moves and the contract's figures disagree; empty where they balance.
 
     It also reports a worker that was paid, or credited by batches or vouchers, more than it earned.
     """
     entries = list(moves)
-    balance = Counter(balances(entries))
-    sums = _sums(entries)
-    problems = [_differs("free", balance[FREE], job.deposited - job.reserved)]
-    problems.append(_differs("deposits less refunds", -balance[REQUESTER], job.deposited))
+    balance = Counter(compute_balances(entries))
+    sums = _sum_moves(entries)
+    problems = [_describe_book_difference("free", balance[FREE], job.deposited - job.reserved)]
+    problems.append(_describe_book_difference("deposits less refunds", -balance[REQUESTER], job.deposited))
     workers = sorted({move.worker for move in entries if move.worker is not None} | set(accounts))
     nothing = AccountFigures(Units(0), Units(0), Units(0))
     for worker in workers:
         chain = accounts.get(worker, nothing)
-        problems.append(_differs(f"held for {worker}", balance[f"reserved:{worker}"], chain.held))
-        problems.append(_differs(f"settled for {worker}", sums[EntryKind.SETTLED, worker], chain.settled))
-        problems.append(_differs(f"withdrawn by {worker}", sums[EntryKind.REDEEMED, worker], chain.withdrawn))
-        problems += [_more(kind, sums[kind, worker], sums[EntryKind.EARNED, worker], worker) for kind in COUNT_EARNED]
+        problems.append(_describe_book_difference(f"held for {worker}", balance[f"reserved:{worker}"], chain.held))
+        problems.append(
+            _describe_book_difference(f"settled for {worker}", sums[EntryKind.SETTLED, worker], chain.settled)
+        )
+        problems.append(
+            _describe_book_difference(f"withdrawn by {worker}", sums[EntryKind.REDEEMED, worker], chain.withdrawn)
+        )
+        problems += [
+            _describe_excess(kind, sums[kind, worker], sums[EntryKind.EARNED, worker], worker) for kind in COUNT_EARNED
+        ]
     return [problem for problem in problems if problem]
 
 
@@ -146,16 +154,16 @@ COUNT_EARNED: Final = (EntryKind.VOUCHERED, EntryKind.SETTLED, EntryKind.REDEEME
 """Kinds that record earned units: none may sum to more than was earned."""
 
 
-def _sums(moves: Iterable[LedgerEntry]) -> Counter[tuple[EntryKind, Address | None]]:
+def _sum_moves(moves: Iterable[LedgerEntry]) -> Counter[tuple[EntryKind, Address | None]]:
     sums: Counter[tuple[EntryKind, Address | None]] = Counter()
     for move in moves:
         sums[move.kind, move.worker] += move.units
     return sums
 
 
-def _differs(what: str, books: int, contract: int) -> str:
+def _describe_book_difference(what: str, books: int, contract: int) -> str:
     return "" if books == contract else f"{what}: books {books}, contract {contract}"
 
 
-def _more(kind: EntryKind, units: int, earned: int, worker: Address) -> str:
+def _describe_excess(kind: EntryKind, units: int, earned: int, worker: Address) -> str:
     return "" if units <= earned else f"{kind} for {worker}: {units}, of {earned} earned"

@@ -78,7 +78,7 @@ class Evidence:
         return Evidence(self.runs + 1, largest)
 
 
-def calibrate(observations: Iterable[Observation], codec: str) -> dict[Classes, Evidence]:
+def calibrate_thresholds(observations: Iterable[Observation], codec: str) -> dict[Classes, Evidence]:
     """Returns the evidence for every pair of classes observed under `codec`.
 
     Raises JobRefused where a pair has too few runs, or a tensor's threshold would exceed 5 * 10^-3.
@@ -87,10 +87,10 @@ def calibrate(observations: Iterable[Observation], codec: str) -> dict[Classes, 
     for observation in observations:
         if observation.codec == codec:
             by_pair[observation.classes].append(observation)
-    return {classes: _evidence(classes, seen) for classes, seen in sorted(by_pair.items())}
+    return {classes: _build_evidence(classes, seen) for classes, seen in sorted(by_pair.items())}
 
 
-def _evidence(classes: Classes, seen: list[Observation]) -> Evidence:
+def _build_evidence(classes: Classes, seen: list[Observation]) -> Evidence:
     pair = " and ".join(classes)
     runs = len({observation.task for observation in seen})
     if runs < RUNS:

@@ -20,14 +20,14 @@ from gradmarket.market.task_plan import Plan
 OPERATORS: Final = 3
 
 
-def proven(confirmed: Iterable[Party]) -> bool:
+def is_class_proven(confirmed: Iterable[Party]) -> bool:
     """Returns whether the class is proven.
 
     `confirmed` are the parties whose answers the auditor confirmed in the job, each by another task.
     """
-    return operators.separate(confirmed) >= OPERATORS
+    return operators.count_surely_separate(confirmed) >= OPERATORS
 
 
-def rate(plan: Plan, proven: bool) -> float:
+def choose_audit_rate(plan: Plan, proven: bool) -> float:
     """Returns the probability that an accepted task is audited, in a class that is `proven` or not."""
     return plan.audit if proven or plan.first_wave > 1 else 1.0

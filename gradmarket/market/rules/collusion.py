@@ -61,7 +61,7 @@ class Odds:
         return self.wrong / decided if decided else ZERO
 
 
-def odds(plan: Plan, pool: ColludingPool) -> Odds:
+def compute_odds(plan: Plan, pool: ColludingPool) -> Odds:
     """Returns the outcome probabilities where colluders always give their wrong answer."""
 
     @cache
@@ -69,11 +69,11 @@ def odds(plan: Plan, pool: ColludingPool) -> Odds:
         total = Odds(ZERO, ZERO, Fraction(wave))
         for more, chance in enumerate(pool.draw(honest, colluding, wave)):
             if chance:
-                total = _plus(total, chance, judged(honest + wave - more, colluding + more))
+                total = _add_odds(total, chance, judged(honest + wave - more, colluding + more))
         return total
 
     def judged(honest: int, colluding: int) -> Odds:
-        verdict = voting.judge(_groups(honest, colluding), honest + colluding, plan)
+        verdict = voting.judge_ballots(_build_groups(honest, colluding), honest + colluding, plan)
         if isinstance(verdict, voting.Quorum):
             wrong = Fraction(next(iter(verdict.agreeing)).startswith("c"))
             return Odds(1 - wrong, wrong, ZERO)
@@ -84,7 +84,7 @@ def odds(plan: Plan, pool: ColludingPool) -> Odds:
     return after(0, 0, plan.first_wave)
 
 
-def silent(plan: Plan, pool: ColludingPool) -> Fraction:
+def compute_silent_share(plan: Plan, pool: ColludingPool) -> Fraction:
     """Returns how often colluders hold the whole decision after the first wave: where a lie of theirs cannot fail."""
     chances = pool.draw(0, 0, plan.first_wave)
     return sum((chance for k, chance in enumerate(chances) if plan.decides(plan.first_wave, k)), ZERO)
@@ -95,13 +95,13 @@ def over_a_job(wrong: Fraction, tasks: int) -> float:
     return 1.0 if wrong == 1 else -math.expm1(tasks * math.log1p(-float(wrong)))
 
 
-def _groups(honest: int, colluding: int) -> list[frozenset[ReplicaId]]:
+def _build_groups(honest: int, colluding: int) -> list[frozenset[ReplicaId]]:
     """Returns both groups, the largest first. Of equal groups the colluders' is first; neither can win a tie."""
     groups = [frozenset(ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest))]
     return sorted((group for group in groups if group), key=len, reverse=True)
 
 
-def _plus(sum_so_far: Odds, chance: Fraction, part: Odds) -> Odds:
+def _add_odds(sum_so_far: Odds, chance: Fraction, part: Odds) -> Odds:
     return Odds(
         sum_so_far.right + chance * part.right,
         sum_so_far.wrong + chance * part.wrong,

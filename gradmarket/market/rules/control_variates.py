@@ -34,7 +34,9 @@ class LastRound:
     change: Tensors
 
 
-def correction(last: LastRound, start: Tensors, steps: int, lr: float, outer: float) -> dict[str, np.ndarray]:
+def compute_variate_correction(
+    last: LastRound, start: Tensors, steps: int, lr: float, outer: float
+) -> dict[str, np.ndarray]:
     """Returns c - c_i for the round that starts from these parameters. `outer`: the requester's rate."""
     whole = np.float32(1.0 / (steps * lr))
     found = {}

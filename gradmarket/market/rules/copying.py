@@ -34,7 +34,7 @@ class AcceptedAnswer:
         return self.round, self.index
 
 
-def alike(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
+def list_suspected_copies(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
     """Returns the other answers with this one's root that honest work would not have made equal to it.
 
     These are of other places of the job, or were found wrong by an audit.
@@ -43,7 +43,7 @@ def alike(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[Acce
     return [other for other in same if other.place != answer.place or other.right is False]
 
 
-def coincide(answers: Iterable[AcceptedAnswer]) -> bool:
+def has_honest_coincidence(answers: Iterable[AcceptedAnswer]) -> bool:
     """Returns whether audits found equal honest answers at two places."""
     places_by_root: dict[Digest, set[tuple[int, int]]] = {}
     for answer in answers:
@@ -59,12 +59,12 @@ def to_audit(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[A
     audited.
     """
     known = [*others]
-    equal = alike(answer, known)
-    if not equal or coincide([answer, *known]):
+    equal = list_suspected_copies(answer, known)
+    if not equal or has_honest_coincidence([answer, *known]):
         return []
     return [answer] if answer.right is None else [other for other in equal if other.right is None]
 
 
-def copied(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
+def list_possible_originals(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
     """Returns the answers that a wrong answer may be a copy of; nothing for an answer not found wrong."""
-    return alike(answer, others) if answer.right is False else []
+    return list_suspected_copies(answer, others) if answer.right is False else []

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 
-def uses(rows: Sequence[int], taken: Mapping[int, int], count: int) -> list[float]:
+def compute_partition_uses(rows: Sequence[int], taken: Mapping[int, int], count: int) -> list[float]:
     """Returns how often each partition's rows were used, on average over its rows.
 
     rows: of each partition. taken: how many merged tasks each partition had; each task takes `count` rows.
@@ -11,7 +11,7 @@ def uses(rows: Sequence[int], taken: Mapping[int, int], count: int) -> list[floa
     return [taken.get(index, 0) * count / total for index, total in enumerate(rows)]
 
 
-def epochs(rows: Sequence[int], merged: int, count: int) -> int:
+def count_full_epochs(rows: Sequence[int], merged: int, count: int) -> int:
     """Returns how often every row was used at least, where rows are taken by epochs and places in turn (JobSpec.place).
 
     merged: how many places from the first on are merged, without one left out.

@@ -7,7 +7,7 @@ paid for it without computing.
 from gradmarket.market.terms import TaskState
 
 
-def published(
+def may_publish_answer(
     state: TaskState, diverged: bool, number: int, first_open: int | None, audited: bool, overlap: int = 0
 ) -> bool:
     """Returns whether the answer of a task in round `number` may be published.
@@ -19,17 +19,17 @@ def published(
     With an `overlap`, the first rounds start from the same parameters, and a task of one may have the rows of a task of
     another: their answers wait for the last of these rounds.
     """
-    if first_open is None or stands(number, first_open, overlap):
+    if first_open is None or is_round_standing(number, first_open, overlap):
         return True
     kept = not audited and not diverged and state in (TaskState.ACCEPTED, TaskState.FINAL)
-    return kept and not alike(number, overlap)
+    return kept and not has_equal_start(number, overlap)
 
 
-def alike(number: int, overlap: int) -> bool:
+def has_equal_start(number: int, overlap: int) -> bool:
     """Returns whether another round starts from the same parameters as this one."""
     return overlap > 0 and number <= overlap
 
 
-def stands(number: int, first_open: int, overlap: int) -> bool:
+def is_round_standing(number: int, first_open: int, overlap: int) -> bool:
     """Returns whether this round, and every other one that starts from its parameters, is before the first open one."""
     return max(number, overlap) < first_open

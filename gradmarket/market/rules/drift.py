@@ -39,8 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.payload_layout import Layout, sections
-from gradmarket.market.gradient.projection import sketch
+from gradmarket.market.gradient.payload_layout import Layout, list_sections
+from gradmarket.market.gradient.projection import sketch_tensors
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.base import SKETCH_WIDTH
 
@@ -79,25 +79,25 @@ class Drift:
         return share * float(np.linalg.norm(self.total))
 
 
-def line(layout: Layout, shards: Iterable[tuple[int, Vector]], seed: Hash) -> Line:
+def sketch_gradient(layout: Layout, shards: Iterable[tuple[int, Vector]], seed: Hash) -> Line:
     """Returns the sketch of an answer's whole gradient: float64[64], the sum over shards, each under signs of its own.
 
     `shards` are as `payload.decode` yields them, so memory is one shard's.
     """
     total: Line = np.zeros(SKETCH_WIDTH)
     for index, shard in shards:
-        for section in sections(layout, index):
+        for section in list_sections(layout, index):
             if section.gradient:
-                total += sketch({f"shard {index}": shard[section.part]}, seed)[f"shard {index}"]
+                total += sketch_tensors({f"shard {index}": shard[section.part]}, seed)[f"shard {index}"]
     return total
 
 
-def comparable(groups: Iterable[frozenset[str]]) -> bool:
+def has_comparable_groups(groups: Iterable[frozenset[str]]) -> bool:
     """Returns whether some operator contributed to some of these answers and not to others."""
     return len(set(groups)) > 1
 
 
-def differences(answers: Sequence[Contribution]) -> dict[str, Line]:
+def compute_differences(answers: Sequence[Contribution]) -> dict[str, Line]:
     """Returns by operator the mean of its answers less the mean of the others', where there are both."""
     by_operator = {}
     for operator in sorted(frozenset().union(*(answer.operators for answer in answers))):
@@ -111,12 +111,12 @@ def differences(answers: Sequence[Contribution]) -> dict[str, Line]:
 def after_round(leans: Mapping[str, Drift], answers: Sequence[Contribution]) -> dict[str, Drift]:
     """Returns the leans of all operators after a round; an operator not in `differences` keeps its own."""
     known = dict(leans)
-    for operator, difference in differences(answers).items():
+    for operator, difference in compute_differences(answers).items():
         known[operator] = known.get(operator, Drift(np.zeros_like(difference))).after(difference)
     return known
 
 
-def limit(rounds: int, operators: int) -> float:
+def compute_lean_limit(rounds: int, operators: int) -> float:
     """Returns the lean that raises the alarm after this many rounds.
 
     sqrt(2 ln(2 operators (pi rounds)^2 / (6 FALSE_ALARM))): the sum of all 1 / rounds^2 is pi^2 / 6, so the
@@ -125,15 +125,15 @@ def limit(rounds: int, operators: int) -> float:
     return math.sqrt(2.0 * math.log(2.0 * operators * (math.pi * rounds) ** 2 / 6.0 / FALSE_ALARM))
 
 
-def earliest(operators: int) -> int:
+def find_earliest_alarm(operators: int) -> int:
     """Returns the first round after which an alarm can come: there a lean without any error is over the limit."""
     rounds = 1
-    while math.sqrt(rounds) <= limit(rounds, operators):
+    while math.sqrt(rounds) <= compute_lean_limit(rounds, operators):
         rounds += 1
     return rounds
 
 
-def unseen(rounds: int, answers: int, leaning: int, operators: int) -> float:
+def compute_unseen_push(rounds: int, answers: int, leaning: int, operators: int) -> float:
     """Returns how far operators that lean together can push the sum of so many updates before an alarm is expected.
 
     In lengths of an honest answer's error, which a round's mean has too, by 1 / sqrt(answers). `leaning` of the answers
@@ -143,13 +143,15 @@ def unseen(rounds: int, answers: int, leaning: int, operators: int) -> float:
     """
     if answers < 2 or leaning >= answers:
         return math.inf
-    square, error = limit(rounds, operators) ** 2, answers / (answers - 1)
+    square, error = compute_lean_limit(rounds, operators) ** 2, answers / (answers - 1)
     if rounds <= square:
         return math.inf
     apart = math.sqrt(error * (square - 1.0) / (rounds - square))
     return rounds * leaning / answers * apart * (answers - 1) / (answers - leaning)
 
 
-def leaning(leans: Mapping[str, Drift]) -> list[str]:
+def list_leaning_operators(leans: Mapping[str, Drift]) -> list[str]:
     """Returns the operators over the limit, sorted by name."""
-    return sorted(name for name, lean in leans.items() if lean.rounds and lean.ratio > limit(lean.rounds, len(leans)))
+    return sorted(
+        name for name, lean in leans.items() if lean.rounds and lean.ratio > compute_lean_limit(lean.rounds, len(leans))
+    )

@@ -21,7 +21,7 @@ class PaidAnswer:
     seconds: float
 
 
-def hourly(lasted: Sequence[float], paid: Sequence[PaidAnswer]) -> float | None:
+def estimate_hourly_pay(lasted: Sequence[float], paid: Sequence[PaidAnswer]) -> float | None:
     """Returns the units an hour of a worker that joins those that were `paid` in rounds that `lasted` so many seconds.
 
     A round's answers are shared among all workers, in turns of one answer each. One more worker shortens a round by the

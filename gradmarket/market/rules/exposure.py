@@ -37,7 +37,7 @@ def expected_before_caught(rate: float, share: float = 1.0) -> float:
     return 1.0 / (rate * share) if rate * share > 0.0 else math.inf
 
 
-def exposure(rate: float, gain: float) -> float:
+def compute_exposure(rate: float, gain: float) -> float:
     """Returns the stake needed for a worker audited at `rate` that gains `gain` by each wrong gradient."""
     return gain * tasks_before_caught(rate)
 
@@ -55,7 +55,7 @@ def least_rate(cover: float, gain: float) -> float:
     return -math.expm1(math.log(DOUBT) / tasks)
 
 
-def free(stake: float, pending: int, gain: float) -> float:
+def compute_unused_stake(stake: float, pending: int, gain: float) -> float:
     """Returns the part of a stake that covers nothing yet.
 
     Each pending task, leased or neither audited nor spared, uses up `gain` of it.

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.printable import printable
-from gradmarket.market.rules.assignment import Party, together
+from gradmarket.market.printable import replace_controls
+from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 
 LEAST: Final = 2
 MANY: Final = 8
 
 
-def printed(text: str, most: int) -> str:
+def shorten_printable(text: str, most: int) -> str:
     """Returns the text as one printable line of at most `most` characters, without control or direction characters."""
-    return printable(text, " ")[:most].strip()
+    return replace_controls(text, " ")[:most].strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,15 @@ class Left:
 NOBODY: Final = Left(0, 0)
 
 
-def shared(claims: Sequence[FaultClaim], quorum: int, separation: Sequence[str], left: Left) -> list[FaultClaim]:
+def find_shared_claims(
+    claims: Sequence[FaultClaim], quorum: int, separation: Sequence[str], left: Left
+) -> list[FaultClaim]:
     """Returns the claims that make a failure the job's fault; none where it is not."""
     least = max(LEAST, quorum)
     for place in sorted({claim.place for claim in claims}):
         alike = [claim for claim in claims if claim.place == place]
-        everybody = separate([claim.party for claim in alike], separation)
-        known = separate([claim.party for claim in alike if claim.known], separation)
+        everybody = count_separate_parties([claim.party for claim in alike], separation)
+        known = count_separate_parties([claim.party for claim in alike if claim.known], separation)
         many = quorum >= LEAST and everybody >= MANY * least
         exhausted = not left.known and (not left.newcomers or many)
         if (known >= quorum >= LEAST) or (everybody >= least and exhausted):
@@ -60,11 +62,11 @@ def shared(claims: Sequence[FaultClaim], quorum: int, separation: Sequence[str],
     return []
 
 
-def separate(parties: Sequence[Party], separation: Sequence[str]) -> int:
+def count_separate_parties(parties: Sequence[Party], separation: Sequence[str]) -> int:
     """Returns how many separate parties there are."""
     counted: list[Party] = []
     for party in parties:
-        if not any(together(party, other, separation) for other in counted):
+        if not any(is_same_party(party, other, separation) for other in counted):
             counted.append(party)
     return len(counted)
 
@@ -91,20 +93,20 @@ _REMEDIES: Final = {
 }
 
 
-def described(fault: StepFault) -> str:
+def describe_fault(fault: StepFault) -> str:
     """Returns in words what failed and where."""
     row = "" if fault.row is None else f"row {fault.row}"
-    partition, input_name = (f"{what} {name}" if name else "" for what, name in _named(fault))
+    partition, input_name = (f"{what} {name}" if name else "" for what, name in _list_named_places(fault))
     where = ", ".join(part for part in (fault.node, partition, input_name, row) if part)
     message = f": {fault.message}" if fault.message else ""
     return f"{_FAILED[fault.kind]}{' at ' if where else ''}{where}{message}"
 
 
-def _named(fault: StepFault) -> tuple[tuple[str, str], tuple[str, str]]:
+def _list_named_places(fault: StepFault) -> tuple[tuple[str, str], tuple[str, str]]:
     return ("partition", fault.partition), ("input", fault.input)
 
 
-def sentence(fault: StepFault, parties: int, task: int, round_number: int) -> str:
+def describe_pause(fault: StepFault, parties: int, task: int, round_number: int) -> str:
     """Returns why a job pauses, and what to do about it."""
     who = f"{parties} separate workers could not compute task {task} of round {round_number}"
-    return f"{who}: {described(fault).rstrip('.')}. None of them is to blame: {_REMEDIES[fault.kind]}"
+    return f"{who}: {describe_fault(fault).rstrip('.')}. None of them is to blame: {_REMEDIES[fault.kind]}"

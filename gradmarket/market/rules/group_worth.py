@@ -25,7 +25,7 @@ from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import decode_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules.shapley import Worths, lesser, slope, values
+from gradmarket.market.rules.shapley import Worths, choose_lesser_worths, estimate_values, slope
 
 KNOWN_UPDATES: Final = (2, 64)
 """The fewest and the most latest updates that are taken out."""
@@ -78,14 +78,16 @@ class GroupSteps:
                 start -= step
             return found
 
-        whole = values(drawn, partial(added, known=True))
-        return lesser(whole, values(drawn, partial(added, known=False))) if self.earlier else whole
+        whole = estimate_values(drawn, partial(added, known=True))
+        return (
+            choose_lesser_worths(whole, estimate_values(drawn, partial(added, known=False))) if self.earlier else whole
+        )
 
     def _step(self, one: int, known: bool) -> Flat:
         """Returns an answer's step, no longer than the median; not `known`: without what everybody knew before."""
         if (one, known) in self._kept:
             return self._kept[one, known]
-        answer = self._answer(one)
+        answer = self._decode_answer(one)
         if not known:
             for _ in range(2):  # once more, for what rounding left (Parlett 1980: twice is enough)
                 for direction in self._known:
@@ -104,7 +106,7 @@ class GroupSteps:
     @cached_property
     def _relative(self) -> tuple[float, ...]:
         """By answer: its length over the round's median length."""
-        lengths = [float(np.linalg.norm(self._answer(one))) for one in range(len(self.answers))]
+        lengths = [float(np.linalg.norm(self._decode_answer(one))) for one in range(len(self.answers))]
         usual = median(lengths)
         return tuple(length / usual if usual else 0.0 for length in lengths)
 
@@ -112,7 +114,7 @@ class GroupSteps:
     def _names(self) -> tuple[str, ...]:
         return tuple(entry.name for entry in self.layout.of("gradient"))
 
-    def _answer(self, number: int) -> Flat:
+    def _decode_answer(self, number: int) -> Flat:
         answer = self.answers[number]
         return self._flat(decode_tensors(self.layout, answer.data, self.codec, answer.seed))
 

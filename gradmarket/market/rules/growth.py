@@ -42,11 +42,11 @@ class RoundSizes:
 
     def of(self, number: int) -> int:
         """Returns the number of tasks of a round; rounds after the last are like it."""
-        return self._stage(number).tasks
+        return self._find_stage(number).tasks
 
     def before(self, number: int) -> int:
         """Returns the number of tasks of all rounds before this one."""
-        return self._stage(number).before_round(number)
+        return self._find_stage(number).before_round(number)
 
     @property
     def all(self) -> int:
@@ -58,11 +58,11 @@ class RoundSizes:
         """The number of tasks of the largest round."""
         return self.stages[-1].tasks
 
-    def _stage(self, number: int) -> EqualRounds:
+    def _find_stage(self, number: int) -> EqualRounds:
         return next(stage for stage in reversed(self.stages) if stage.first <= number)
 
 
-def sizes(tasks: int, growth: Sequence[Grown], rounds: int) -> RoundSizes:
+def build_round_sizes(tasks: int, growth: Sequence[Grown], rounds: int) -> RoundSizes:
     """Returns the sizes of a job's rounds, of which the first have `tasks` tasks."""
     ends = [*(grown.round for grown in growth), rounds]
     stages = [EqualRounds(0, ends[0], 0, tasks)]
@@ -71,7 +71,7 @@ def sizes(tasks: int, growth: Sequence[Grown], rounds: int) -> RoundSizes:
     return RoundSizes(tuple(stages))
 
 
-def fault(tasks: int, growth: Sequence[Grown], rounds: int, least: int | None) -> str:
+def find_growth_fault(tasks: int, growth: Sequence[Grown], rounds: int, least: int | None) -> str:
     """Returns why a job whose rounds close with `least` tasks (None: with all) cannot grow so; empty where it can."""
     if growth and least is not None:
         return "min_tasks is of every round: leave out one of the two"

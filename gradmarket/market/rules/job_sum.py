@@ -40,15 +40,17 @@ class SumTerms:
         """Returns the deviation of the noise that each holder adds by itself."""
         if not self.noise_multiplier:
             return 0.0
-        return secure_sums.deviation(self.noise_multiplier, self.norm_bound, self.asked, len(self.holders))
+        return secure_sums.compute_noise_deviation(
+            self.noise_multiplier, self.norm_bound, self.asked, len(self.holders)
+        )
 
     @property
     def units(self) -> FixedPoint:
         """Returns the units of the sums of a job's rounds."""
-        return secure_sums.units(self.norm_bound, self.noise, len(self.holders))
+        return secure_sums.choose_sum_units(self.norm_bound, self.noise, len(self.holders))
 
 
-def aggregation(
+def build_round_aggregation(
     terms: SumTerms, digest: Hash, start: Hash, chain_job: int, round_number: int, attempt: int, beacon: Hash, size: int
 ) -> Aggregation:
     """Returns the aggregation of a round. `digest`: the publication's; `size`: the model's trainable parameters.
@@ -57,11 +59,11 @@ def aggregation(
     """
     names = tuple(sorted(terms.holders, key=str.lower))
     limits = terms.asked.may_collude, terms.asked.may_drop, size, terms.units.most
-    return _made(chain_job, round_number, attempt, digest, start, beacon, names, *limits)
+    return _build_cached_aggregation(chain_job, round_number, attempt, digest, start, beacon, names, *limits)
 
 
 @lru_cache(maxsize=8)
-def _made(
+def _build_cached_aggregation(
     chain_job: int,
     round_number: int,
     attempt: int,
@@ -92,7 +94,7 @@ def number_of(holders: Sequence[Address], worker: Address) -> int:
     return holders.index(worker)
 
 
-def receipt(said: MaskedMessage) -> bytes:
+def build_receipt(said: MaskedMessage) -> bytes:
     """Returns a holder's payload: the digest of its masked vector, and its signature of that and of the sharers."""
     return said.vector + said.signature
 

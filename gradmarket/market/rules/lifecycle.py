@@ -111,14 +111,14 @@ SILENT: Final = frozenset({_R.EXPIRED, _R.ABANDONED, _R.TOO_LATE, _R.WITHHELD})
 """Replicas whose worker left its place unanswered."""
 
 
-def step(old: State, new: State) -> State:
+def check_transition(old: State, new: State) -> State:
     """Returns `new` if `old` may become it. Raises IllegalTransition otherwise."""
     if new not in TABLES[type(old)][old]:  # type: ignore[index]
         raise IllegalTransition(f"{type(old).__name__} {old} -> {new}")
     return new
 
 
-def over(state: StrEnum) -> bool:
+def is_final_state(state: StrEnum) -> bool:
     """Returns whether the state is final.
 
     A rejection counts as final, although an audit, or a quorum that does not deliver, can still change it.

@@ -82,7 +82,7 @@ class ChangeVerdict(StrEnum):
     CONVICTED = "convicted"
 
 
-def seed(link: Hash, offer: Hash) -> Hash:
+def compute_rows_seed(link: Hash, offer: Hash) -> Hash:
     """Returns the seed that draws the other rows.
 
     It comes from the link that drew the audit, which nobody knew when the answer was committed.
@@ -90,12 +90,12 @@ def seed(link: Hash, offer: Hash) -> Hash:
     return domain_hash("others", link, offer)
 
 
-def change(before: Sequence[float], after: Sequence[float]) -> Change:
+def compute_change(before: Sequence[float], after: Sequence[float]) -> Change:
     """Returns the change from the losses before and after the step: first on the own rows, then on each other draw.
 
     A loss that is not finite counts as not having fallen at all.
     """
-    own, *others = (_fall(*losses) for losses in zip(before, after, strict=True))
+    own, *others = (_compute_fall(*losses) for losses in zip(before, after, strict=True))
     return Change(own, tuple(others))
 
 
@@ -110,28 +110,28 @@ def honest_share(passed: int, runs: int) -> float | None:
     return low if low >= LEAST else None
 
 
-def weight(passes: bool, honest: float | None) -> float:
+def compute_score_weight(passes: bool, honest: float | None) -> float:
     """Returns what one score adds to its operator's sum; 0 where `honest`, the share of honest passes, is unknown."""
     if honest is None:
         return 0.0
     return math.log(BLIND / honest) if passes else math.log((1.0 - BLIND) / (1.0 - honest))
 
 
-def added(total: float, weight: float) -> float:
+def add_score(total: float, weight: float) -> float:
     """Returns the sum after a further score.
 
     A test that ended with `honest` is over, and the next one starts from zero.
     """
-    return weight if verdict(total) == ChangeVerdict.HONEST else total + weight
+    return weight if decide_change_verdict(total) == ChangeVerdict.HONEST else total + weight
 
 
-def verdict(total: float) -> ChangeVerdict:
+def decide_change_verdict(total: float) -> ChangeVerdict:
     if total >= CONVICTS:
         return ChangeVerdict.CONVICTED
     return ChangeVerdict.HONEST if total <= CLEARS else ChangeVerdict.OPEN
 
 
-def _fall(before: float, after: float) -> float:
+def _compute_fall(before: float, after: float) -> float:
     fall = before - after
     return max(-LARGEST_FALL, min(LARGEST_FALL, fall)) if math.isfinite(fall) else -LARGEST_FALL
 

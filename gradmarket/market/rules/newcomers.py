@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.rules.assignment import Opening, Party, together
+from gradmarket.market.rules.assignment import Opening, Party, is_same_party
 from gradmarket.market.terms import Units
 
 SHARE: Final = 4
@@ -21,7 +21,7 @@ PAUSE: Final = 4
 """After a newcomer stalled, the next one is tried after at least four times the duration of a stall."""
 
 
-def allowance(deposited: Units, round_cost: Units) -> Units:
+def compute_allowance(deposited: Units, round_cost: Units) -> Units:
     """Returns the most that may be reserved for workers that earned nothing in the job.
 
     That is what a round costs, or a quarter of the deposit where this is more; at most the deposit.
@@ -61,32 +61,32 @@ def at_once(tried: Tried) -> int:
     return int(tried.since_stall_s >= pause)
 
 
-def filling(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:
+def choose_filling_parties(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:
     """Returns the first of the parties that could fill the places together: separate ones, and none that tried."""
     chosen: list[Party] = []
     for party in parties:
         if len(chosen) >= places:
             break
         others = (*opening.parties, *chosen)
-        if party.worker in opening.tried or any(together(party, other, opening.separation) for other in others):
+        if party.worker in opening.tried or any(is_same_party(party, other, opening.separation) for other in others):
             continue
         chosen.append(party)
     return chosen
 
 
-def suffice(known: Iterable[Party], opening: Opening, places: int) -> bool:
+def may_fill_places(known: Iterable[Party], opening: Opening, places: int) -> bool:
     """Returns whether workers that delivered before, all separate parties, could fill the places once they are free."""
-    return len(filling(known, opening, places)) >= places
+    return len(choose_filling_parties(known, opening, places)) >= places
 
 
-def lacking(known: Sequence[Party], idle: Iterable[Party], openings: Iterable[tuple[Opening, int]]) -> int:
+def count_lacking_places(known: Sequence[Party], idle: Iterable[Party], openings: Iterable[tuple[Opening, int]]) -> int:
     """Counts the places of all openings that nobody there could fill.
 
     `known` workers fill the places of each opening, since they are free again; an `idle` newcomer those of one.
     """
     left, count = list(idle), 0
     for opening, places in openings:
-        chosen = filling((*known, *left), opening, places)
+        chosen = choose_filling_parties((*known, *left), opening, places)
         count += max(0, places - len(chosen))
         left = [party for party in left if party not in chosen]
     return count

@@ -29,14 +29,14 @@ def operator_of(worker: str, payout: str, consented: bool) -> str:
     return payout if consented else worker
 
 
-def answerable(parties: Iterable[Party]) -> set[str]:
+def list_answerable_keys(parties: Iterable[Party]) -> set[str]:
     """Returns the keys whose records are affected where these parties answered wrongly."""
     return {key for party in parties for key in (str(party.worker), party.operator)}
 
 
-def barred(party: Party, keys: Set[str]) -> bool:
+def is_barred(party: Party, keys: Set[str]) -> bool:
     """Returns whether the worker gets no work, given the keys that are barred or suspended."""
-    return not keys.isdisjoint(answerable([party]))
+    return not keys.isdisjoint(list_answerable_keys([party]))
 
 
 def after_leaving(own: float | None, operators: float | None) -> float | None:
@@ -44,7 +44,7 @@ def after_leaving(own: float | None, operators: float | None) -> float | None:
     return max((since for since in (own, operators) if since is not None), default=None)
 
 
-def separate(parties: Iterable[Party]) -> int:
+def count_surely_separate(parties: Iterable[Party]) -> int:
     """Returns how many parties are surely separate: those linked by a wallet, operator or payout address count once."""
     groups: list[set[str]] = []
     for party in parties:

@@ -62,11 +62,11 @@ def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
     return Units(price * gradients - standing.uncommitted)
 
 
-def cumulative(earned: Iterable[Units]) -> Units:
+def compute_cumulative_pay(earned: Iterable[Units]) -> Units:
     """Returns the amount of a voucher: the sum of all that was ever earned in the job."""
     return Units(sum(earned))
 
 
-def unpaid(earned: Units, vouchered: Units) -> Units:
+def compute_unpaid_units(earned: Units, vouchered: Units) -> Units:
     """Returns what verdicts promised a worker beyond what it holds vouchers for."""
     return Units(max(0, earned - vouchered))

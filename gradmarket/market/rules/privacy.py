@@ -44,50 +44,50 @@ class Privacy(Part):
     @model_validator(mode="after")
     def _one_round_fits(self) -> "Privacy":
         if self.rounds < 1:
-            least = spent(self.noise_multiplier, self.delta, 1)
+            least = compute_epsilon(self.noise_multiplier, self.delta, 1)
             raise ValueError(f"epsilon: a single round spends {least:.4g}: name more, or a greater noise_multiplier")
         return self
 
     @property
     def rounds(self) -> int:
         """The most rounds that epsilon allows."""
-        return affordable(self.noise_multiplier, self.delta, self.epsilon)
+        return count_affordable_rounds(self.noise_multiplier, self.delta, self.epsilon)
 
     def after(self, rounds: float) -> float:
         """Returns the epsilon that so many rounds spend; part of one where it had more noise than it needs."""
-        return spent(self.noise_multiplier, self.delta, rounds)
+        return compute_epsilon(self.noise_multiplier, self.delta, rounds)
 
 
 @lru_cache(maxsize=1024)
-def spent(noise_multiplier: float, delta: float, rounds: float) -> float:
+def compute_epsilon(noise_multiplier: float, delta: float, rounds: float) -> float:
     """Returns the least epsilon at this delta after so many rounds, to 1e-9 from above."""
     if rounds == 0:
         return 0.0
     mu = math.sqrt(rounds) / noise_multiplier
-    if _delta(mu, 0.0) <= delta:
+    if _compute_delta(mu, 0.0) <= delta:
         return 0.0
     low, high = 0.0, 1.0
-    while _delta(mu, high) > delta:
+    while _compute_delta(mu, high) > delta:
         low, high = high, 2 * high
     while high - low > 1e-9 * max(1.0, high):
         middle = (low + high) / 2
-        low, high = (middle, high) if _delta(mu, middle) > delta else (low, middle)
+        low, high = (middle, high) if _compute_delta(mu, middle) > delta else (low, middle)
     return high
 
 
 @lru_cache(maxsize=1024)
-def affordable(noise_multiplier: float, delta: float, epsilon: float) -> int:
+def count_affordable_rounds(noise_multiplier: float, delta: float, epsilon: float) -> int:
     """Returns the most Gaussian mechanisms of this multiplier that epsilon allows at this delta."""
     low, high = 0, 1
-    while high < MOST_ROUNDS and spent(noise_multiplier, delta, high) <= epsilon:
+    while high < MOST_ROUNDS and compute_epsilon(noise_multiplier, delta, high) <= epsilon:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if spent(noise_multiplier, delta, middle) <= epsilon else (low, middle)
+        low, high = (middle, high) if compute_epsilon(noise_multiplier, delta, middle) <= epsilon else (low, middle)
     return low
 
 
-def _delta(mu: float, epsilon: float) -> float:
+def _compute_delta(mu: float, epsilon: float) -> float:
     far = epsilon + _log_tail(mu / 2 + epsilon / mu)
     return math.exp(_log_tail(epsilon / mu - mu / 2)) - (math.exp(far) if far < 0 else 1.0)
 

@@ -10,7 +10,9 @@ from typing import Final
 MEAN: Final = "mean"
 
 
-def fault(alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bool, aggregator: str) -> str:
+def find_private_job_fault(
+    alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bool, aggregator: str
+) -> str:
     """Returns why a private job cannot be of these settings, the field first; empty where it can.
 
     alone: each task has one replica. judged: its verifier.
@@ -29,7 +31,7 @@ def fault(alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bo
     return ""
 
 
-def seen(visibility: str, private: bool, secure: bool, noised: bool) -> str:
+def describe_visibility(visibility: str, private: bool, secure: bool, noised: bool) -> str:
     """Returns who sees what of a job, in words. secure: its holders' answers are summed under masks; noised: by their
     own noise."""
     model = _model_seen(visibility, private)
@@ -62,12 +64,12 @@ def _rows_seen(secure: bool, noised: bool) -> str:
     return f"The holders' rows stay with them; the service sees {answers}.{bare if secure and not noised else ''}"
 
 
-def counted(rows: int | None, least: int, cap: int) -> int:
+def count_weighed_rows(rows: int | None, least: int, cap: int) -> int:
     """Returns the rows that a holder's answer weighs as: what it told, up to the cap; the least where it told none."""
     return min(max(least, rows or 0), cap)
 
 
-def scales(rows: Sequence[int]) -> tuple[float, ...]:
+def compute_row_scales(rows: Sequence[int]) -> tuple[float, ...]:
     """Returns what answers of these rows are multiplied by, so that their plain mean is the mean weighted by rows."""
     total = sum(rows)
     return tuple(len(rows) * count / total for count in rows)

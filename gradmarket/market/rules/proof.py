@@ -11,9 +11,9 @@ from typing import Final
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.messages import Commitment, Offer, Outcome, SignedWave, Voucher
-from gradmarket.market.rules.lifecycle import PAID, over
-from gradmarket.market.rules.secrets import digest_of, leads_to, seal
-from gradmarket.market.signing import Domain, Struct, check, digest
+from gradmarket.market.rules.lifecycle import PAID, is_final_state
+from gradmarket.market.rules.secrets import digest_of, leads_to, seal_commitment
+from gradmarket.market.signing import Domain, Struct, check_struct_signature, digest_struct
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
 
@@ -104,23 +104,25 @@ class OfferScope:
     @property
     def name(self) -> Hash:
         """The offer's digest. Raises OverflowError where its numbers are none that can be signed."""
-        return digest(self.domain, self.offer)
+        return digest_struct(self.domain, self.offer)
 
     def by_signer(self, struct: Struct, signature: bytes | None) -> bool:
-        return signed(self.domain, struct, signature, self.signer)
+        return is_signed_by(self.domain, struct, signature, self.signer)
 
     def commits(self, worker: Address, sealed: Hash, signature: bytes | None) -> bool:
         """Returns whether the worker signed this commitment to the offer."""
-        return signed(self.domain, Commitment(self.name, worker, sealed), signature, worker)
+        return is_signed_by(self.domain, Commitment(self.name, worker, sealed), signature, worker)
 
-    def opens(self, worker: Address, sealed: Hash, salt: Hash | None, root: Digest | None) -> bool:
+    def is_seal_opened(self, worker: Address, sealed: Hash, salt: Hash | None, root: Digest | None) -> bool:
         """Returns whether salt and root open the worker's commitment."""
-        return salt is not None and root is not None and seal(self.name, worker, salt, hash_of(root)) == sealed
+        return (
+            salt is not None and root is not None and seal_commitment(self.name, worker, salt, hash_of(root)) == sealed
+        )
 
 
-def signed(domain: Domain, struct: Struct, signature: bytes | None, signer: Address) -> bool:
+def is_signed_by(domain: Domain, struct: Struct, signature: bytes | None, signer: Address) -> bool:
     try:
-        check(domain, struct, signature or b"", signer)
+        check_struct_signature(domain, struct, signature or b"", signer)
     except (SignatureRefused, OverflowError):
         return False
     return True
@@ -181,9 +183,9 @@ def breaks_promise(state: ReplicaState, asked: bool, sent: bool) -> bool:
     replica that agreed but was not asked is paid with the others: only a payment ends it.
     """
     own_silence = state is ReplicaState.WITHHELD and asked and not sent
-    return over(state) and state not in PAID and not own_silence
+    return is_final_state(state) and state not in PAID and not own_silence
 
 
 def of_voucher(domain: Domain, voucher: Voucher, signature: bytes, signer: Address) -> Fault | None:
     """Decides whether to keep the voucher. One worth less than another that is kept is only late, not a fault."""
-    return None if signed(domain, voucher, signature, signer) else Fault.UNSIGNED_VOUCHER
+    return None if is_signed_by(domain, voucher, signature, signer) else Fault.UNSIGNED_VOUCHER

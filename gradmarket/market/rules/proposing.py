@@ -58,9 +58,9 @@ class Proposed:
         return self.link_s / self.task_s
 
 
-def proposed(size: TaskSize, link: HomeLink, most: int = MOST_STEPS) -> Proposed:
+def propose_step(size: TaskSize, link: HomeLink, most: int = MOST_STEPS) -> Proposed:
     """Returns steps, at most `most` of them, and codec for tasks of this size over this link."""
-    needed = {codec: _needed(size, link, codec) for codec in CODECS}
+    needed = {codec: _count_needed_steps(size, link, codec) for codec in CODECS}
     chosen = CODECS[0]
     for codec in CODECS[1:]:
         if needed[codec] <= SPARES * needed[chosen]:
@@ -73,12 +73,12 @@ def _link_s(size: TaskSize, link: HomeLink, codec: str) -> float:
     return 8 * (size.down[codec] / link.down + size.up[codec] / link.up) / 1e6
 
 
-def _needed(size: TaskSize, link: HomeLink, codec: str) -> int:
+def _count_needed_steps(size: TaskSize, link: HomeLink, codec: str) -> int:
     """Returns the fewest steps with which the link takes IDLE of a task's time."""
     return max(1, ceil(_link_s(size, link, codec) * (1 - IDLE) / IDLE / size.step_s))
 
 
-def momentum(rounds: int) -> float:
+def propose_momentum(rounds: int) -> float:
     """Returns the outer momentum for so many rounds: it averages over about 1 / (1 - momentum) of them."""
     least, most = MOMENTA
     return min(most, max(least, round(1.0 - AVERAGED / rounds, 2)))

@@ -37,7 +37,7 @@ class TrustRecord:
 NEWCOMER: Final = TrustRecord(0.0, float("-inf"))
 
 
-def now(record: TrustRecord, at: float) -> TrustRecord:
+def decay_record(record: TrustRecord, at: float) -> TrustRecord:
     """Returns the record decayed to a later time. Raises IllegalTransition where `at` is before the record's time."""
     if at < record.at:
         raise IllegalTransition(f"a record of {record.at} asked for at {at}")
@@ -46,26 +46,26 @@ def now(record: TrustRecord, at: float) -> TrustRecord:
     return TrustRecord(float(record.evidence * 0.5 ** ((at - record.at) / HALF_LIFE_S)), at)
 
 
-def passed(record: TrustRecord, at: float) -> TrustRecord:
+def apply_passed_audit(record: TrustRecord, at: float) -> TrustRecord:
     """Returns the record after a passed audit."""
-    return TrustRecord(now(record, at).evidence + 1.0, at)
+    return TrustRecord(decay_record(record, at).evidence + 1.0, at)
 
 
-def outvoted(record: TrustRecord, at: float) -> TrustRecord:
+def apply_outvoted_ballot(record: TrustRecord, at: float) -> TrustRecord:
     """Returns the record after a quorum rejected a ballot: a fault, or a lie that votes detected."""
-    return TrustRecord(now(record, at).evidence * OUTVOTED, at)
+    return TrustRecord(decay_record(record, at).evidence * OUTVOTED, at)
 
 
-def failed(records: Iterable[TrustRecord], at: float) -> list[TrustRecord]:
+def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustRecord]:
     """Returns an operator's records in all classes after a failed audit."""
-    return [TrustRecord(0.0, now(record, at).at) for record in records]
+    return [TrustRecord(0.0, decay_record(record, at).at) for record in records]
 
 
-def standing(record: TrustRecord, at: float) -> float:
+def compute_record_standing(record: TrustRecord, at: float) -> float:
     """Returns the standing at the time `at`: 0 for a newcomer, approaching 1."""
-    return supported(now(record, at).evidence)
+    return compute_supported_standing(decay_record(record, at).evidence)
 
 
-def supported(audits: float) -> float:
+def compute_supported_standing(audits: float) -> float:
     """Returns the highest standing that `audits` passed audits support."""
     return DOUBT ** (1.0 / audits) if audits > 0 else 0.0

@@ -17,7 +17,7 @@ its noised gradient alone.
 from pydantic import Field, model_validator
 
 from gradmarket.market.fields import Part
-from gradmarket.market.rules.privacy import affordable, spent
+from gradmarket.market.rules.privacy import compute_epsilon, count_affordable_rounds
 
 
 class RowPrivacy(Part):
@@ -47,19 +47,19 @@ class RowPrivacy(Part):
     @property
     def uses(self) -> int:
         """How often epsilon allows each row to be in a step."""
-        return affordable(self.noise_multiplier, self.delta, self.epsilon)
+        return count_affordable_rounds(self.noise_multiplier, self.delta, self.epsilon)
 
     def after(self, uses: int) -> float:
         """Returns the epsilon that so many uses of a row spend."""
-        return spent(self.noise_multiplier, self.delta, uses)
+        return compute_epsilon(self.noise_multiplier, self.delta, uses)
 
 
-def uses(steps: int, slots: int) -> int:
+def count_row_uses(steps: int, slots: int) -> int:
     """Returns how often a row is used at most in so many steps, of which an epoch has `slots`."""
     return -(-steps // slots)
 
 
-def fault(asked: RowPrivacy | None, rows: int, moves: int, least_rows: int | None) -> str:
+def find_row_privacy_fault(asked: RowPrivacy | None, rows: int, moves: int, least_rows: int | None) -> str:
     """Returns why a task of `moves` steps of so many rows cannot be computed so, the field first; empty where it can.
 
     least_rows: of a holder; None where the job's rows are published.
@@ -72,7 +72,7 @@ def fault(asked: RowPrivacy | None, rows: int, moves: int, least_rows: int | Non
         return (
             f"step.per_row.delta: of {least_rows} rows it allows to tell one whole: name less than {1 / least_rows:.3g}"
         )
-    if (needed := uses(moves, max(1, least_rows // rows))) > asked.uses:
+    if (needed := count_row_uses(moves, max(1, least_rows // rows))) > asked.uses:
         return (
             f"step.per_row: a round uses a row {needed} times where a holder has {least_rows}, and epsilon allows "
             f"{asked.uses}: name more least_rows, fewer steps, or a greater noise_multiplier"

@@ -31,7 +31,7 @@ class RowSpending:
 
     def uses_after(self, rounds: int) -> int:
         """Returns how often a row is used at most in so many rounds."""
-        return row_privacy.uses(rounds * self.moves, self.slots)
+        return row_privacy.count_row_uses(rounds * self.moves, self.slots)
 
     def spent(self, rounds: int) -> float:
         """Returns the epsilon that so many rounds spend at most."""

@@ -15,7 +15,7 @@ targets, and weighs as that job says (rules.private_jobs).
 from gradmarket.market.rules.private_jobs import MEAN
 
 
-def fault(aggregator: str, judged: str) -> str:
+def find_row_weights_fault(aggregator: str, judged: str) -> str:
     """Returns why answers of weighted rows cannot be merged in a job, the field first; empty where they can."""
     why = "the model's rows have weights (targets that are ignored, or weights of classes)"
     if aggregator != MEAN:

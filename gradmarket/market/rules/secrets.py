@@ -21,7 +21,7 @@ MAX_LINKS: Final = 64
 """Longest chain that is followed for a stranger: bounds the hashes that a check costs."""
 
 
-def links(secret: Hash, waves: int) -> tuple[Hash, ...]:
+def derive_links(secret: Hash, waves: int) -> tuple[Hash, ...]:
     """Returns `waves` links, the first wave's first."""
     chain = [domain_hash("link", secret)]
     for _ in range(waves - 1):
@@ -29,18 +29,18 @@ def links(secret: Hash, waves: int) -> tuple[Hash, ...]:
     return tuple(reversed(chain))
 
 
-def anchor(secret: Hash, waves: int) -> Hash:
-    return domain_hash("link", links(secret, waves)[0])
+def compute_anchor(secret: Hash, waves: int) -> Hash:
+    return domain_hash("link", derive_links(secret, waves)[0])
 
 
 def of_task(secret: Hash, max_replicas: int) -> tuple[Hash, ...]:
     """Returns a task's links: one for each of at most `max_replicas` waves, and the last for the draw of audits."""
-    return links(secret, max_replicas + 1)
+    return derive_links(secret, max_replicas + 1)
 
 
 def anchor_of_task(secret: Hash, max_replicas: int) -> Hash:
     """Returns the anchor that the task's offer commits to."""
-    return anchor(secret, max_replicas + 1)
+    return compute_anchor(secret, max_replicas + 1)
 
 
 def leads_to(link: Hash, number: int, anchor: Hash) -> bool:
@@ -55,7 +55,7 @@ def leads_to(link: Hash, number: int, anchor: Hash) -> bool:
     return link == anchor
 
 
-def seal(offer: Hash, worker: Address, salt: Hash, payload_root: Hash) -> Hash:
+def seal_commitment(offer: Hash, worker: Address, salt: Hash, payload_root: Hash) -> Hash:
     """Returns a commitment that is salted and bound to its worker: nobody else can use a copy of it.
 
     Raises SignatureRefused where salt or root is not 32 bytes long.

@@ -34,7 +34,7 @@ class SecureAggregation(Part):
         return holders - self.may_drop - self.may_collude
 
 
-def fault(
+def find_secure_sum_fault(
     asked: SecureAggregation,
     holders: int,
     tasks: int,
@@ -51,7 +51,7 @@ def fault(
     """
     name, stay = "data.secure_aggregation", holders - asked.may_drop
     try:
-        degree.plan(holders, asked.may_collude, asked.may_drop)
+        degree.plan_group(holders, asked.may_collude, asked.may_drop)
     except Refused as refused:
         return f"{name}: {refused.detail}: {refused.remedy or 'name more holders'}"
     if tasks != holders or grows:
@@ -69,7 +69,7 @@ def fault(
     return ""
 
 
-def deviation(multiplier: float, bound: float, asked: SecureAggregation, holders: int) -> float:
+def compute_noise_deviation(multiplier: float, bound: float, asked: SecureAggregation, holders: int) -> float:
     """Returns that of each holder's noise: what the fewest honest ones add has multiplier * bound together."""
     return multiplier * bound / math.sqrt(asked.honest(holders))
 
@@ -83,14 +83,14 @@ def rounds_spent(asked: SecureAggregation, holders: int, survivors: Iterable[int
     return sum(asked.honest(holders) / (count - asked.may_collude) for count in survivors)
 
 
-def units(bound: float, noise: float, holders: int) -> FixedPoint:
+def choose_sum_units(bound: float, noise: float, holders: int) -> FixedPoint:
     """Returns the units of sums of answers of an L2 norm within `bound` and noise of this deviation, in 32 bits."""
     found = fixed_point(bound + FARTHEST * noise, holders)
     _ = ring_for(holders, found.most)
     return found
 
 
-def whole(vector: Vector, bound: float, scale: FixedPoint, noise: float, seed: bytes) -> Integers:
+def convert_to_whole_units(vector: Vector, bound: float, scale: FixedPoint, noise: float, seed: bytes) -> Integers:
     """Returns a gradient of an L2 norm within `bound` in whole units, with this holder's noise by a secret seed.
 
     Rounding does not carry it beyond the bound: where the nearest units would, those nearer to zero are taken. Noise is

@@ -40,13 +40,13 @@ class Worths(NamedTuple):
         return tuple(min(1.0, gain / whole) if whole > 0.0 else 0.0 for gain in gains)
 
 
-def lesser(one: Worths, other: Worths) -> Worths:
+def choose_lesser_worths(one: Worths, other: Worths) -> Worths:
     """Returns for each answer the smaller of two values, with its error."""
     chosen = [min(pair) for pair in zip(zip(*one, strict=True), zip(*other, strict=True), strict=True)]
     return Worths(tuple(value for value, _ in chosen), tuple(error for _, error in chosen))
 
 
-def bounded(before: float, after: float) -> float:
+def bound_group_value(before: float, after: float) -> float:
     """Returns a group's value from the losses before and after its step: from minus the loss before to all of it.
 
     A loss that is not finite counts as one twice as high as before.
@@ -58,10 +58,10 @@ def bounded(before: float, after: float) -> float:
 
 def slope(before: float, forward: float, back: float) -> float:
     """Returns half of what a step forward gains and the same step back loses, bounded like a group's value."""
-    return (bounded(before, forward) - bounded(before, back)) / 2
+    return (bound_group_value(before, forward) - bound_group_value(before, back)) / 2
 
 
-def orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
+def draw_orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
     """Returns `draws` pairs of orders of `count` answers, each with its reverse: the same from the same seed."""
     drawn = []
     for draw in range(draws):
@@ -71,23 +71,25 @@ def orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
     return drawn
 
 
-def values(drawn: Sequence[Sequence[int]], added: Callable[[Sequence[int]], Sequence[float]]) -> Worths:
+def estimate_values(drawn: Sequence[Sequence[int]], added: Callable[[Sequence[int]], Sequence[float]]) -> Worths:
     """Returns the estimate from pairs of orders. `added` gives what each answer of an order adds to those before it."""
     found = [[value for _, value in sorted(zip(order, added(order), strict=True))] for order in drawn]
     pairs = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in zip(found[::2], found[1::2], strict=True)]
     means = tuple(math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
-    spread = (_error(column, mean) for column, mean in zip(zip(*pairs, strict=True), means, strict=True))
+    spread = (
+        _compute_standard_error(column, mean) for column, mean in zip(zip(*pairs, strict=True), means, strict=True)
+    )
     return Worths(means, tuple(spread))
 
 
-def _error(column: Sequence[float], mean: float) -> float:
+def _compute_standard_error(column: Sequence[float], mean: float) -> float:
     """Returns the standard error of the mean; infinite where a single pair says nothing of it."""
     if len(column) < 2:
         return math.inf
     return math.sqrt(math.fsum((one - mean) ** 2 for one in column) / (len(column) * (len(column) - 1)))
 
 
-def pay(share: float, count: int, most: Units) -> Units:
+def compute_worth_pay(share: float, count: int, most: Units) -> Units:
     """Returns what an answer of this share of a round of `count` is paid by worth, in whole units, `most` at most.
 
     The answers of a round together get half of count times `most` at most.

@@ -8,7 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party, Reason, mixes, together, why_not
+from gradmarket.market.rules.assignment import (
+    Candidate,
+    Mixable,
+    Opening,
+    Party,
+    Reason,
+    is_same_party,
+    may_mix_classes,
+    why_not,
+)
 
 THREADS: Final = re.compile(r"/threads-(\d+)$")
 """The end of a determinism class (graphdoc.runner.child)."""
@@ -22,8 +31,8 @@ def in_words(candidate: Candidate, opening: Opening) -> str | None:
     if reason is Reason.OTHER_CLASS:
         return other_class(candidate.determinism_class, opening.determinism_class) or reason
     if reason is Reason.NOT_SEPARATED:
-        shared = next(party for party in opening.parties if together(candidate.party, party, opening.separation))
-        return f"{reason}: {_shared(candidate.party, shared)}"
+        shared = next(party for party in opening.parties if is_same_party(candidate.party, party, opening.separation))
+        return f"{reason}: {_describe_shared_link(candidate.party, shared)}"
     return None if reason is None else str(reason)
 
 
@@ -37,7 +46,7 @@ def other_class(own: str, wanted: str) -> str | None:
     return None
 
 
-def lacking(candidates: Sequence[Candidate], opening: Opening, mixable: Mixable) -> str:
+def describe_shortage(candidates: Sequence[Candidate], opening: Opening, mixable: Mixable) -> str:
     """Returns why those here do not make a first wave, the commonest reason first; empty where all would.
 
     `opening` has the class that most of them are of; nobody holds a place of it yet.
@@ -58,14 +67,16 @@ def lacking(candidates: Sequence[Candidate], opening: Opening, mixable: Mixable)
 def _of_one(candidate: Candidate, opening: Opening, counted: Sequence[Party], mixable: Mixable) -> str | None:
     reason = why_not(candidate, opening)
     if reason in (Reason.NO_RESERVATION, Reason.AT_CAPACITY) or reason is None:
-        shared = next((party for party in counted if together(candidate.party, party, opening.separation)), None)
-        return None if shared is None else _shared(candidate.party, shared)
-    if reason is Reason.OTHER_CLASS and mixes(candidate.determinism_class, opening.determinism_class, mixable):
+        shared = next((party for party in counted if is_same_party(candidate.party, party, opening.separation)), None)
+        return None if shared is None else _describe_shared_link(candidate.party, shared)
+    if reason is Reason.OTHER_CLASS and may_mix_classes(
+        candidate.determinism_class, opening.determinism_class, mixable
+    ):
         return None
     return in_words(candidate, opening)
 
 
-def _shared(one: Party, other: Party) -> str:
+def _describe_shared_link(one: Party, other: Party) -> str:
     if one.payout == other.payout:
         return "it has the payout address of another worker"
     if one.operator == other.operator:

@@ -9,7 +9,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.gradient.projection import Numbers, Sketch, sketch
+from gradmarket.market.gradient.projection import Numbers, Sketch, sketch_tensors
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.base import SKETCH_TENSORS, SKETCH_WIDTH
 from graphdoc.encoding import Bytes
@@ -17,7 +17,7 @@ from graphdoc.encoding import Bytes
 STORED: Final = np.dtype("<f4")
 
 
-def check(layout: Layout) -> None:
+def check_tensor_count(layout: Layout) -> None:
     """Raises JobRefused where answers have too many tensors for a reveal."""
     tensors = len(layout.entries)
     if tensors > SKETCH_TENSORS:
@@ -31,25 +31,25 @@ def of_payload(layout: Layout, data: Bytes, codec: Codec, task_seed: bytes, seed
     `task_seed` is for the codec, `seed` is the wave's. Raises PayloadRefused as `payload.read_shard` does.
     """
     tensors = read_tensors(layout, data, codec, task_seed)
-    return {name: sketch({name: tensor}, seed)[name] for name, tensor in tensors}
+    return {name: sketch_tensors({name: tensor}, seed)[name] for name, tensor in tensors}
 
 
-def pack(made: Sketch, names: Iterable[str]) -> bytes:
+def pack_sketch(made: Sketch, names: Iterable[str]) -> bytes:
     """Returns float32[tensors, 64] as little-endian bytes, in the order of `names`."""
     return b"".join(made[name].astype(STORED, copy=False).tobytes() for name in names)
 
 
-def unpack(data: bytes, names: Iterable[str]) -> dict[str, Numbers]:
+def unpack_sketch(data: bytes, names: Iterable[str]) -> dict[str, Numbers]:
     """Reverses `pack` for a sketch with these names. Raises ValueError on another length."""
     rows = np.frombuffer(data, STORED).reshape(-1, SKETCH_WIDTH).astype(np.float32)
     return dict(zip(names, rows, strict=True))
 
 
-def tell(made: Sketch) -> dict[str, bytes]:
+def encode_sketch(made: Sketch) -> dict[str, bytes]:
     """Returns the sketch in its wire format: each tensor's bytes by name."""
-    return {name: pack(made, [name]) for name in made}
+    return {name: pack_sketch(made, [name]) for name in made}
 
 
-def read(columns: Mapping[str, bytes]) -> dict[str, Numbers]:
+def decode_sketch(columns: Mapping[str, bytes]) -> dict[str, Numbers]:
     """Returns the sketch from its wire format, in which each tensor's numbers have the right length."""
-    return unpack(b"".join(columns.values()), columns)
+    return unpack_sketch(b"".join(columns.values()), columns)

@@ -34,13 +34,13 @@ class Ending:
     rows: RowSpending | None
 
 
-def overdue(ending: Ending, now: datetime) -> bool:
+def is_overdue(ending: Ending, now: datetime) -> bool:
     """Returns whether a date that ends the job has passed."""
     dates = [rule.date for rule in ending.rules if isinstance(rule, StopAtDate)]
     return any(date <= now for date in (*dates, ending.last) if date is not None)
 
 
-def reached(
+def find_stop_reason(
     ending: Ending, round_number: int, metrics: Mapping[str, float], spent: int, noised_rounds: float | None = None
 ) -> str:
     """Returns why the job is over after this round; empty where it is not.
@@ -49,7 +49,7 @@ def reached(
     they had more noise than it needs (secure_sums.rounds_spent).
     """
     for rule in ending.rules:
-        if isinstance(rule, StopAtMetric) and _passed(rule, metrics.get(rule.metric)):
+        if isinstance(rule, StopAtMetric) and _is_metric_passed(rule, metrics.get(rule.metric)):
             return f"{rule.metric} reached {metrics[rule.metric]:.6g}"
         if isinstance(rule, StopAtSpent) and spent >= rule.spent:
             return f"{spent} were spent"
@@ -64,7 +64,7 @@ def reached(
     return "all rounds are done" if merged >= ending.rounds else ""
 
 
-def _passed(rule: StopAtMetric, value: float | None) -> bool:
+def _is_metric_passed(rule: StopAtMetric, value: float | None) -> bool:
     if value is None:
         return False
     return value <= rule.at if rule.metric == "loss" else value >= rule.at

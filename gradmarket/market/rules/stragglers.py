@@ -37,7 +37,7 @@ class Pace:
         return self.median + max(self.spread, MARGIN * self.median)
 
 
-def pace(seconds: Sequence[float]) -> Pace | None:
+def compute_pace(seconds: Sequence[float]) -> Pace | None:
     """Returns the pace that these times show; None if they are too few. Less than half of them cannot move it far."""
     if len(seconds) < LEAST:
         return None
@@ -51,10 +51,10 @@ def expected_s(own: Sequence[float], of_class: Sequence[float], most: float) -> 
     By its own times, or its class's where it has too few; at most SLOWEST times its class's, so that a worker that
     pretends to be slow is not waited for longer.
     """
-    usual = pace(of_class)
+    usual = compute_pace(of_class)
     if usual is None:
         return most
-    return min(most, SLOWEST * usual.latest, (pace(own) or usual).latest)
+    return min(most, SLOWEST * usual.latest, (compute_pace(own) or usual).latest)
 
 
 def grace_s(ends: Sequence[float], usual: Pace | None, most: float) -> float:

@@ -31,15 +31,15 @@ class Strikes:
 NONE: Final = Strikes(0.0, 0.0, 0.0)
 
 
-def decayed(strikes: Strikes, now: float) -> Strikes:
+def decay_strikes(strikes: Strikes, now: float) -> Strikes:
     """Returns the strikes with their weight at `now`. A clock that went back changes no weight."""
     left = 2.0 ** (-max(0.0, now - strikes.at) / HALF_LIFE_S)
     return Strikes(strikes.weight * left, strikes.withheld * left, now)
 
 
-def struck(strikes: Strikes, now: float, withheld: bool = False) -> Strikes:
+def add_strike(strikes: Strikes, now: float, withheld: bool = False) -> Strikes:
     """Returns the strikes after one more."""
-    before = decayed(strikes, now)
+    before = decay_strikes(strikes, now)
     return Strikes(before.weight + 1.0, before.withheld + withheld, before.at)
 
 
@@ -48,7 +48,7 @@ def worked_off(strikes: Strikes, now: float) -> Strikes:
 
     An accepted gradient makes up for a strike; a strike that was not the operator's fault is taken back.
     """
-    before = decayed(strikes, now)
+    before = decay_strikes(strikes, now)
     return Strikes(max(0.0, before.weight - 1.0), max(0.0, before.withheld - 1.0), before.at)
 
 

@@ -12,9 +12,18 @@ from typing import Final
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import auditing, calibration, secrets, sketch_packing, voting
-from gradmarket.market.rules.proof import PROMISES, Fault, Finding, OfferScope, of_offer, of_verdict, of_wave, signed
+from gradmarket.market.rules.proof import (
+    PROMISES,
+    Fault,
+    Finding,
+    OfferScope,
+    is_signed_by,
+    of_offer,
+    of_verdict,
+    of_wave,
+)
 from gradmarket.market.rules.replication import lies_between
-from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
+from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.signing import Domain
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
@@ -58,13 +67,16 @@ class VerdictCase:
 
     @cached_property
     def allowed(self) -> tolerance.Allowed:
-        return tolerance.read(pair.model_dump() for pair in self.evidence.allowed or ())
+        return tolerance.parse_thresholds(pair.model_dump() for pair in self.evidence.allowed or ())
 
     @cached_property
     def groups(self) -> list[frozenset[ReplicaId]]:
         """The replicas that agree, the largest group first; one that did not open its commitment is in no group."""
-        chosen = verifier(self.checks.verifier)
-        cast = {one.id: chosen.ballot(_revealed(one)) if _opens(self.scope, one) else None for one in self.committed}
+        chosen = load_verifier(self.checks.verifier)
+        cast = {
+            one.id: chosen.ballot(_build_revealed(one)) if _is_ballot_opened(self.scope, one) else None
+            for one in self.committed
+        }
         return chosen.groups(cast, self.allowed)
 
     @cached_property
@@ -72,7 +84,7 @@ class VerdictCase:
         """The quorum that follows from the ballots; empty if there is none."""
         plan = self.evidence.plan
         plan = plan if plan is not None and self.checks.allow(plan) else self.checks.strictest
-        judged = voting.judge(self.groups, len(self.committed), plan)
+        judged = voting.judge_ballots(self.groups, len(self.committed), plan)
         return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
 
     @property
@@ -90,12 +102,12 @@ class VerdictCase:
         return f"{agree} of {len(self.committed)} that committed agree"
 
 
-def faults(case: VerdictCase) -> list[Finding]:
+def list_case_faults(case: VerdictCase) -> list[Finding]:
     """Returns every fault of the evidence; empty if all verdicts of the task are proven."""
     if not case.committed:
         return [Finding(Fault.NOT_SHOWN)]
     ballots = [finding for ballot in case.committed for finding in _of_verdict(case, ballot)]
-    return [*_votes(case), *_root(case), *ballots, *_draw(case)]
+    return [*_find_vote_faults(case), *_find_root_faults(case), *ballots, *_find_draw_faults(case)]
 
 
 def of_rejection(case: VerdictCase, verdict: SignedVerdict, offer: Hash, me: Address, sealed: Hash) -> list[Finding]:
@@ -108,13 +120,13 @@ def of_rejection(case: VerdictCase, verdict: SignedVerdict, offer: Hash, me: Add
         return [Finding(Fault.OTHER_OFFER)]
     own = [ballot for ballot in case.committed if (ballot.worker, ballot.sealed) == (me, sealed)]
     missing = [] if own else [Finding(Fault.LEFT_OUT)]
-    hidden = [Finding(Fault.BROKEN_COMMITMENT, one.id) for one in own if not _opens(case.scope, one)]
-    votes = [finding for finding in _votes(case) if finding not in hidden]
-    rejects = (finding for ballot in own for finding in _rejects(case, ballot, verdict.root))
+    hidden = [Finding(Fault.BROKEN_COMMITMENT, one.id) for one in own if not _is_ballot_opened(case.scope, one)]
+    votes = [finding for finding in _find_vote_faults(case) if finding not in hidden]
+    rejects = (finding for ballot in own for finding in _find_rejection_faults(case, ballot, verdict.root))
     return [*missing, *hidden, *votes, *rejects]
 
 
-def _votes(case: VerdictCase) -> Iterator[Finding]:
+def _find_vote_faults(case: VerdictCase) -> Iterator[Finding]:
     """Checks what the votes are made of: offer, ballots, waves, sketches."""
     evidence, scope = case.evidence, case.scope
     yield from map(Finding, of_offer(scope, evidence.offer_signature, hash_of(case.checks.publication)))
@@ -140,7 +152,7 @@ def _of_ballot(case: VerdictCase, ballot: PublishedBallot, seed: Hash | None) ->
     """
     if not case.scope.commits(ballot.worker, Hash(ballot.sealed or b""), ballot.commitment_signature):
         yield Fault.UNSIGNED_COMMITMENT
-    judged, opened = ballot.outcome is not None, _opens(case.scope, ballot)
+    judged, opened = ballot.outcome is not None, _is_ballot_opened(case.scope, ballot)
     refused = ballot.state is ReplicaState.REJECTED and not judged
     if (judged or (ballot.salt is not None and not refused)) and not opened:
         yield Fault.BROKEN_COMMITMENT
@@ -148,7 +160,7 @@ def _of_ballot(case: VerdictCase, ballot: PublishedBallot, seed: Hash | None) ->
         yield Fault.REJECTED_UNPROVEN
     if opened and seed is None:
         yield Fault.OTHER_COMMITMENTS
-    sketched = verifier(case.checks.verifier).SKETCHED and opened
+    sketched = load_verifier(case.checks.verifier).SKETCHED and opened
     if sketched and not _sketch_is_signed(case.scope, ballot, seed):
         yield Fault.UNSIGNED_SKETCH
 
@@ -163,12 +175,12 @@ def _of_wave(case: VerdictCase, wave: PublishedWave) -> Iterator[Fault]:
     yield from of_wave(case.scope, wave.number, wave.secret, commitments, wave.signature)
 
 
-def _opens(scope: OfferScope, ballot: PublishedBallot) -> bool:
-    return scope.opens(ballot.worker, Hash(ballot.sealed or b""), ballot.salt, ballot.root)
+def _is_ballot_opened(scope: OfferScope, ballot: PublishedBallot) -> bool:
+    return scope.is_seal_opened(ballot.worker, Hash(ballot.sealed or b""), ballot.salt, ballot.root)
 
 
-def _revealed(ballot: PublishedBallot) -> Revealed:
-    sketch = None if ballot.sketch is None else sketch_packing.read(ballot.sketch)
+def _build_revealed(ballot: PublishedBallot) -> Revealed:
+    sketch = None if ballot.sketch is None else sketch_packing.decode_sketch(ballot.sketch)
     return Revealed(Digest(ballot.root or ""), ballot.determinism_class or "", sketch)
 
 
@@ -178,10 +190,10 @@ def _sketch_is_signed(scope: OfferScope, ballot: PublishedBallot, seed: Hash | N
     request = SketchRequest(
         numbers=ballot.sketch, determinism_class=ballot.determinism_class, signature=ballot.sketch_signature
     )
-    return signed(scope.domain, request.struct(scope.name, ballot.worker, seed), request.signature, ballot.worker)
+    return is_signed_by(scope.domain, request.struct(scope.name, ballot.worker, seed), request.signature, ballot.worker)
 
 
-def _root(case: VerdictCase) -> Iterator[Finding]:
+def _find_root_faults(case: VerdictCase) -> Iterator[Finding]:
     """Checks that a decided task's root is one of the quorum's."""
     root = case.evidence.root
     if (root is None) is (case.evidence.state in DECIDED):
@@ -196,22 +208,22 @@ def _of_verdict(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Finding]
     if fault := of_verdict(case.scope, verdict, ballot.worker):
         yield Finding(fault, ballot.id)
     if case.evidence.root is not None and ballot.outcome in PROMISES:
-        yield from (Finding(fault, ballot.id) for fault in _promises(case, ballot))
+        yield from (Finding(fault, ballot.id) for fault in _find_promise_faults(case, ballot))
     if case.evidence.root is not None and ballot.outcome == Outcome.REJECTED:
-        yield from _rejects(case, ballot, verdict.root)
+        yield from _find_rejection_faults(case, ballot, verdict.root)
 
 
-def _promises(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Fault]:
+def _find_promise_faults(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Fault]:
     """Checks that a promise of pay follows from the ballots, and that its signature covers the required root."""
     if ballot.verdict_root != ballot.root:
         yield Fault.OTHER_ROOT
     elif ballot.id not in case.agreeing and ballot.state is not ReplicaState.PAYABLE:
         yield Fault.AGAINST_QUORUM
-    elif ballot.id not in case.agreeing and not _found(case, ballot):
+    elif ballot.id not in case.agreeing and not _is_confirmed_by_audit(case, ballot):
         yield Fault.PAID_WITHOUT_AUDIT
 
 
-def _rejects(case: VerdictCase, ballot: PublishedBallot, root: Digest | None) -> Iterator[Finding]:
+def _find_rejection_faults(case: VerdictCase, ballot: PublishedBallot, root: Digest | None) -> Iterator[Finding]:
     """Checks that a rejection for the quorum's `root` follows from the ballots."""
     if ballot.id in case.agreeing:
         why = "rejected, and its ballot is the quorum's: only its payload could show why"
@@ -220,7 +232,7 @@ def _rejects(case: VerdictCase, ballot: PublishedBallot, root: Digest | None) ->
         yield Finding(Fault.REJECTED_UNPROVEN, ballot.id, f"for a root that the quorum does not have: {case.tally}")
 
 
-def _found(case: VerdictCase, ballot: PublishedBallot) -> bool:
+def _is_confirmed_by_audit(case: VerdictCase, ballot: PublishedBallot) -> bool:
     """Returns whether the audit's answer equals the ballot's, or is within the threshold of their classes."""
     audit = case.evidence.audit
     if audit is None or audit.root is None:
@@ -228,11 +240,11 @@ def _found(case: VerdictCase, ballot: PublishedBallot) -> bool:
     if audit.root == ballot.root or audit.sketch is None or ballot.sketch is None:
         return audit.root == ballot.root
     sketches = (audit.determinism_class, audit.sketch), (ballot.determinism_class or "", ballot.sketch)
-    audited, own = (tolerance.SketchBallot(name, sketch_packing.read(numbers)) for name, numbers in sketches)
-    return tolerance.near(audited, own, case.allowed)
+    audited, own = (tolerance.SketchBallot(name, sketch_packing.decode_sketch(numbers)) for name, numbers in sketches)
+    return tolerance.is_ballot_near(audited, own, case.allowed)
 
 
-def _draw(case: VerdictCase) -> Iterator[Finding]:
+def _find_draw_faults(case: VerdictCase) -> Iterator[Finding]:
     """Checks that the task was audited exactly if the offer's last link says so, once that link is published."""
     evidence, checks = case.evidence, case.checks
     link, plan, over = evidence.audit_link, evidence.plan, evidence.state in OVER
@@ -243,6 +255,6 @@ def _draw(case: VerdictCase) -> Iterator[Finding]:
         yield Finding(Fault.OTHER_PLAN, detail=str(plan))
     if link is None or plan is None or evidence.root is None:
         return
-    drawn = auditing.drawn(link, case.scope.name, hash_of(evidence.root), plan.audit)
+    drawn = auditing.is_audit_drawn(link, case.scope.name, hash_of(evidence.root), plan.audit)
     if drawn and evidence.audit is None and over:
         yield Finding(Fault.NO_AUDIT)

@@ -26,14 +26,14 @@ FEWEST: Final = 3
 """Windows of a task: with two, an audit would repeat everything."""
 
 
-def count(steps: int, window: int) -> int:
+def count_windows(steps: int, window: int) -> int:
     """Returns the number of windows of a task of so many inner steps."""
     return -(-steps // window)
 
 
-def fault(steps: int, window: int) -> str:
+def find_window_fault(steps: int, window: int) -> str:
     """Returns why a task cannot be cut so; empty where it can."""
-    number = count(steps, window)
+    number = count_windows(steps, window)
     if number < FEWEST:
         return f"{number} of {window} steps each make a task of {steps}, and an audit repeats two: make it smaller"
     if number > MOST_WINDOWS:
@@ -41,7 +41,7 @@ def fault(steps: int, window: int) -> str:
     return ""
 
 
-def unrepeated(audited: bool, verifier: str, policy: ChosenPolicy) -> str:
+def find_repeat_fault(audited: bool, verifier: str, policy: ChosenPolicy) -> str:
     """Returns why audits of a job cannot repeat two windows of a task; empty where they can."""
     if not audited:
         return 'only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
@@ -52,26 +52,26 @@ def unrepeated(audited: bool, verifier: str, policy: ChosenPolicy) -> str:
     return ""
 
 
-def cuts(steps: int, window: int) -> tuple[range, ...]:
+def cut_windows(steps: int, window: int) -> tuple[range, ...]:
     """Returns the inner steps of each window."""
     return tuple(range(start, min(start + window, steps)) for start in range(0, steps, window))
 
 
-def drawn(link: Hash, offer: Hash, root: Hash, leaves: int) -> int:
+def draw_audited_window(link: Hash, offer: Hash, root: Hash, leaves: int) -> int:
     """Returns the window that an audit repeats beside the last one, counted from 0."""
     return int.from_bytes(domain_hash("window", link, offer, root), "big") * leaves >> 256
 
 
-def needed(window: int, leaves: int) -> tuple[int, ...]:
+def list_needed_windows(window: int, leaves: int) -> tuple[int, ...]:
     """Returns the windows whose first states an audit needs: not the first one's, and none that it computes itself."""
     return tuple(number for number in (window, leaves) if number not in (0, window + 1))
 
 
-def share(steps: int, window: int) -> float:
+def compute_repeated_share(steps: int, window: int) -> float:
     """Returns the part of a task's inner steps that an audit repeats: the drawn window and the last one."""
-    return (window + len(cuts(steps, window)[-1])) / steps
+    return (window + len(cut_windows(steps, window)[-1])) / steps
 
 
-def found(wrong: int, leaves: int) -> float:
+def compute_detection_rate(wrong: int, leaves: int) -> float:
     """Returns how often an audit finds an answer with so many wrong windows, the last one not among them."""
     return min(1.0, wrong / leaves)

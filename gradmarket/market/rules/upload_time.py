@@ -12,7 +12,7 @@ SPARE: Final = 1.5
 """Times what the rest needs at the measured rate: rates of links vary."""
 
 
-def latest(asked_at: float, upload_s: float) -> float:
+def compute_latest_end(asked_at: float, upload_s: float) -> float:
     """Returns when even an upload that gets on is over."""
     return asked_at + LONGEST * upload_s
 

@@ -34,7 +34,7 @@ class Inconclusive:
 Judgement = Quorum | Another | Inconclusive
 
 
-def judge(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan) -> Judgement:
+def judge_ballots(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan) -> Judgement:
     """Returns the judgement on a task.
 
     `groups` are the agreeing replicas, largest group first; `committed` counts all that ever committed to this attempt.

@@ -67,11 +67,11 @@ class Aggregation:
         names = [address.lower() for address in self.holders]
         if names != sorted(set(names)):
             raise Refused("the holders are not each named once, in rising order")
-        return degree.plan(len(self.holders), self.corrupt, self.dropped)
+        return degree.plan_group(len(self.holders), self.corrupt, self.dropped)
 
     @cached_property
     def adjacency(self) -> Adjacency:
-        return neighbours.adjacency(self.beacon, self.job, self.round, len(self.holders), self.plan.cycles)
+        return neighbours.draw_adjacency(self.beacon, self.job, self.round, len(self.holders), self.plan.cycles)
 
     @cached_property
     def ring(self) -> Ring:
@@ -104,7 +104,7 @@ class Aggregation:
             raise Refused("a survivor never shared its secrets")
         if count < plan.least:
             raise Refused(f"{count} holders stayed, and a sum is of at least {plan.least}", "do the round again")
-        fewest = neighbours.fewest(self.adjacency, survivors)
+        fewest = neighbours.count_fewest_neighbours(self.adjacency, survivors)
         if fewest < plan.threshold:
             raise Refused(
                 f"a survivor has {fewest} neighbours that stayed, and needs {plan.threshold}", "do the round again"

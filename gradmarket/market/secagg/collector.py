@@ -11,7 +11,14 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.secagg import secret_sharing, signed
 from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.secagg.dealing import MASK, SEED, SELF
-from gradmarket.market.secagg.key_agreement import check_public, mark, mask_key, pair_mask, public, self_mask
+from gradmarket.market.secagg.key_agreement import (
+    check_public,
+    compute_mark,
+    export_public_key,
+    mask_key,
+    pair_mask,
+    self_mask,
+)
 from gradmarket.market.secagg.masks import add_masks
 from gradmarket.market.secagg.ring import Elements, Integers
 from gradmarket.market.signing import Domain
@@ -35,7 +42,7 @@ Shares = Mapping[int, SharesMessage]
 def admit_keys(aggregation: Aggregation, domain: Domain, known: Keys, message: HolderKeysMessage) -> None:
     """Raises Refused where they are not signed by the holder, were sent by another, or give no secrecy."""
     struct = signed.holder_keys(aggregation, message)
-    signed.check(aggregation, domain, struct, message.holder, message.signature)
+    signed.check_holder_signature(aggregation, domain, struct, message.holder, message.signature)
     if message.holder in known:
         raise Refused(f"holder {message.holder} has sent its keys already")
     own = {message.channel_key, message.mask_key}
@@ -47,7 +54,7 @@ def admit_keys(aggregation: Aggregation, domain: Domain, known: Keys, message: H
 
 def neighbour_keys(aggregation: Aggregation, keys: Keys) -> dict[int, NeighbourKeys]:
     """Returns what each holder is told after step 1. Raises Refused where too few sent keys."""
-    _enough(aggregation, len(keys), "sent keys")
+    _check_holder_count(aggregation, len(keys), "sent keys")
     shown = signed.key_list(aggregation, keys)
     return {
         holder: NeighbourKeys(
@@ -69,7 +76,7 @@ def admit_shares(aggregation: Aggregation, keys: Keys, message: SharesMessage) -
 
 def shares_for_holders(aggregation: Aggregation, shares: Shares) -> tuple[bytes, dict[int, SharesForHolder]]:
     """Returns the set of sharers, and what each is told after step 2. Raises Refused where too few shared."""
-    _enough(aggregation, len(shares), "shared")
+    _check_holder_count(aggregation, len(shares), "shared")
     sharers = aggregation.packed(shares)
     sent: dict[int, list[SealedShares]] = {holder: [] for holder in shares}
     for message in shares.values():
@@ -89,7 +96,7 @@ def admit_masked(
 ) -> Elements:
     """Returns the masked vector, to be added to the others. Raises Refused where it is not one that was signed."""
     struct = signed.masked_vector(aggregation, signed.key_list_digest(key_list), sharers, message)
-    signed.check(aggregation, domain, struct, message.holder, message.signature)
+    signed.check_holder_signature(aggregation, domain, struct, message.holder, message.signature)
     if not aggregation.members(sharers)[message.holder]:
         raise Refused(f"holder {message.holder} did not share its secrets")
     elements = aggregation.ring.read(vector, aggregation.size)
@@ -98,7 +105,7 @@ def admit_masked(
     return elements
 
 
-def survivors(aggregation: Aggregation, sharers: bytes, masked: Iterable[int]) -> bytes:
+def pack_survivors(aggregation: Aggregation, sharers: bytes, masked: Iterable[int]) -> bytes:
     """Returns the set of those whose vectors came. Raises Refused where their sum could not be unmasked."""
     packed = aggregation.packed(masked)
     aggregation.check_survivors(aggregation.members(sharers), aggregation.members(packed))
@@ -141,7 +148,7 @@ def admit_answer(aggregation: Aggregation, survivors: bytes, shares: Shares, mes
         for share in revealed:
             sealed = _dealt_to(shares, share.owner, message.holder)
             marked = sealed.self_mark if stayed else sealed.mask_mark
-            if bool(members[share.owner]) is not stayed or mark(share.share, dealt, name) != marked:
+            if bool(members[share.owner]) is not stayed or compute_mark(share.share, dealt, name) != marked:
                 raise Refused(f"holder {message.holder} revealed a share that holder {share.owner} did not deal to it")
 
 
@@ -173,18 +180,20 @@ def masks_left(
 
     Raises Refused, and names the holder, where one of the secrets cannot be put together from the answers.
     """
-    found = _revealed(aggregation, answers)
+    found = _group_revealed_shares(aggregation, answers)
     left = MasksLeft([], [])
     members = aggregation.members(survivors)
     for owner in aggregation.members(sharers).nonzero()[0].tolist():
         others = [other for other in aggregation.points[owner] if members[other]]
         if members[owner]:
-            seed = _secret(aggregation, owner, found.get(owner, {}))
-            if mark(seed, aggregation.digest, SEED) != keys[owner].self_mark:
+            seed = _combine_secret(aggregation, owner, found.get(owner, {}))
+            if compute_mark(seed, aggregation.digest, SEED) != keys[owner].self_mark:
                 raise Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
             left.minus.append(self_mask(seed, aggregation.digest))
         elif others:
-            _add_pairs(aggregation, keys, owner, _secret(aggregation, owner, found.get(owner, {})), others, left)
+            _add_pairs(
+                aggregation, keys, owner, _combine_secret(aggregation, owner, found.get(owner, {})), others, left
+            )
     return left
 
 
@@ -193,7 +202,7 @@ def _add_pairs(
 ) -> None:
     """Adds the masks that survivors have in common with a holder that dropped out."""
     private = mask_key(seed, aggregation.digest)
-    if public(private) != keys[owner].mask_key:
+    if export_public_key(private) != keys[owner].mask_key:
         raise Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
     for other in others:
         own = owner, keys[owner].mask_key
@@ -201,7 +210,7 @@ def _add_pairs(
         (left.minus if other < owner else left.plus).append(key)
 
 
-def _revealed(aggregation: Aggregation, answers: Iterable[UnmaskAnswer]) -> dict[int, dict[int, bytes]]:
+def _group_revealed_shares(aggregation: Aggregation, answers: Iterable[UnmaskAnswer]) -> dict[int, dict[int, bytes]]:
     """Returns for each owner the shares that came, by their points."""
     found: dict[int, dict[int, bytes]] = {}
     for answer in answers:
@@ -211,15 +220,15 @@ def _revealed(aggregation: Aggregation, answers: Iterable[UnmaskAnswer]) -> dict
     return found
 
 
-def _secret(aggregation: Aggregation, owner: int, shares: Mapping[int, bytes]) -> bytes:
+def _combine_secret(aggregation: Aggregation, owner: int, shares: Mapping[int, bytes]) -> bytes:
     threshold = aggregation.plan.threshold
     if len(shares) < threshold:
         raise Refused(
             f"{len(shares)} shares of holder {owner} came, and {threshold} are needed", "ask the others, or do it again"
         )
-    return secret_sharing.combine(dict(sorted(shares.items())[:threshold]))
+    return secret_sharing.combine_shares(dict(sorted(shares.items())[:threshold]))
 
 
-def _enough(aggregation: Aggregation, count: int, what: str) -> None:
+def _check_holder_count(aggregation: Aggregation, count: int, what: str) -> None:
     if count < aggregation.plan.least:
         raise Refused(f"{count} holders {what}, and {aggregation.plan.least} are needed", "do the round again")

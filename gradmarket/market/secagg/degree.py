@@ -50,7 +50,7 @@ class GroupPlan:
 
 
 @lru_cache(maxsize=64)
-def plan(holders: int, corrupt: int, dropped: int) -> GroupPlan:
+def plan_group(holders: int, corrupt: int, dropped: int) -> GroupPlan:
     """Returns the least graph for so many holders, of whom `corrupt` may collude and `dropped` may drop out.
 
     Raises Refused where no graph protects them.
@@ -66,17 +66,17 @@ def plan(holders: int, corrupt: int, dropped: int) -> GroupPlan:
     few, many = 2, (holders - 2) // 2  # the answer is in [few, many + 1]
     while few <= many:
         cycles = (few + many) // 2
-        few, many = (few, cycles - 1) if _fits(holders, corrupt, dropped, cycles) else (cycles + 1, many)
+        few, many = (few, cycles - 1) if _has_likely_success(holders, corrupt, dropped, cycles) else (cycles + 1, many)
     if few <= (holders - 2) // 2:
-        return GroupPlan(few, _threshold(holders, corrupt, dropped, few), quorum, least)
+        return GroupPlan(few, _compute_threshold(holders, corrupt, dropped, few), quorum, least)
     return GroupPlan(0, min(max(corrupt + 1, (holders + 1) // 2), least - 1), quorum, least)
 
 
-def _fits(holders: int, corrupt: int, dropped: int, cycles: int) -> bool:
+def _has_likely_success(holders: int, corrupt: int, dropped: int, cycles: int) -> bool:
     """Returns whether a round with no more drop-outs fails with a probability of at most 2^-SUCCESS."""
-    threshold, others = _threshold(holders, corrupt, dropped, cycles), holders - 1
-    counts, whole = _distinct(others, cycles), (others * (others - 1)) ** cycles
-    staying, leaving, fails = _choices(others - dropped), _choices(dropped), 0
+    threshold, others = _compute_threshold(holders, corrupt, dropped, cycles), holders - 1
+    counts, whole = _count_distinct_ways(others, cycles), (others * (others - 1)) ** cycles
+    staying, leaving, fails = _list_choice_counts(others - dropped), _list_choice_counts(dropped), 0
     for degree, count in enumerate(counts):
         if count << _SCALE < whole:
             fails += 1  # too rare to matter, and rounded up
@@ -88,12 +88,12 @@ def _fits(holders: int, corrupt: int, dropped: int, cycles: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _choices(count: int) -> list[int]:
+def _list_choice_counts(count: int) -> list[int]:
     """Returns in how many ways 0, 1, … all of so many can be chosen."""
     return [comb(count, chosen) for chosen in range(count + 1)]
 
 
-def _distinct(others: int, cycles: int) -> list[int]:
+def _count_distinct_ways(others: int, cycles: int) -> list[int]:
     """Returns, by their number, in how many ways the two neighbours of each cycle are so many distinct holders."""
     ways = [1]
     for _ in range(cycles):
@@ -107,20 +107,20 @@ def _distinct(others: int, cycles: int) -> list[int]:
     return ways
 
 
-def _threshold(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
+def _compute_threshold(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
     return corrupt + max(1, _most_apart(holders, corrupt, dropped, cycles))
 
 
 def _most_apart(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
     """Returns the most honest holders that might have no edge to the others that stay, at 2^-SECRECY."""
-    for apart, (needed, gained) in reversed(list(enumerate(_cuts(holders, corrupt, dropped), start=1))):
+    for apart, (needed, gained) in reversed(list(enumerate(_list_cut_costs(holders, corrupt, dropped), start=1))):
         if needed * _FINE > apart * cycles * gained:
             return apart
     return 0
 
 
 @lru_cache(maxsize=8)
-def _cuts(holders: int, corrupt: int, dropped: int) -> list[tuple[int, int]]:
+def _list_cut_costs(holders: int, corrupt: int, dropped: int) -> list[tuple[int, int]]:
     """Returns for x = 1, 2, … up to half of those that stay: the bits that an exclusion of all such sets needs, rounded
     up, and how many each edge of a cycle gives, in multiples of 1 / _FINE, rounded down."""
     honest, stay = holders - corrupt, holders - corrupt - dropped

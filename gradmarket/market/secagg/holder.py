@@ -18,9 +18,9 @@ from gradmarket.market.secagg.key_agreement import (
     KEY,
     Secrets,
     check_public,
-    mark,
+    compute_mark,
+    export_public_key,
     pair_mask,
-    public,
     self_mask,
     share_channel,
 )
@@ -83,42 +83,42 @@ class HolderState:
     survivors: bytes = b""
 
 
-def seat(aggregation: Aggregation, domain: Domain, number: int, entropy: bytes, sign: Signer) -> Seat:
+def build_seat(aggregation: Aggregation, domain: Domain, number: int, entropy: bytes, sign: Signer) -> Seat:
     """Returns a holder's seat. `entropy`: 32 bytes from the system's generator, kept from all others.
 
     Raises Refused where so many holders cannot be protected.
     """
-    signed.address(aggregation, number)
+    signed.select_holder_address(aggregation, number)
     if len(entropy) != KEY:
         raise Refused(f"a holder's entropy has {KEY} bytes, not {len(entropy)}")
     _ = aggregation.plan, aggregation.ring
     return Seat(aggregation, domain, number, Secrets(entropy, aggregation.digest), sign)
 
 
-def advertise(seat: Seat) -> tuple[HolderState, HolderKeysMessage]:
+def advertise_keys(seat: Seat) -> tuple[HolderState, HolderKeysMessage]:
     """1: its public keys, and the mark of its own mask's seed."""
     secrets = seat.secrets
     message = HolderKeysMessage(
         holder=seat.number,
-        channel_key=Hash(public(secrets.channel)),
-        mask_key=Hash(public(secrets.mask)),
-        self_mark=mark(secrets.self_seed, secrets.aggregation, SEED),
+        channel_key=Hash(export_public_key(secrets.channel)),
+        mask_key=Hash(export_public_key(secrets.mask)),
+        self_mark=compute_mark(secrets.self_seed, secrets.aggregation, SEED),
         signature=bytes(65),
     )
-    digest = signing.digest(seat.domain, signed.holder_keys(seat.aggregation, message))
+    digest = signing.digest_struct(seat.domain, signed.holder_keys(seat.aggregation, message))
     message = message.model_copy(update={"signature": seat.sign(digest)})
     return HolderState(seat, HolderStep.KEYS, {seat.number: message}), message
 
 
-def share(state: HolderState, told: NeighbourKeys) -> tuple[HolderState, SharesMessage]:
+def share_secrets(state: HolderState, told: NeighbourKeys) -> tuple[HolderState, SharesMessage]:
     """2: two shares for each neighbour whose keys came, sealed for it alone."""
-    _expect(state, HolderStep.KEYS)
+    _check_step(state, HolderStep.KEYS)
     seat, aggregation = state.seat, state.seat.aggregation
     keys = _by_holder(told.keys)
     _check_neighbours(state, keys)
     for message in told.keys:
         struct = signed.holder_keys(aggregation, message)
-        signed.check(aggregation, seat.domain, struct, message.holder, message.signature)
+        signed.check_holder_signature(aggregation, seat.domain, struct, message.holder, message.signature)
         for key in (message.channel_key, message.mask_key):
             check_public(key)
     own = state.keys[seat.number]
@@ -132,14 +132,18 @@ def share(state: HolderState, told: NeighbourKeys) -> tuple[HolderState, SharesM
         )
         for other, message in keys.items()
     }
-    shares = SharesMessage(holder=seat.number, shares=dealing.dealt(aggregation, seat.number, seat.secrets, channels))
+    shares = SharesMessage(
+        holder=seat.number, shares=dealing.deal_shares(aggregation, seat.number, seat.secrets, channels)
+    )
     shown = signed.key_list_digest(told.key_list)
     return replace(state, step=HolderStep.SHARES, keys=keys, channels=channels, shown=shown), shares
 
 
-def mask(state: HolderState, told: SharesForHolder, integers: Integers) -> tuple[HolderState, MaskedMessage, bytes]:
+def mask_integers(
+    state: HolderState, told: SharesForHolder, integers: Integers
+) -> tuple[HolderState, MaskedMessage, bytes]:
     """3: its integers under its own mask and those that it has in common with each neighbour that shared."""
-    _expect(state, HolderStep.SHARES)
+    _check_step(state, HolderStep.SHARES)
     seat, aggregation = state.seat, state.seat.aggregation
     sharers = aggregation.members(told.sharers)
     if not sharers[seat.number] or int(sharers.sum()) < aggregation.plan.least:
@@ -150,24 +154,25 @@ def mask(state: HolderState, told: SharesForHolder, integers: Integers) -> tuple
         raise Refused("the shares are not one from each neighbour that shared")
     _check_neighbours(state, sent)
     opened = {
-        sender: dealing.opened(aggregation.digest, state.channels[sender], shares) for sender, shares in sent.items()
+        sender: dealing.open_shares(aggregation.digest, state.channels[sender], shares)
+        for sender, shares in sent.items()
     }
-    vector = _masked(state, wanted, integers)
+    vector = _mask_vector(state, wanted, integers)
     message = MaskedMessage(
         holder=seat.number,
         vector=signed.vector_digest(vector),
         broken=[sender for sender, found in opened.items() if found is None],
         signature=bytes(65),
     )
-    digest = signing.digest(seat.domain, signed.masked_vector(aggregation, state.shown, told.sharers, message))
+    digest = signing.digest_struct(seat.domain, signed.masked_vector(aggregation, state.shown, told.sharers, message))
     message = message.model_copy(update={"signature": seat.sign(digest)})
     shares = {sender: found for sender, found in opened.items() if found is not None}
     return replace(state, step=HolderStep.MASKED, shares=shares, sharers=told.sharers), message, vector
 
 
-def sign(state: HolderState, told: SurvivorsProposed) -> tuple[HolderState, SurvivorsSigned]:
+def sign_survivors(state: HolderState, told: SurvivorsProposed) -> tuple[HolderState, SurvivorsSigned]:
     """4: its signature of the one set of survivors that it will help to unmask."""
-    _expect(state, HolderStep.MASKED)
+    _check_step(state, HolderStep.MASKED)
     seat, aggregation = state.seat, state.seat.aggregation
     survivors = aggregation.members(told.survivors)
     if not survivors[seat.number]:
@@ -178,9 +183,9 @@ def sign(state: HolderState, told: SurvivorsProposed) -> tuple[HolderState, Surv
     return replace(state, step=HolderStep.SIGNED, survivors=told.survivors), message
 
 
-def unmask(state: HolderState, told: UnmaskRequest) -> tuple[HolderState, UnmaskAnswer]:
+def reveal_mask_shares(state: HolderState, told: UnmaskRequest) -> tuple[HolderState, UnmaskAnswer]:
     """5: of each neighbour one share: of its own mask's seed where it survived, else of its mask key's."""
-    _expect(state, HolderStep.SIGNED)
+    _check_step(state, HolderStep.SIGNED)
     seat, aggregation = state.seat, state.seat.aggregation
     survivors = aggregation.members(state.survivors)
     _check_quorum(state, told)
@@ -189,16 +194,18 @@ def unmask(state: HolderState, told: UnmaskRequest) -> tuple[HolderState, Unmask
         raise Refused("the masked vectors are not one of each neighbour that survived")
     for message in told.masked:
         struct = signed.masked_vector(aggregation, state.shown, state.sharers, message)
-        signed.check(aggregation, seat.domain, struct, message.holder, message.signature)
+        signed.check_holder_signature(aggregation, seat.domain, struct, message.holder, message.signature)
     answer = UnmaskAnswer(
         holder=seat.number,
-        self_shares=[_revealed(owner, own) for owner, (own, _) in state.shares.items() if survivors[owner]],
-        mask_shares=[_revealed(owner, pair) for owner, (_, pair) in state.shares.items() if not survivors[owner]],
+        self_shares=[_build_revealed_share(owner, own) for owner, (own, _) in state.shares.items() if survivors[owner]],
+        mask_shares=[
+            _build_revealed_share(owner, pair) for owner, (_, pair) in state.shares.items() if not survivors[owner]
+        ],
     )
     return replace(state, step=HolderStep.UNMASKED), answer
 
 
-def _expect(state: HolderState, step: HolderStep) -> None:
+def _check_step(state: HolderState, step: HolderStep) -> None:
     if state.step is not step:
         raise Refused(f"this holder is at step {state.step.value} of the aggregation, not at {step.value}")
 
@@ -234,7 +241,7 @@ def _check_key_list(seat: Seat, keys: Mapping[int, HolderKeysMessage], key_list:
             raise Refused(f"holder {other}'s keys are not those of the list that all are shown")
 
 
-def _masked(state: HolderState, others: set[int], integers: Integers) -> bytes:
+def _mask_vector(state: HolderState, others: set[int], integers: Integers) -> bytes:
     """Returns the vector under all masks. Of two neighbours the one of the lower number adds their common mask."""
     seat, aggregation = state.seat, state.seat.aggregation
     if integers.shape != (aggregation.size,):
@@ -242,7 +249,7 @@ def _masked(state: HolderState, others: set[int], integers: Integers) -> bytes:
     elements = aggregation.ring.elements(integers, aggregation.most)
     plus = [self_mask(seat.secrets.self_seed, aggregation.digest)]
     minus: list[bytes] = []
-    own = seat.number, public(seat.secrets.mask)
+    own = seat.number, export_public_key(seat.secrets.mask)
     for other in sorted(others):
         key = pair_mask(seat.secrets.mask, own, (other, state.keys[other].mask_key), aggregation.digest)
         (plus if seat.number < other else minus).append(key)
@@ -264,5 +271,5 @@ def _check_quorum(state: HolderState, told: UnmaskRequest) -> None:
             raise Refused(f"holder {message.holder} signed, and is not among the survivors")
 
 
-def _revealed(owner: int, share: bytes) -> RevealedShare:
+def _build_revealed_share(owner: int, share: bytes) -> RevealedShare:
     return RevealedShare(owner=owner, share=Hash(share))

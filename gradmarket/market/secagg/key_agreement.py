@@ -26,22 +26,22 @@ _NONCE: Final = bytes(12)
 """Each key seals one message."""
 
 
-def derive(secret: bytes, aggregation: Hash, name: bytes, length: int = KEY) -> bytes:
+def derive_key(secret: bytes, aggregation: Hash, name: bytes, length: int = KEY) -> bytes:
     return HKDF(SHA256(), length, salt=aggregation, info=b"gradmarket.secagg " + name).derive(secret)
 
 
-def public(private: X25519PrivateKey) -> bytes:
+def export_public_key(private: X25519PrivateKey) -> bytes:
     return private.public_key().public_bytes_raw()
 
 
 def mask_key(seed: bytes, aggregation: Hash) -> X25519PrivateKey:
     """Returns the private key of the pairwise masks from the seed that is dealt among neighbours."""
-    return X25519PrivateKey.from_private_bytes(derive(seed, aggregation, b"mask key"))
+    return X25519PrivateKey.from_private_bytes(derive_key(seed, aggregation, b"mask key"))
 
 
 def self_mask(seed: bytes, aggregation: Hash) -> bytes:
     """Returns the key of a holder's own mask from the seed that is dealt among neighbours."""
-    return derive(seed, aggregation, b"self mask")
+    return derive_key(seed, aggregation, b"self mask")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Secrets:
 
     @cached_property
     def channel(self) -> X25519PrivateKey:
-        return X25519PrivateKey.from_private_bytes(derive(self.entropy, self.aggregation, b"channel"))
+        return X25519PrivateKey.from_private_bytes(derive_key(self.entropy, self.aggregation, b"channel"))
 
     @cached_property
     def mask(self) -> X25519PrivateKey:
@@ -61,15 +61,15 @@ class Secrets:
 
     @cached_property
     def mask_seed(self) -> bytes:
-        return derive(self.entropy, self.aggregation, b"mask seed", SECRET)
+        return derive_key(self.entropy, self.aggregation, b"mask seed", SECRET)
 
     @cached_property
     def self_seed(self) -> bytes:
-        return derive(self.entropy, self.aggregation, b"self seed", SECRET)
+        return derive_key(self.entropy, self.aggregation, b"self seed", SECRET)
 
-    def coefficients(self, name: bytes, count: int) -> list[int]:
+    def derive_coefficients(self, name: bytes, count: int) -> list[int]:
         """Returns coefficients for the sharing of the secret of that name, uniform modulo PRIME."""
-        key = derive(self.entropy, self.aggregation, b"coefficients " + name)
+        key = derive_key(self.entropy, self.aggregation, b"coefficients " + name)
         stream = blake3(key=key).digest(length=_WIDE * count)
         return [int.from_bytes(stream[at : at + _WIDE], "little") % PRIME for at in range(0, len(stream), _WIDE)]
 
@@ -79,10 +79,10 @@ def check_public(key: bytes) -> None:
     (RFC 7748, sections 5 and 6)."""
     if int.from_bytes(key, "little") >= PRIME:
         raise Refused("a public key is not in its one encoding", "send a key made by X25519")
-    agreed(_ANY, key)
+    agree_secret(_ANY, key)
 
 
-def agreed(private: X25519PrivateKey, other: bytes) -> bytes:
+def agree_secret(private: X25519PrivateKey, other: bytes) -> bytes:
     """Returns the secret that two key pairs have in common. Raises Refused on a public key of low order."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(other))
@@ -105,7 +105,7 @@ def _bind_pair(private: X25519PrivateKey, own: PublicKey, other: PublicKey, aggr
     neighbours, of the opposite sign.
     """
     pair = b"".join(number.to_bytes(4, "big") + key for number, key in sorted((own, other)))
-    return derive(agreed(private, other[1]), aggregation, name + b" " + pair)
+    return derive_key(agree_secret(private, other[1]), aggregation, name + b" " + pair)
 
 
 def pair_mask(private: X25519PrivateKey, own: PublicKey, other: PublicKey, aggregation: Hash) -> bytes:
@@ -127,22 +127,22 @@ class ShareChannel:
     sender: int
     receiver: int
 
-    def seal(self, shares: tuple[bytes, bytes], marks: bytes) -> bytes:
+    def seal_shares(self, shares: tuple[bytes, bytes], marks: bytes) -> bytes:
         """Returns both shares sealed (RFC 8439); `marks` are the shares' digests, which are sent in the open."""
-        return self._cipher().encrypt(_NONCE, b"".join(shares), self._context(marks))
+        return self._build_cipher().encrypt(_NONCE, b"".join(shares), self._build_context(marks))
 
     def opened(self, box: bytes, marks: bytes) -> tuple[bytes, bytes]:
         """Returns both shares. Raises Refused where the box or its marks are not what the sender sealed."""
         try:
-            plain = self._cipher().decrypt(_NONCE, box, self._context(marks))
+            plain = self._build_cipher().decrypt(_NONCE, box, self._build_context(marks))
         except InvalidTag as error:
             raise Refused(f"holder {self.sender}'s shares were changed on the way") from error
         return plain[:WIDTH], plain[WIDTH:]
 
-    def _cipher(self) -> ChaCha20Poly1305:
-        return ChaCha20Poly1305(derive(self.secret, self.aggregation, b"shares " + self._route))
+    def _build_cipher(self) -> ChaCha20Poly1305:
+        return ChaCha20Poly1305(derive_key(self.secret, self.aggregation, b"shares " + self._route))
 
-    def _context(self, marks: bytes) -> bytes:
+    def _build_context(self, marks: bytes) -> bytes:
         return self.aggregation + self._route + marks
 
     @property
@@ -150,6 +150,6 @@ class ShareChannel:
         return self.sender.to_bytes(4, "big") + self.receiver.to_bytes(4, "big")
 
 
-def mark(secret: bytes, aggregation: Hash, name: bytes) -> Hash:
+def compute_mark(secret: bytes, aggregation: Hash, name: bytes) -> Hash:
     """Returns the digest by which a secret or a share is recognised. It has 248 bits of chance, so it tells nothing."""
     return Hash(blake3(aggregation + name + secret, derive_key_context="gradmarket.secagg mark").digest())

@@ -11,7 +11,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.arrays import chunks
+from gradmarket.market.gradient.arrays import iterate_chunks
 from gradmarket.market.secagg.ring import Elements
 
 STEP: Final = 2**18
@@ -39,7 +39,7 @@ def add_masks(elements: Elements, plus: Sequence[bytes], minus: Sequence[bytes],
         ciphers = [
             (Cipher(algorithms.AES(key), counter).encryptor(), put) for key, put in signed[first : first + TOGETHER]
         ]
-        for part in chunks(elements.size, step):
+        for part in iterate_chunks(elements.size, step):
             piece = elements[part]
             for cipher, put in ciphers:
                 cipher.update_into(zeros[: piece.nbytes] if piece.nbytes < STEP else zeros, stream)

@@ -13,7 +13,7 @@ Adjacency = NDArray[np.bool_]
 """bool[holders, holders], symmetric: who is whose neighbour. Nobody is its own."""
 
 
-def adjacency(beacon: Hash, job: int, round_number: int, holders: int, cycles: int) -> Adjacency:
+def draw_adjacency(beacon: Hash, job: int, round_number: int, holders: int, cycles: int) -> Adjacency:
     """Returns the graph of a round; the same for all who know the block's hash. 0 cycles join each to each."""
     if cycles == 0:
         return ~np.eye(holders, dtype=np.bool_)
@@ -26,7 +26,7 @@ def adjacency(beacon: Hash, job: int, round_number: int, holders: int, cycles: i
     return adjacent | adjacent.T
 
 
-def fewest(adjacent: Adjacency, members: Adjacency) -> int:
+def count_fewest_neighbours(adjacent: Adjacency, members: Adjacency) -> int:
     """Returns the least number of neighbours among the members, bool[holders], that one of the members has."""
     counts = adjacent[members][:, members].sum(axis=1)
     return int(counts.min()) if counts.size else 0

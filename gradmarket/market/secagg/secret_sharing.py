@@ -17,7 +17,7 @@ SECRET: Final = 31
 """Bytes of a secret."""
 
 
-def split(secret: bytes, coefficients: Sequence[int], points: Sequence[int]) -> list[bytes]:
+def split_secret(secret: bytes, coefficients: Sequence[int], points: Sequence[int]) -> list[bytes]:
     """Returns the value at each point of the polynomial secret + a_1 x + a_2 x^2 + …: any len(a) + 1 give the secret.
 
     The coefficients are uniform modulo PRIME and secret; points are distinct and not 0.
@@ -32,12 +32,12 @@ def split(secret: bytes, coefficients: Sequence[int], points: Sequence[int]) -> 
     return shares
 
 
-def combine(shares: Mapping[int, bytes]) -> bytes:
+def combine_shares(shares: Mapping[int, bytes]) -> bytes:
     """Returns the secret from shares by their points, exactly as many as the threshold.
 
     Raises Refused where no secret has such shares.
     """
-    weights = _weights(list(shares))
+    weights = _compute_lagrange_weights(list(shares))
     total = sum(w * int.from_bytes(share, "little") for w, share in zip(weights, shares.values(), strict=True))
     secret = total % PRIME
     if secret >> (8 * SECRET):
@@ -45,7 +45,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
     return secret.to_bytes(SECRET, "little")
 
 
-def _weights(points: Sequence[int]) -> list[int]:
+def _compute_lagrange_weights(points: Sequence[int]) -> list[int]:
     """Returns Lagrange's weights at 0: the product of x_j / (x_j - x_i) over all j but i, modulo PRIME."""
     above, below = [], []
     for own in points:
@@ -55,10 +55,10 @@ def _weights(points: Sequence[int]) -> list[int]:
                 numerator, denominator = numerator * other % PRIME, denominator * (other - own) % PRIME
         above.append(numerator)
         below.append(denominator)
-    return [n * inverse % PRIME for n, inverse in zip(above, _inverses(below), strict=True)]
+    return [n * inverse % PRIME for n, inverse in zip(above, _compute_inverses(below), strict=True)]
 
 
-def _inverses(values: Sequence[int]) -> list[int]:
+def _compute_inverses(values: Sequence[int]) -> list[int]:
     """Returns the inverses of all values by one inversion (Montgomery 1987)."""
     products = list(accumulate(values, lambda left, right: left * right % PRIME, initial=1))
     inverse, found = pow(products[-1], -1, PRIME), []

@@ -16,7 +16,7 @@ from gradmarket.market.wire.sum_messages import HolderKeysMessage, MaskedMessage
 NO_KEYS: Final = Hash(bytes(32))
 
 
-def address(aggregation: Aggregation, holder: int) -> Address:
+def select_holder_address(aggregation: Aggregation, holder: int) -> Address:
     """Returns a holder's wallet. Raises Refused where there is no such holder."""
     if not 0 <= holder < len(aggregation.holders):
         raise Refused(f"there is no holder {holder} in this aggregation")
@@ -25,7 +25,7 @@ def address(aggregation: Aggregation, holder: int) -> Address:
 
 def holder_keys(aggregation: Aggregation, message: HolderKeysMessage) -> HolderKeys:
     """Returns what a holder signs with its keys. A key of another aggregation has another digest."""
-    return HolderKeys(aggregation.digest, address(aggregation, message.holder), keys_digest(message))
+    return HolderKeys(aggregation.digest, select_holder_address(aggregation, message.holder), keys_digest(message))
 
 
 def keys_digest(message: HolderKeysMessage) -> Hash:
@@ -47,25 +47,27 @@ def key_list_digest(key_list: bytes) -> Hash:
 
 def masked_vector(aggregation: Aggregation, keys: Hash, sharers: bytes, message: MaskedMessage) -> MaskedVector:
     """Returns what a holder signs with its vector. `keys`: the digest of the list of all keys that it was shown."""
-    holder = address(aggregation, message.holder)
+    holder = select_holder_address(aggregation, message.holder)
     return MaskedVector(aggregation.digest, holder, keys, set_digest(sharers), message.vector)
 
 
 def survivors_digest(aggregation: Aggregation, domain: Domain, sharers: bytes, survivors: bytes) -> Hash:
     """Returns the 32 bytes that all survivors sign: the same for all, so that they are computed once."""
     struct = Survivors(aggregation.digest, set_digest(sharers), set_digest(survivors))
-    return signing.digest(domain, struct)
+    return signing.digest_struct(domain, struct)
 
 
 def vector_digest(vector: bytes | memoryview) -> Hash:
     return Hash(blake3(vector).digest())
 
 
-def check(aggregation: Aggregation, domain: Domain, struct: Struct, holder: int, signature: bytes) -> None:
+def check_holder_signature(
+    aggregation: Aggregation, domain: Domain, struct: Struct, holder: int, signature: bytes
+) -> None:
     """Raises SignatureRefused unless this holder's wallet signed the struct."""
-    signing.check(domain, struct, signature, address(aggregation, holder))
+    signing.check_struct_signature(domain, struct, signature, select_holder_address(aggregation, holder))
 
 
 def check_digest(aggregation: Aggregation, digest: Hash, holder: int, signature: bytes) -> None:
     """Raises SignatureRefused unless this holder's wallet signed the digest."""
-    signing.check_digest(digest, signature, address(aggregation, holder))
+    signing.check_digest(digest, signature, select_holder_address(aggregation, holder))

@@ -22,7 +22,7 @@ DIGEST: Final = 32
 """Bytes before each piece."""
 
 
-def framed(request: PollRequest) -> bytes:
+def frame_poll_request(request: PollRequest) -> bytes:
     """Returns what comes before the payloads of a request."""
     json = request.model_dump_json(exclude_defaults=True).encode()
     return len(json).to_bytes(HEAD, "big") + json
@@ -33,7 +33,7 @@ def whole_pieces(received: int) -> int:
     return received - received % PIECE
 
 
-def sizes(length: int, start: int) -> Iterator[int]:
+def list_piece_sizes(length: int, start: int) -> Iterator[int]:
     """Yields the bytes of each piece from byte `start` of a payload on."""
     for begin in range(start, length, PIECE):
         yield min(PIECE, length - begin)

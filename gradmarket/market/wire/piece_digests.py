@@ -7,7 +7,7 @@ from gradmarket.market.wire import framing
 from graphdoc.encoding import Bytes
 
 
-def listed(data: Bytes) -> bytes:
+def join_piece_digests(data: Bytes) -> bytes:
     """Returns the digests of the pieces, one after the other; nothing where the blob is no longer than one."""
     if len(data) <= framing.PIECE:
         return b""
@@ -15,7 +15,7 @@ def listed(data: Bytes) -> bytes:
     return b"".join(framing.piece_digest(data[start : start + framing.PIECE]) for start in starts)
 
 
-def most(length: int) -> int:
+def count_digest_bytes(length: int) -> int:
     """Returns the bytes of the list of a blob of so many bytes."""
     return framing.DIGEST * -(-length // framing.PIECE)
 

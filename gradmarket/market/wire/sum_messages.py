@@ -117,7 +117,7 @@ KINDS: Final[dict[int, type[Said]]] = {
 """What a holder says in each step."""
 
 
-def parsed(step: int, body: bytes) -> Said:
+def parse_step_message(step: int, body: bytes) -> Said:
     """Returns the message of a step from its JSON. Raises Refused, and says where it cannot be read."""
     if step not in KINDS:
         raise Refused(f"a secure aggregation has the steps 1 to {len(KINDS)}")

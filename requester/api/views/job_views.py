@@ -15,7 +15,7 @@ from gradmarket.market.views.job_views import (
     RoundView,
     RowPrivacyView,
 )
-from requester.api.views.formats import amount, time
+from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
 from requester.store import jobs, progress
 from requester.store.noised_rounds import count_noised_rounds
@@ -55,14 +55,16 @@ class Standing:
 def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
     reason = progress.why_waiting(reader, job, now)
     parts = {name: told for feature in features_of(reader) for name, told in feature.describe_job(reader, job).items()}
-    newest = jobs.latest_closed(reader, job.id) if jobs.spec(job).privacy else None
-    noised = count_noised_rounds(reader, job.id, jobs.spec(job), newest.number + 1) if newest else 0.0
-    return Standing(jobs.earned(reader, job.id), progress.counts(reader, job.id), reason, parts, noised)
+    newest = jobs.latest_closed(reader, job.id) if jobs.load_spec(job).privacy else None
+    noised = count_noised_rounds(reader, job.id, jobs.load_spec(job), newest.number + 1) if newest else 0.0
+    return Standing(
+        jobs.sum_earned_units(reader, job.id), progress.count_replicas_by_state(reader, job.id), reason, parts, noised
+    )
 
 
 def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) -> JobView:
-    flops, peak_bytes = jobs.costs(job) or (None, None)
-    publication = jobs.publication(job)
+    flops, peak_bytes = jobs.find_task_costs(job) or (None, None)
+    publication = jobs.find_publication(job)
     states, earned, reason = standing.replicas, standing.earned, standing.reason
     paid = states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0)
     return JobView(
@@ -78,12 +80,12 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         chain_job=job.chain_job,
         unit=job.unit,
         costs=Costs(
-            price=amount(job.price, job.unit),
+            price=format_amount(job.price, job.unit),
             at_most=str(spec.most_expensive),
-            budget=amount(job.budget, job.unit),
-            deposited=amount(job.deposited, job.unit),
-            earned=amount(earned, job.unit),
-            refunded=amount(job.refunded, job.unit),
+            budget=format_amount(job.budget, job.unit),
+            deposited=format_amount(job.deposited, job.unit),
+            earned=format_amount(earned, job.unit),
+            refunded=format_amount(job.refunded, job.unit),
         ),
         round=newest.number if newest else None,
         rounds=spec.rounds,
@@ -98,10 +100,10 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         row_privacy=row_privacy_view(spec, newest.number + 1 if newest else 0),
         task_flops=flops,
         task_peak_bytes=peak_bytes,
-        expiry=time(job.expiry),
-        claim_until=time(job.claim_until),
-        created_at=time(job.created_at),
-        ended_at=time(job.ended_at),
+        expiry=format_time(job.expiry),
+        claim_until=format_time(job.claim_until),
+        created_at=format_time(job.created_at),
+        ended_at=format_time(job.ended_at),
         **standing.parts,
     )
 
@@ -111,12 +113,12 @@ def round_view(reader: RowReader, row: Round, unit: str) -> RoundView:
     return RoundView(
         number=row.number,
         state=row.state,
-        price=amount(row.price, unit),
+        price=format_amount(row.price, unit),
         parameters=row.parameters,
         updated=row.updated,
         loss=row.loss,
         metrics=row.metrics,
-        opened_at=time(row.opened_at),
-        closed_at=time(row.closed_at),
+        opened_at=format_time(row.opened_at),
+        closed_at=format_time(row.closed_at),
         **parts,
     )

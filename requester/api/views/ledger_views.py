@@ -2,7 +2,7 @@
 
 from gradmarket.market.rules.bookkeeping import LedgerEntry
 from gradmarket.market.views.ledger_views import EntryView
-from requester.api.views.formats import amount
+from requester.api.views.formats import format_amount
 
 
 def entry_view(move: LedgerEntry, unit: str) -> EntryView:
@@ -11,7 +11,7 @@ def entry_view(move: LedgerEntry, unit: str) -> EntryView:
         kind=move.kind,
         debit=move.debit,
         credit=move.credit,
-        amount=amount(move.units, unit),
+        amount=format_amount(move.units, unit),
         worker=move.worker,
         task=cause.task,
         replica=cause.replica,

@@ -12,7 +12,7 @@ from gradmarket.market.views.payment_views import (
     StrikesView,
     ToSignView,
 )
-from requester.api.views.formats import amount, hexed, time
+from requester.api.views.formats import format_amount, format_hex, format_time
 from requester.chain.owner import ToSign
 from requester.store import strikes
 from requester.store.tables import Batch, Strike, Transaction
@@ -26,11 +26,11 @@ def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str,
         accepted=states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0),
         rejected=states.get(ReplicaState.REJECTED, 0),
         replicas=states,
-        earned=amount(account.earned, unit),
-        reserved=amount(account.reserved, unit),
-        settled=amount(account.settled, unit),
-        withdrawn=amount(account.withdrawn, unit),
-        at_risk=amount(account.at_risk, unit),
+        earned=format_amount(account.earned, unit),
+        reserved=format_amount(account.reserved, unit),
+        settled=format_amount(account.settled, unit),
+        withdrawn=format_amount(account.withdrawn, unit),
+        at_risk=format_amount(account.at_risk, unit),
     )
 
 
@@ -41,12 +41,12 @@ def payment_view(row: Row[*tuple[Any, ...]], unit: str, published: bool) -> Paym
         worker=row.worker,
         task=row.task_id,
         replica=row.replica_id,
-        amount=amount(row.units, unit),
-        payload_root=hexed(row.digest) if published else None,
+        amount=format_amount(row.units, unit),
+        payload_root=format_hex(row.digest) if published else None,
         batch=row.number,
         batch_state=row.batch_state,
         tx=row.tx,
-        at=time(row.at),
+        at=format_time(row.at),
     )
 
 
@@ -58,13 +58,15 @@ def settlement_view(batch: Batch, tx: Transaction | None, unit: str) -> Settleme
         gas=tx.gas if tx and tx.block is not None else None,
         block=tx.block if tx else None,
         gradients=batch.gradients,
-        amount=amount(batch.units, unit),
+        amount=format_amount(batch.units, unit),
     )
 
 
 def strikes_view(row: Strike, now: float) -> StrikesView:
     until = row.until if row.until > now else None
-    return StrikesView(job=row.job_id, weight=round(strikes.weight(row, now), 3), suspended_until=time(until))
+    return StrikesView(
+        job=row.job_id, weight=round(strikes.compute_strike_weight(row, now), 3), suspended_until=format_time(until)
+    )
 
 
 def to_sign_view(row: ToSign) -> ToSignView:

@@ -17,7 +17,7 @@ from gradmarket.market.views.task_views import (
     WaveView,
 )
 from gradmarket.market.wire.poll import OfferFields
-from requester.api.views.formats import hexed, sketch_view, time
+from requester.api.views.formats import format_hex, format_time, sketch_view
 from requester.api.views.trust_views import audit_view
 from requester.store.ballots import UNSKETCHED, RevealedBallot
 from requester.store.tables import Audit, Replica, Task, Wave
@@ -36,30 +36,30 @@ def replica_view(row: Replica, shown: bool, sketch: Sketch | None) -> ReplicaVie
         state=row.state,
         wave=row.wave,
         reason=row.reason,
-        leased_at=time(row.leased_at),
-        committed_at=time(row.committed_at),
+        leased_at=format_time(row.leased_at),
+        committed_at=format_time(row.committed_at),
         compute_seconds=row.compute_seconds,
-        sealed=hexed(row.sealed) if shown else None,
-        commitment_signature=hexed(row.signature) if shown else None,
-        salt=hexed(row.salt) if shown else None,
+        sealed=format_hex(row.sealed) if shown else None,
+        commitment_signature=format_hex(row.signature) if shown else None,
+        salt=format_hex(row.salt) if shown else None,
         root=row.root if shown else None,
         determinism_class=row.determinism_class if shown else None,
         sketch=sketch_view(sketch) if shown else None,
-        sketch_signature=hexed(row.sketch_signature) if shown else None,
+        sketch_signature=format_hex(row.sketch_signature) if shown else None,
         outcome=row.outcome,
         verdict_root=row.verdict_root if shown else None,
-        verdict_signature=hexed(row.verdict_signature) if shown else None,
+        verdict_signature=format_hex(row.verdict_signature) if shown else None,
     )
 
 
 def wave_view(row: Wave) -> WaveView:
     return WaveView(
         number=row.number,
-        secret=hexed(row.secret),
-        commitments=hexed(row.commitments),
-        seed=hexed(row.seed),
-        signature=hexed(row.signature),
-        closed_at=time(row.closed_at),
+        secret=format_hex(row.secret),
+        commitments=format_hex(row.commitments),
+        seed=format_hex(row.seed),
+        signature=format_hex(row.signature),
+        closed_at=format_time(row.closed_at),
     )
 
 
@@ -80,12 +80,12 @@ def _task_fields(row: Task, published: bool) -> dict[str, Any]:
         "root": row.root if published and row.state in DECIDED else None,
         "payload_bytes": row.payload_bytes,
         "used": row.used,
-        "created_at": time(row.created_at),
-        "ended_at": time(row.ended_at),
+        "created_at": format_time(row.created_at),
+        "ended_at": format_time(row.ended_at),
     }
 
 
-def evidence(
+def build_task_evidence(
     row: Task,
     waves: list[Wave],
     replicas: list[Replica],
@@ -99,8 +99,8 @@ def evidence(
     return TaskEvidence(
         **_task_fields(row, published),
         offer=OfferFields.of(row.offer).model_dump(mode="json"),
-        offer_digest=hexed(row.offer_digest),
-        offer_signature=hexed(row.offer_signature),
+        offer_digest=format_hex(row.offer_digest),
+        offer_signature=format_hex(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
         replicas=[
             replica_view(replica, published, made.replicas.get(replica.id))
@@ -109,7 +109,7 @@ def evidence(
         ],
         allowed=[AllowedView(**pair) for pair in row.allowed] if published and row.allowed is not None else None,
         plan=PlanView(**asdict(row.plan)) if over else None,
-        audit_link=hexed(link) if over else None,
+        audit_link=format_hex(link) if over else None,
         audit=audit_view(audit, published, audit_sketch=made.audit) if audit is not None and over else None,
     )
 
@@ -131,5 +131,5 @@ def verdict_view(row: Row[*tuple[Any, ...]]) -> VerdictView:
         state=row.state,
         outcome=row.outcome,
         reason=row.reason,
-        signature=hexed(row.verdict_signature),
+        signature=format_hex(row.verdict_signature),
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.views.trust_views import AccusationView, AuditView, ChangeView, ReputationView, ScoreView
-from requester.api.views.formats import hexed, sketch_view, time
+from requester.api.views.formats import format_hex, format_time, sketch_view
 from requester.store import reputations, scores
 from requester.store.tables import Accusation, Audit, Reputation, Score
 
@@ -14,10 +14,10 @@ def accusation_view(row: Accusation) -> AccusationView:
     return AccusationView(
         worker=row.worker,
         state=row.state,
-        case=hexed(row.case),
-        event=hexed(row.event),
+        case=format_hex(row.case),
+        event=format_hex(row.event),
         amount=row.amount,
-        until=time(row.until),
+        until=format_time(row.until),
     )
 
 
@@ -26,12 +26,12 @@ def score_view(row: Score) -> ScoreView:
     return ScoreView(
         number=row.number or 0,
         operator=row.operator,
-        accepted=_change_view(scores.accepted(row)),
-        trusted=_change_view(scores.trusted(row)),
+        accepted=_change_view(scores.build_accepted_change(row)),
+        trusted=_change_view(scores.build_trusted_change(row)),
         honest=row.honest,
         total=total,
         convicts=loss_change_test.CONVICTS,
-        verdict=loss_change_test.verdict(total),
+        verdict=loss_change_test.decide_change_verdict(total),
     )
 
 
@@ -59,7 +59,7 @@ def audit_view(
         window=row.window,
         runs=row.runs,
         seconds=row.seconds,
-        ended_at=time(row.ended_at),
+        ended_at=format_time(row.ended_at),
         accusations=[accusation_view(accusation) for accusation in accusations],
         score=None if score is None else score_view(score),
     )
@@ -68,8 +68,8 @@ def audit_view(
 def reputation_view(row: Reputation, now: float) -> ReputationView:
     return ReputationView(
         determinism_class=row.determinism_class,
-        standing=reputations.standing(row, max(now, row.at)),
+        standing=reputations.compute_operator_standing(row, max(now, row.at)),
         passed=row.passed,
         failed=row.failed,
-        failed_at=time(row.failed_at),
+        failed_at=format_time(row.failed_at),
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 from fastapi import APIRouter, HTTPException, Request
 
-from gradmarket.market.data.manifest import parsed, training
+from gradmarket.market.data.manifest import list_training_partitions, parse_manifest
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import coverage as rules
@@ -14,7 +14,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.views.coverage_views import CoverageCounts, CoverageView, PartitionCoverage
 from requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
 from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
-from requester.api.paging import NOT_OURS, Cursor, Limit, decoded, encoded
+from requester.api.paging import NOT_OURS, Cursor, Limit, decode_cursor, encode_cursor
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.context import Context
@@ -65,7 +65,7 @@ def get_coverage(
         PartitionCoverage(name=books.names[n], rows=books.rows[n], tasks=books.tasks.get(n, 0), uses=books.uses[n])
         for n in shown
     ]
-    more = encoded([shown[-1]]) if shown and shown[-1] + 1 < len(books.names) else None
+    more = encode_cursor([shown[-1]]) if shown and shown[-1] + 1 < len(books.names) else None
     worst = rules.worst_share(books.uses)
     return CoverageView(items=items, next=more, counts=books.counts, epochs=books.epochs, worst_share=worst)
 
@@ -93,7 +93,7 @@ def counts_view(covered: Covered | None) -> CoverageCounts | None:
 def _first_place(cursor: str | None) -> int:
     if cursor is None:
         return 0
-    (last,) = decoded(cursor, 1)
+    (last,) = decode_cursor(cursor, 1)
     if not isinstance(last, int) or last < 0:
         raise HTTPException(422, NOT_OURS)
     return last + 1
@@ -101,17 +101,17 @@ def _first_place(cursor: str | None) -> int:
 
 def _count_books(context: Context, reader: RowReader, job: Job) -> Books:
     """Raises NotFound where the job is not published yet."""
-    publication = jobs.publication(job)
+    publication = jobs.find_publication(job)
     if publication is None:
         raise NotFound(f"job {job.id} is not published yet: ask again once it runs")
     spec, manifest = publication.spec, publication.manifest
     names, rows = _PARTITIONS.get(manifest, partial(_read_partitions, context, manifest, spec))
     taken, covered = coverage_rows.count_by_partition(reader, job, len(names)), coverage_rows.count_covered(reader, job)
     per_task = spec.step.rows * spec.step.moves
-    epochs = None if covered is None else rules.epochs(rows, covered.whole, per_task)
-    return Books(names, rows, taken, rules.uses(rows, taken, per_task), counts_view(covered), epochs)
+    epochs = None if covered is None else rules.count_full_epochs(rows, covered.whole, per_task)
+    return Books(names, rows, taken, rules.compute_partition_uses(rows, taken, per_task), counts_view(covered), epochs)
 
 
 def _read_partitions(context: Context, manifest: str, spec: JobSpec) -> Partitions:
-    partitions = training(parsed(context.blobs.read(Digest(manifest))), spec)
+    partitions = list_training_partitions(parse_manifest(context.blobs.read(Digest(manifest))), spec)
     return tuple(one.name for one in partitions), tuple(one.rows for one in partitions)

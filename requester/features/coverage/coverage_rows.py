@@ -26,7 +26,7 @@ class Covered:
 
 def count_covered(reader: RowReader, job: Job) -> Covered | None:
     """Returns the books of a job that takes its rows by epochs; None for another."""
-    newest = jobs.latest_round(reader, job.id) if jobs.spec(job).by_epochs else None
+    newest = jobs.latest_round(reader, job.id) if jobs.load_spec(job).by_epochs else None
     if newest is None:
         return None
     used, late = reader.session.execute(_USED, {"job": job.id}).one()
@@ -43,12 +43,12 @@ def count_by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int
     """Returns how many tasks in updates had their rows of each training partition, by its number."""
     if not partitions:  # a private job's rows are its holders'
         return {}
-    number = (_place(jobs.spec(job)) % partitions).label("number")
+    number = (_build_place_column(jobs.load_spec(job)) % partitions).label("number")
     rows = select(number, func.count()).where(Task.job_id == job.id, Task.used).group_by(number)
     return {int(index): count for index, count in reader.session.execute(rows)}
 
 
-def _place(spec: JobSpec) -> ColumnElement[int]:
+def _build_place_column(spec: JobSpec) -> ColumnElement[int]:
     """Returns JobSpec.place of a task, in SQL."""
     if spec.by_epochs:
         return Task.index.expression

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.gradient.payload import decode
+from gradmarket.market.gradient.payload import decode_shards
 from gradmarket.market.rules import drift, overlap
 from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Hash
@@ -16,7 +16,7 @@ from requester.feature import MergeWatch
 from requester.features.drift import lean_rows
 from requester.moves.replay import MergeInputs
 from requester.store import jobs
-from requester.store.event_log import tell
+from requester.store.event_log import record_event
 from requester.store.tables import Job, Round, Task
 from requester.store.tasks import paid_operators
 from requester.store.work import RowReader, Work
@@ -49,13 +49,15 @@ class DriftWatch(MergeWatch):
         So it is in a private job, where each holder's honest answers lean as its rows do.
         """
         self._contributions = []
-        if inputs.spec.private or not drift.comparable(self._groups):
+        if inputs.spec.private or not drift.has_comparable_groups(self._groups):
             return
         recipe = inputs.recipe
         for (blob, task_seed), group in zip(inputs.answers, self._groups, strict=True):
             with context.blobs.mapped(blob) as data:
-                shards = decode(recipe.layout, data, recipe.codec, task_seed)
-                self._contributions.append(Contribution(group, drift.line(recipe.layout, shards, self._seed)))
+                shards = decode_shards(recipe.layout, data, recipe.codec, task_seed)
+                self._contributions.append(
+                    Contribution(group, drift.sketch_gradient(recipe.layout, shards, self._seed))
+                )
 
     def close(self, work: Work, job: Job, row: Round, now: float) -> None:
         record_leans(work, job, row, self._contributions, now)
@@ -64,16 +66,20 @@ class DriftWatch(MergeWatch):
 def record_leans(work: Work, job: Job, row: Round, answers: Sequence[Contribution], now: float) -> None:
     """Stores the leans after the round and records an event for those over the limit."""
     rows = lean_rows.of_job(work, job.id)
-    before = lean_rows.before(rows, row.number)
+    before = lean_rows.list_sums_before(rows, row.number)
     after = drift.after_round(before, answers)
     changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
-    needed_from = row.number - overlap.ROUNDS_BEHIND - jobs.spec(job).overlap
+    needed_from = row.number - overlap.ROUNDS_BEHIND - jobs.load_spec(job).overlap
     lean_rows.store_leans(work, job.id, row.number, rows, changed, needed_from)
-    over = drift.leaning(after)
+    over = drift.list_leaning_operators(after)
     row.drift = {"operators": len(after), "leaning": over} if after else None
     if over:
         job.reason = TOLD.format(", ".join(over))
-    for operator in set(over) - set(drift.leaning(before)):
+    for operator in set(over) - set(drift.list_leaning_operators(before)):
         lean = after[operator]
-        measured = {"lean": lean.ratio, "limit": drift.limit(lean.rounds, len(after)), "rounds": lean.rounds}
-        tell(work, job.id, "leaning", now, round=row.number, operator=operator, **measured)
+        measured = {
+            "lean": lean.ratio,
+            "limit": drift.compute_lean_limit(lean.rounds, len(after)),
+            "rounds": lean.rounds,
+        }
+        record_event(work, job.id, "leaning", now, round=row.number, operator=operator, **measured)

@@ -39,7 +39,7 @@ def of_job(reader: RowReader, job_id: str) -> Sequence[Lean]:
 _OF_JOB: Final = select(Lean).where(Lean.job_id == bindparam("job")).order_by(Lean.round)
 
 
-def before(rows: Iterable[Lean], number: int) -> dict[str, drift.Drift]:
+def list_sums_before(rows: Iterable[Lean], number: int) -> dict[str, drift.Drift]:
     """Returns the sums by operator, as the merges of the rounds before `number` left them."""
     return {row.operator: _drift_of(row) for row in rows if row.round < number}
 
@@ -53,7 +53,7 @@ def store_leans(
     No round before `first` is rewound.
     """
     earlier = [row for row in rows if row.round < number and row.operator in leans]
-    for row in (*_needless(earlier, first), *(row for row in rows if row.round >= number)):
+    for row in (*_list_needless_rows(earlier, first), *(row for row in rows if row.round >= number)):
         work.session.delete(row)
     for operator, lean in leans.items():
         total = lean.total.astype(NUMBERS).tobytes()
@@ -61,7 +61,7 @@ def store_leans(
         work.add(Lean(job_id=job_id, round=number, **kept))
 
 
-def _needless(rows: Sequence[Lean], first: int) -> Iterable[Lean]:
+def _list_needless_rows(rows: Sequence[Lean], first: int) -> Iterable[Lean]:
     """Yields the rows from before round `first`, except each operator's newest.
 
     No round before `first` is rewound, so only the newest is needed.

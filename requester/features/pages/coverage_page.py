@@ -32,7 +32,7 @@ class CoveragePage:
     left: int
 
 
-def page(books: Books) -> CoveragePage:
+def build_coverage_page(books: Books) -> CoveragePage:
     rows, most = sum(books.rows), max(books.uses, default=0.0) or 1.0
     every = zip(books.uses, books.names, books.rows, strict=True)
     lines = [PartitionLine(name, count, uses, 100 * uses / most) for uses, name, count in sorted(every)[:SHOWN]]

@@ -52,56 +52,56 @@ class Estimate:
 
 
 @cache
-def fields() -> tuple[FormField, ...]:
+def list_form_fields() -> tuple[FormField, ...]:
     schema = JobSpec.model_json_schema()
-    return tuple(_fields(schema, schema.get("$defs", {}), "", DEPTH))
+    return tuple(_list_fields(schema, schema.get("$defs", {}), "", DEPTH))
 
 
-def _fields(schema: Mapping[str, Any], parts: Mapping[str, Any], path: str, depth: int) -> Iterator[FormField]:
+def _list_fields(schema: Mapping[str, Any], parts: Mapping[str, Any], path: str, depth: int) -> Iterator[FormField]:
     required = schema.get("required", ())
     for name, described in schema.get("properties", {}).items():
         if name not in LEFT_OUT:
-            yield _field(name, f"{path}{name}", described, parts, name in required, depth)
+            yield _build_field(name, f"{path}{name}", described, parts, name in required, depth)
 
 
-def _field(
+def _build_field(
     name: str, path: str, described: Mapping[str, Any], parts: Mapping[str, Any], required: bool, depth: int
 ) -> FormField:
-    shape = _resolved(described, parts)
+    shape = _resolve_reference(described, parts)
     nested = shape.get("type") == "object" and "properties" in shape and depth > 1
     return FormField(
         name=name,
         path=path,
-        kind="group" if nested else _kind(shape),
+        kind="group" if nested else _choose_field_kind(shape),
         required=required,
         help=" ".join(str(described.get("description", shape.get("description", ""))).split()),
         default="" if isinstance(described.get("default"), (dict, list, type(None))) else str(described["default"]),
         choices=tuple(map(str, shape.get("enum", ()))),
-        fields=tuple(_fields(shape, parts, f"{path}.", depth - 1)) if nested else (),
+        fields=tuple(_list_fields(shape, parts, f"{path}.", depth - 1)) if nested else (),
     )
 
 
-def _resolved(described: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_reference(described: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
     """Follows references; of several forms takes the first that is not null."""
     if "$ref" in described:
-        return _resolved(parts[described["$ref"].rpartition("/")[2]], parts)
+        return _resolve_reference(parts[described["$ref"].rpartition("/")[2]], parts)
     for choice in ("anyOf", "oneOf", "allOf"):
         forms = [form for form in described.get(choice, ()) if form.get("type") != "null"]
         if len(forms) == 1:
-            return _resolved(forms[0], parts)
+            return _resolve_reference(forms[0], parts)
         if forms:
             return {}
     return described
 
 
-def _kind(shape: Mapping[str, Any]) -> str:
+def _choose_field_kind(shape: Mapping[str, Any]) -> str:
     if "enum" in shape:
         return "choice"
     kinds = {"string": "text", "number": "number", "integer": "integer", "boolean": "flag"}
     return kinds.get(str(shape.get("type")), "json")
 
 
-def estimate(spec: JobSpec, token: TokenUnit) -> Estimate:
+def estimate_cost(spec: JobSpec, token: TokenUnit) -> Estimate:
     plan = spec.plan()
     tasks = spec.sizes.all
     return Estimate(
@@ -115,6 +115,6 @@ def estimate(spec: JobSpec, token: TokenUnit) -> Estimate:
     )
 
 
-def faults(error: ValidationError) -> list[tuple[str, str]]:
+def list_faults(error: ValidationError) -> list[tuple[str, str]]:
     """Returns where the job is wrong, as dotted paths, and why."""
     return [(".".join(map(str, one["loc"])) or "the job", one["msg"]) for one in error.errors(include_url=False)]

@@ -14,7 +14,7 @@ from requester.api.traffic import Traffic, traffic_of
 from requester.api.views.job_views import privacy_view, row_privacy_view
 from requester.context import Context
 from requester.features.pages.measured import PageMeasures
-from requester.features.pages.sentences import Sentence, sentence
+from requester.features.pages.sentences import Sentence, build_sentence
 from requester.store import jobs, overview
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -101,18 +101,20 @@ class JobPage:
     grid: list[GridRow]
 
 
-def _mend(context: Context, job: Job, spec: JobSpec) -> str:
+def _build_mend_command(context: Context, job: Job, spec: JobSpec) -> str:
     hold = spec.private is not None and job.state == JobState.RUNNING
     command = HOLD if hold else MEND.get(job.state, "")
     return command.format(id=job.id, url=context.public_url)
 
 
-def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> JobPage:
-    spec, standing = jobs.spec(job), known.standing
-    rows = overview.rounds(reader, job.id)
+def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> JobPage:
+    spec, standing = jobs.load_spec(job), known.standing
+    rows = overview.list_round_figures(reader, job.id)
     closed = [row for row in rows if row.closed_at is not None]
     newest = rows[-1].number if rows else 0
-    events = [EventLine(number, at, sentence(kind, body)) for number, kind, body, at in _events(reader, job)]
+    events = [
+        EventLine(number, at, build_sentence(kind, body)) for number, kind, body, at in _load_newest_events(reader, job)
+    ]
     shown = range(max(0, newest - overview.GRID_ROUNDS + 1), newest + 1)
     waits = bool(standing.reason) or job.state in (JobState.AWAITING_FUNDS, JobState.PAUSED)
     return JobPage(
@@ -121,34 +123,34 @@ def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> 
         rounds=spec.rounds,
         round=closed[-1].number if closed else None,
         reason=standing.reason,
-        mend=_mend(context, job, spec) if waits else "",
-        money=_money(context, reader, job, known),
-        left_s=_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
+        mend=_build_mend_command(context, job, spec) if waits else "",
+        money=_build_money(context, reader, job, known),
+        left_s=_estimate_seconds_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
         covered=standing.parts.get("coverage"),
         privacy=privacy_view(spec.privacy, standing.noised_rounds) if spec.privacy else None,
         row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
-        curve=_curve(closed),
+        curve=_build_curve(closed),
         events=events,
         newest_event=events[0].id if events else 0,
         grid_rounds=shown,
-        grid=_grid(overview.grid(reader, job.id, newest), shown),
+        grid=_build_grid(overview.list_grid_replicas(reader, job.id, newest), shown),
     )
 
 
-def _events(reader: RowReader, job: Job) -> Sequence[Any]:
+def _load_newest_events(reader: RowReader, job: Job) -> Sequence[Any]:
     return overview.newest_events(reader, job.id, EVENTS)
 
 
-def _money(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> Money:
+def _build_money(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> Money:
     earned, pay = known.standing.earned, known.pay
     token, unit = TokenUnit.of(context.chain_facts), int(job.unit)
-    reserved = overview.reserved(reader, job.id)
+    reserved = overview.sum_reserved_units(reader, job.id)
     back = max(0, job.deposited - earned - reserved - job.refunded)
     return Money(
         price=token.text(job.price * unit),
-        at_most=token.text(jobs.covered(job) * unit) if jobs.spec(job).price.later else "",
+        at_most=token.text(jobs.compute_reserve_per_gradient(job) * unit) if jobs.load_spec(job).price.later else "",
         deposited=token.text(job.deposited * unit),
         earned=token.text(earned * unit),
         reserved=token.text(reserved * unit),
@@ -159,7 +161,7 @@ def _money(context: Context, reader: RowReader, job: Job, known: PageMeasures) -
     )
 
 
-def _left(closed: Sequence[Any], rounds: int) -> float | None:
+def _estimate_seconds_left(closed: Sequence[Any], rounds: int) -> float | None:
     """Returns the seconds left, by the median duration of the newest rounds; None before the first has closed."""
     newest = closed[-MEASURED_ROUNDS:]
     if not newest:
@@ -168,7 +170,7 @@ def _left(closed: Sequence[Any], rounds: int) -> float | None:
     return took * (rounds - len(closed))
 
 
-def _curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:
+def _build_curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:
     """Returns the rounds and, by name, what was measured after each; at most CURVE_POINTS, evenly chosen."""
     step = max(1, -(-len(closed) // CURVE_POINTS))
     rows = [row for at, row in enumerate(closed) if (len(closed) - 1 - at) % step == 0]
@@ -177,7 +179,7 @@ def _curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:
     return curve | {name: [(row.metrics or {}).get(name) for row in rows] for name in names}
 
 
-def _grid(replicas: Sequence[Any], shown: range) -> list[GridRow]:
+def _build_grid(replicas: Sequence[Any], shown: range) -> list[GridRow]:
     """Returns the workers with the most replicas in these rounds; of several in a round the last one read is shown."""
     by_worker: dict[str, dict[int, tuple[str, str, str]]] = {}
     for replica in replicas:

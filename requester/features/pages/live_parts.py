@@ -68,7 +68,7 @@ class LiveParts:
         watched, seen = self._watched.setdefault(job_id, _Watched()), 0
         watched.viewers += 1
         if watched.task is None:
-            watched.task = asyncio.create_task(self._render(job_id, watched, make))
+            watched.task = asyncio.create_task(self._render_until_over(job_id, watched, make))
         try:
             with self._context.meters.streams.track_inprogress():
                 while watched.number > seen or not watched.over:
@@ -82,27 +82,27 @@ class LiveParts:
             watched.viewers -= 1
             if not watched.viewers:
                 watched.task.cancel()
-                self._drop(job_id, watched)
+                self._forget_part(job_id, watched)
 
-    async def _render(self, job_id: str, watched: _Watched, make: Make) -> None:
+    async def _render_until_over(self, job_id: str, watched: _Watched, make: Make) -> None:
         """Ends with the job, with the service, or with an error: then viewers come again, and hear of it."""
         try:
             with self._context.notifier.listen_async([job_topic(job_id)]) as notified:
                 while not (watched.over or self._context.notifier.closing):
                     notified.clear()
-                    current = await self._rendered(watched, make)
+                    current = await self._render_once(watched, make)
                     await asyncio.sleep(PACE_S)
                     await rung_within(notified, LOOK_S if current else PACE_S)
         finally:
-            self._drop(job_id, watched)
+            self._forget_part(job_id, watched)
             watched.tell(None)
 
-    def _drop(self, job_id: str, watched: _Watched) -> None:
+    def _forget_part(self, job_id: str, watched: _Watched) -> None:
         if self._watched.get(job_id) is watched:
             del self._watched[job_id]
 
     @staticmethod
-    async def _rendered(watched: _Watched, make: Make) -> bool:
+    async def _render_once(watched: _Watched, make: Make) -> bool:
         """Returns whether the newest event is shown. Where too much is rendered just now, nothing is told."""
         with suppress(HTTPException):
             part = await run_in_threadpool(make)

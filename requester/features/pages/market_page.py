@@ -7,7 +7,7 @@ from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
 from requester.context import Context
-from requester.features.pages.measured import PageMeasures, measured
+from requester.features.pages.measured import PageMeasures, load_page_measures
 from requester.store import jobs, overview, progress
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -40,21 +40,21 @@ class MarketPage:
     trouble: str
 
 
-def page(context: Context, reader: RowReader, request: Request) -> MarketPage:
+def build_market_page(context: Context, reader: RowReader, request: Request) -> MarketPage:
     shown = overview.newest_jobs(reader, JOBS)
-    known, token = measured(context, reader, request, shown), TokenUnit.of(context.chain_facts)
-    totals = overview.totals(reader)
+    known, token = load_page_measures(context, reader, request, shown), TokenUnit.of(context.chain_facts)
+    totals = overview.load_market_totals(reader)
     return MarketPage(
         paid=token.text(totals.paid),
         totals=totals,
-        classes=[(name, count) for name, count in overview.classes(reader, context.clock())],
-        jobs=[_line(token, job, known[job.id]) for job in shown],
+        classes=[(name, count) for name, count in overview.count_present_classes(reader, context.clock())],
+        jobs=[_build_job_line(token, job, known[job.id]) for job in shown],
         trouble=progress.chain_trouble(reader),
     )
 
 
-def _line(token: TokenUnit, job: Job, known: PageMeasures) -> JobLine:
-    spec, newest = jobs.spec(job), known.newest
+def _build_job_line(token: TokenUnit, job: Job, known: PageMeasures) -> JobLine:
+    spec, newest = jobs.load_spec(job), known.newest
     return JobLine(
         id=job.id,
         name=spec.name,

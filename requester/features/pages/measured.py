@@ -33,19 +33,23 @@ class PageMeasures:
     newest: Round | None
 
 
-def measured(context: Context, reader: RowReader, request: Request, shown: Sequence[Job]) -> dict[str, PageMeasures]:
+def load_page_measures(
+    context: Context, reader: RowReader, request: Request, shown: Sequence[Job]
+) -> dict[str, PageMeasures]:
     newest = jobs.newest_closed(reader, [job.id for job in shown])
 
     def of(job: Job) -> PageMeasures:
         last = newest.get(job.id)
         return PageMeasures(
-            standing_of(context, reader, request, VIEWERS, job, last), _pay(context, reader, request, job), last
+            standing_of(context, reader, request, VIEWERS, job, last),
+            _load_expected_pay(context, reader, request, job),
+            last,
         )
 
     return {job.id: of(job) for job in shown}
 
 
-def _pay(context: Context, reader: RowReader, request: Request, job: Job) -> str:
+def _load_expected_pay(context: Context, reader: RowReader, request: Request, job: Job) -> str:
     kept: Recent[str] = request.app.state.pays
     now = context.clock()
 

@@ -35,14 +35,14 @@ class OperatorPage:
     versions: Mapping[str, str]
 
 
-def page(context: Context, reader: RowReader, parts: Mapping[str, str]) -> OperatorPage:
+def build_operator_page(context: Context, reader: RowReader, parts: Mapping[str, str]) -> OperatorPage:
     disk, meters = shutil.disk_usage(context.settings.data), context.meters
     sender = context.chain_worker.sender
     reached = not parts["chain"]
     ledger = context.ledger
     return OperatorPage(
         parts={name: trouble or "ok" for name, trouble in parts.items()},
-        lags=tallies.lags(reader, context.clock()),
+        lags=tallies.compute_stage_lags(reader, context.clock()),
         failures=_by_stage(meters),
         streams=meters.registry.get_sample_value("gradmarket_event_streams_open") or 0.0,
         polls=meters.registry.get_sample_value("gradmarket_long_polls_open") or 0.0,
@@ -51,7 +51,7 @@ def page(context: Context, reader: RowReader, parts: Mapping[str, str]) -> Opera
         tokens=TokenUnit.of(context.chain_facts).text(ledger.balance(sender)) if reached else "not known",
         disk_free=disk.free,
         disk=disk.total,
-        database=overview.database(reader),
+        database=overview.find_database_kind(reader),
         versions={"python": sys.version.split()[0]} | {name: version(name) for name in SHOWN},
     )
 

@@ -8,9 +8,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from gradmarket.market.errors import NotFound
-from gradmarket.pages.rendering import answer
+from gradmarket.pages.rendering import build_html_response
 from requester.context import Context
-from requester.features.pages.rendering import render
+from requester.features.pages.rendering import render_template
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -25,20 +25,20 @@ class PageRoute(APIRoute):
             try:
                 return await handler(request)
             except NotFound as error:
-                return _said(request, 404, str(error))
+                return _render_error_page(request, 404, str(error))
             except RequestValidationError:
-                return _said(request, 404, f"there is no page {request.url.path[:100]}")
+                return _render_error_page(request, 404, f"there is no page {request.url.path[:100]}")
             except HTTPException as error:
                 if error.status_code not in (404, 503):
                     raise
-                return _said(request, error.status_code, str(error.detail), error.headers)
+                return _render_error_page(request, error.status_code, str(error.detail), error.headers)
 
         return handle
 
 
-def _said(request: Request, status: int, detail: str, headers: Any = None) -> Response:
+def _render_error_page(request: Request, status: int, detail: str, headers: Any = None) -> Response:
     context: Context = request.app.state.context
-    text = render(context.public_url, "error.html", detail=detail, status=status, facts=context.chain_facts)
-    shown = answer(text, status=status)
+    text = render_template(context.public_url, "error.html", detail=detail, status=status, facts=context.chain_facts)
+    shown = build_html_response(text, status=status)
     shown.headers.update(headers or {})
     return shown

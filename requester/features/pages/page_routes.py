@@ -16,7 +16,7 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.network.environment import path_of
-from gradmarket.pages.rendering import answer
+from gradmarket.pages.rendering import build_html_response
 from requester.api import problem_kinds
 from requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
 from requester.api.event_routes import FollowedJob
@@ -36,9 +36,9 @@ from requester.features.pages import (
     worker_page,
 )
 from requester.features.pages.live_parts import LiveParts, PagePart
-from requester.features.pages.measured import VIEWERS, measured
+from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute
-from requester.features.pages.rendering import render
+from requester.features.pages.rendering import render_template
 from requester.store import event_log, jobs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -50,7 +50,7 @@ AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 @router.get("/docs")
 def docs(context: Here) -> Response:
     """The API's description, by scripts of our own origin."""
-    return answer(render(context.public_url, "docs.html"))
+    return build_html_response(render_template(context.public_url, "docs.html"))
 
 
 @router.get("/redoc")
@@ -60,63 +60,65 @@ def redoc(context: Here) -> Response:
 
 @router.get("/")
 def market(context: Here, request: Request) -> Response:
-    return _page(context, "market.html", _market(context, request))
+    return _render_page(context, "market.html", _render_market(context, request))
 
 
 @router.get("/page/market")
 def market_now(context: Here, request: Request) -> Response:
-    return answer(_market(context, request))
+    return build_html_response(_render_market(context, request))
 
 
-def _market(context: Context, request: Request) -> str:
+def _render_market(context: Context, request: Request) -> str:
     def make() -> str:
         with context.reading() as reader:
-            page = market_page.page(context, reader, request)
-            return render(context.public_url, "market_now.html", page=page, facts=context.chain_facts)
+            page = market_page.build_market_page(context, reader, request)
+            return render_template(context.public_url, "market_now.html", page=page, facts=context.chain_facts)
 
-    return _rendered(request, "market", str(int(context.clock())), make)
+    return _render_cached(request, "market", str(int(context.clock())), make)
 
 
 @router.get("/errors")
 def errors(context: Here) -> Response:
     """What the `type` of a problem leads to."""
-    return _page(context, "errors.html", "", kinds=problem_kinds.listed())
+    return _render_page(context, "errors.html", "", kinds=problem_kinds.list_problem_kinds())
 
 
 @router.get("/jobs/{job_id}")
 def job(context: Here, request: Request, job_id: JobPath) -> Response:
-    now = _job(context, request, job_id).text
+    now = _render_job(context, request, job_id).text
     with context.reading() as reader:
         row = job_or_404(reader, job_id)
-        spec = jobs.spec(row)
+        spec = jobs.load_spec(row)
         known = {"name": spec.name, "notice": spec.notice, "everybody": row.visibility == "public"}
-    return _page(context, "job.html", now, job_id=job_id, **known)
+    return _render_page(context, "job.html", now, job_id=job_id, **known)
 
 
 @router.get("/page/jobs/{job_id}")
 def job_now(context: Here, request: Request, job_id: JobPath) -> Response:
     """The part of the job's page that changes; to who accepts event streams whenever it does, until the job ends."""
     if request.headers.get("accept") != EVENT_STREAM:
-        return answer(_job(context, request, job_id).text)
+        return build_html_response(_render_job(context, request, job_id).text)
     with context.reading() as reader:
         job_or_404(reader, job_id)
     live: LiveParts = request.app.state.live
-    stream = live.follow(job_id, lambda: _job(context, request, job_id))
+    stream = live.follow(job_id, lambda: _render_job(context, request, job_id))
     return FollowedJob(request.app.state.following, request.state.source, stream)
 
 
-def _job(context: Context, request: Request, job_id: str) -> PagePart:
+def _render_job(context: Context, request: Request, job_id: str) -> PagePart:
     with context.reading() as reader:
         ended = job_or_404(reader, job_id).ended_at is not None
-        mark = str(event_log.newest(reader, job_id))
+        mark = str(event_log.find_newest_event_number(reader, job_id))
 
     def make() -> str:
         with context.reading() as reader:
             row = job_or_404(reader, job_id)
-            known = measured(context, reader, request, [row])[row.id]
-            return render(context.public_url, "job_now.html", page=job_page.page(context, reader, row, known))
+            known = load_page_measures(context, reader, request, [row])[row.id]
+            return render_template(
+                context.public_url, "job_now.html", page=job_page.build_job_page(context, reader, row, known)
+            )
 
-    text = _rendered(request, f"job {job_id}", mark, make)
+    text = _render_cached(request, f"job {job_id}", mark, make)
     current = f'data-newest="{mark}"' in text
     return PagePart(text, current, ended and current)
 
@@ -127,49 +129,55 @@ def coverage_now(context: Here, request: Request, who: AnyoneOrNobody, source: S
     try:
         books = read_books(context, request, who, source, job_id)
     except NotFound as error:
-        return answer(render(context.public_url, "coverage_now.html", page=None, why=str(error)))
-    return answer(render(context.public_url, "coverage_now.html", page=coverage_page.page(books)))
+        return build_html_response(render_template(context.public_url, "coverage_now.html", page=None, why=str(error)))
+    return build_html_response(
+        render_template(context.public_url, "coverage_now.html", page=coverage_page.build_coverage_page(books))
+    )
 
 
 @router.get("/jobs/{job_id}/tasks/{task_id}")
 def story(context: Here, request: Request, job_id: JobPath, task_id: JobPath) -> Response:
     def make() -> str:
         with context.reading() as reader:
-            shown = story_page.page(context, reader, job_id, task_id)
-            return render(context.public_url, "story_now.html", page=shown, facts=context.chain_facts)
+            shown = story_page.build_story_page(context, reader, job_id, task_id)
+            return render_template(context.public_url, "story_now.html", page=shown, facts=context.chain_facts)
 
-    now = _rendered(request, f"task {task_id}", str(int(context.clock())), make)
-    return _page(context, "story.html", now, job_id=job_id, task_id=task_id)
+    now = _render_cached(request, f"task {task_id}", str(int(context.clock())), make)
+    return _render_page(context, "story.html", now, job_id=job_id, task_id=task_id)
 
 
 @router.get("/workers/{address}")
 def worker(context: Here, request: Request, address: AddressPath) -> Response:
     def make() -> str:
         with context.reading() as reader:
-            return render(context.public_url, "worker_now.html", page=worker_page.page(context, reader, address))
+            return render_template(
+                context.public_url, "worker_now.html", page=worker_page.build_worker_page(context, reader, address)
+            )
 
-    now = _rendered(request, f"worker {address.lower()}", str(int(context.clock())), make)
-    return _page(context, "worker.html", now, address=address)
+    now = _render_cached(request, f"worker {address.lower()}", str(int(context.clock())), make)
+    return _render_page(context, "worker.html", now, address=address)
 
 
 @router.get("/submit")
 def submit(context: Here) -> Response:
-    return _page(context, "submit.html", "", fields=job_form.fields(), example=job_form.EXAMPLE)
+    return _render_page(context, "submit.html", "", fields=job_form.list_form_fields(), example=job_form.EXAMPLE)
 
 
 @router.post("/page/plan")
 def plan(context: Here, _identity: Submitter, spec: dict[str, Any]) -> Response:
     """What the job in the form would cost at most, and what is wrong with it; nothing is stored."""
     try:
-        shown = job_form.estimate(JobSpec.model_validate(spec), TokenUnit.of(context.chain_facts))
+        shown = job_form.estimate_cost(JobSpec.model_validate(spec), TokenUnit.of(context.chain_facts))
     except ValidationError as error:
-        return answer(render(context.public_url, "plan.html", faults=job_form.faults(error), estimate=None))
-    return answer(render(context.public_url, "plan.html", faults=[], estimate=shown))
+        return build_html_response(
+            render_template(context.public_url, "plan.html", faults=job_form.list_faults(error), estimate=None)
+        )
+    return build_html_response(render_template(context.public_url, "plan.html", faults=[], estimate=shown))
 
 
 @router.get("/operator")
 def operator(context: Here) -> Response:
-    return _page(context, "operator.html", "")
+    return _render_page(context, "operator.html", "")
 
 
 @router.get("/page/operator")
@@ -177,17 +185,21 @@ def operator_now(context: Here, request: Request, _identity: Admin) -> Response:
     probe: Probe = request.app.state.probe
     parts = probe.look()
     with context.reading() as reader:
-        return answer(render(context.public_url, "operator_now.html", page=operator_page.page(context, reader, parts)))
+        return build_html_response(
+            render_template(
+                context.public_url, "operator_now.html", page=operator_page.build_operator_page(context, reader, parts)
+            )
+        )
 
 
-def _page(context: Context, template: str, now: str, **values: object) -> Response:
+def _render_page(context: Context, template: str, now: str, **values: object) -> Response:
     """Returns a whole page around the part `now`, which is rendered already."""
     facts = context.chain_facts
-    page = render(context.public_url, template, now=now, facts=facts, url=context.public_url, **values)
-    return answer(page, connect=facts.rpc or "")
+    page = render_template(context.public_url, template, now=now, facts=facts, url=context.public_url, **values)
+    return build_html_response(page, connect=facts.rpc or "")
 
 
-def _rendered(request: Request, name: str, mark: str, make: Callable[[], str]) -> str:
+def _render_cached(request: Request, name: str, mark: str, make: Callable[[], str]) -> str:
     """Returns the part `name`, rendered anew where its `mark` changed. Raises 503 while too much is rendered."""
     rendered: Recent[str] = request.app.state.rendered
     return rendered.get(name, mark, VIEWERS, make)

@@ -9,6 +9,6 @@ from gradmarket.pages.rendering import Templates
 _TEMPLATES: Final = Templates(Path(__file__).parent / "templates")
 
 
-def render(address: str, template: str, /, **values: object) -> str:
+def render_template(address: str, template: str, /, **values: object) -> str:
     """Returns a page or a part of one, with links that keep the path in the service's `address`."""
     return _TEMPLATES.render(template, base=path_of(address), **values)

@@ -47,7 +47,7 @@ KINDS: Final = tuple(_TEXTS)
 """Kinds of events that have a sentence."""
 
 
-def sentence(kind: str, body: Mapping[str, Any]) -> Sentence:
+def build_sentence(kind: str, body: Mapping[str, Any]) -> Sentence:
     tone, text = _TEXTS.get(kind, ("plain", kind.replace("_", " ").capitalize() + "."))
     return Sentence(tone, text.format_map(_Shown(body)))
 
@@ -56,13 +56,13 @@ class _Shown(dict[str, Any]):
     """The event's fields as they are written; one that the event lacks is a question mark."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        super().__init__({name: _written(value) for name, value in body.items()})
+        super().__init__({name: _format_value(value) for name, value in body.items()})
 
     def __missing__(self, key: str) -> str:
         return "?"
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, list):
         return str(len(value))
     if isinstance(value, float):

@@ -38,7 +38,7 @@ class StoryPage:
     payments: list[Paid]
 
 
-def page(context: Context, reader: RowReader, job_id: str, task_id: str) -> StoryPage:
+def build_story_page(context: Context, reader: RowReader, job_id: str, task_id: str) -> StoryPage:
     """Raises NotFound where the job has no such task."""
     task = reader.get(Task, task_id)
     if task is None or task.job_id != job_id:
@@ -47,14 +47,14 @@ def page(context: Context, reader: RowReader, job_id: str, task_id: str) -> Stor
     token, unit = TokenUnit.of(context.chain_facts), int(job.unit)
     return StoryPage(
         job=job,
-        name=jobs.spec(job).name,
+        name=jobs.load_spec(job).name,
         evidence=evidence_of(reader, task),
         price=token.text(task.offer.price * unit),
-        payments=[_paid(row, token, unit) for row in overview.payments_of(reader, task_id)],
+        payments=[_build_paid(row, token, unit) for row in overview.payments_of(reader, task_id)],
     )
 
 
-def _paid(row: Any, token: TokenUnit, unit: int) -> Paid:
+def _build_paid(row: Any, token: TokenUnit, unit: int) -> Paid:
     return Paid(
         replica=row.replica_id,
         worker=row.worker,

@@ -25,9 +25,9 @@ class WorkerPage:
     records: Sequence[Reputation]
 
 
-def page(context: Context, reader: RowReader, address: str) -> WorkerPage:
+def build_worker_page(context: Context, reader: RowReader, address: str) -> WorkerPage:
     """Raises NotFound for an address that never signed in."""
-    row = reader.get(Worker, signing.checksum(address))
+    row = reader.get(Worker, signing.checksum_address(address))
     if row is None:
         raise NotFound(f"no worker {address} has signed in")
     now = context.clock()
@@ -35,8 +35,8 @@ def page(context: Context, reader: RowReader, address: str) -> WorkerPage:
         worker=row,
         proven=row.operator == row.payout,
         present=row.seen_at >= now - overview.ALIVE_S,
-        barred=bool(workers.barred(reader, [row], now)),
+        barred=bool(workers.list_barred_keys(reader, [row], now)),
         jobs=overview.accounts_of(reader, row.address),
         newest=overview.newest_replicas(reader, row.address, NEWEST),
-        records=reputations.of(reader, row.operator),
+        records=reputations.list_reputations(reader, row.operator),
     )

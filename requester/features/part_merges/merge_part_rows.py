@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Digest, JobState, RoundState
-from requester.store.locks import unattended
+from requester.store.locks import is_not_locked
 from requester.store.tables import Base, BigKey, Job, JobBlob, Round, Task
 from requester.store.work import RowReader, Work
 
@@ -60,7 +60,7 @@ def find_requested(reader: RowReader, called: str) -> Sequence[str]:
     asked = asked.join(Round, (Round.job_id == MergePart.job_id) & (Round.number == MergePart.round))
     asked = asked.join(Job, Job.id == MergePart.job_id)
     asked = asked.where(Round.state == RoundState.MERGING, Job.state == JobState.RUNNING)
-    asked = asked.where(unattended(reader, called + cast(MergePart.id, String)))
+    asked = asked.where(is_not_locked(reader, called + cast(MergePart.id, String)))
     return [str(number) for number in reader.session.scalars(asked.order_by(MergePart.id).limit(AT_ONCE))]
 
 

@@ -21,7 +21,7 @@ from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.part_merges import merge_parts
 from gradmarket.market.gradient.round_merge import merged_shards
-from gradmarket.market.gradient.round_update import counted
+from gradmarket.market.gradient.round_update import increase_counter
 from gradmarket.market.gradient.shards import Shards
 from gradmarket.market.terms import Digest, JobState, RoundState
 from graphdoc import tensors
@@ -34,10 +34,10 @@ from requester.moves import blob_cleanup, evaluation, replay
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import jobs, unneeded
 from requester.store.facts import facts_of
-from requester.store.locks import locked
+from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
-from requester.tracing import span
+from requester.tracing import record_span
 
 TOPIC = "parts"
 PART: Final = "part"
@@ -90,14 +90,14 @@ class PartMerger(Merger):
         progress = request_next_parts(context, job_id, inputs)
         if progress is not Progress.DONE:
             return context.settings.sweep_s if progress is Progress.WAITING else None
-        with span("join"):
+        with record_span("join"):
             updated, loss = join_parameters(context, job_id, inputs)
         return MergedRound(
             updated=updated,
             published=None,
             loss=loss,
             again={updated: partial(join_parameters, context, job_id, inputs)},
-            parameters=partial(evaluation.loaded, context, updated),
+            parameters=partial(evaluation.load_parameter_arrays, context, updated),
             memory=partial(join_memory, context, job_id, inputs.number),
         )
 
@@ -109,7 +109,7 @@ def _request_parts(context: Context, job_id: str, inputs: MergeInputs, step: boo
         else merge_parts.square_ranges(inputs.recipe.layout, _largest_part(context))
     )
     with context.begin() as work:
-        job, row = locked(work, Job, job_id), work.get_one(Round, (job_id, inputs.number))
+        job, row = lock_row(work, Job, job_id), work.get_one(Round, (job_id, inputs.number))
         if job.state == JobState.RUNNING and row.state == RoundState.MERGING:
             merge_part_rows.request_parts(work, job_id, inputs.number, step, ranges, factor)
             work.notify(TOPIC)
@@ -168,7 +168,7 @@ def compute_part(context: Context, number: int) -> None:
 
 def _is_of_ended_job(reader: RowReader, row: MergePart) -> bool:
     """Returns whether the part's job has ended, and says so."""
-    if not jobs.ended(reader, [row.job_id]):
+    if not jobs.list_ended_jobs(reader, [row.job_id]):
         return False
     log.info("a part of a merge is not done: its job has ended", job=row.job_id, round=row.round)
     return True
@@ -177,7 +177,7 @@ def _is_of_ended_job(reader: RowReader, row: MergePart) -> bool:
 def _release_all_parts(context: Context, job_id: str) -> None:
     """Lets all parts go, since a blob is missing: one process merges the round, and says so where it cannot."""
     with context.begin() as work:
-        locked(work, Job, job_id)
+        lock_row(work, Job, job_id)
         release_parts(work, job_id, context.clock())
         work.notify("aggregate")
 
@@ -207,13 +207,13 @@ def _compute_step(context: Context, inputs: MergeInputs, row: MergePart, memory:
 def _step_mapped(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, held: Bytes) -> Done:
     """Returns what the step gives; no view of a mapped file outlives the call, or it could not be closed."""
     layout, part, move = inputs.recipe.layout, slice(row.start, row.stop), move_of(inputs.spec)
-    before = merge_parts.cut_out(layout, part, tensors.views(memoryview(model)))
-    memory = merge_parts.cut_out(layout, part, tensors.views(memoryview(held)), prefixed=True)
+    before = merge_parts.cut_out(layout, part, tensors.view_tensors(memoryview(model)))
+    memory = merge_parts.cut_out(layout, part, tensors.view_tensors(memoryview(held)), prefixed=True)
     factor = None if row.factor is None else np.float32(row.factor)
     after, kept, loss = merge_parts.step_part(
         layout, shards, part, before, memory, move, replay.rate_of(inputs), factor
     )
-    return tensors.chunks(after), tensors.chunks(kept), None if np.isnan(loss) else loss
+    return tensors.pack_in_chunks(after), tensors.pack_in_chunks(kept), None if np.isnan(loss) else loss
 
 
 def _store_part(context: Context, row: MergePart, result: Chunks, memory: Chunks, loss: float | None) -> None:
@@ -221,8 +221,8 @@ def _store_part(context: Context, row: MergePart, result: Chunks, memory: Chunks
     stored = {_store_blob(context, chunks, row.job_id): chunks for chunks in (result, memory) if chunks}
     names = list(stored)
     with context.begin() as work:
-        locked(work, Job, row.job_id)
-        blob_cleanup.keep_still(
+        lock_row(work, Job, row.job_id)
+        blob_cleanup.lock_and_restore_blobs(
             context, work, {one: partial(_store_blob, context, data) for one, data in stored.items()}
         )
         merge_part_rows.store_result(work, row.id, names[0], names[-1] if memory else None, loss)
@@ -237,7 +237,7 @@ def _store_blob(context: Context, chunks: Chunks, of_job: str = "") -> Digest:
             incoming.write(chunk)
         if of_job:
             with context.begin() as work:
-                unneeded.add(work, of_job, PART, [incoming.digest], context.clock())
+                unneeded.release_blobs(work, of_job, PART, [incoming.digest], context.clock())
         return context.blobs.keep(incoming)
 
 
@@ -263,7 +263,7 @@ def _join_files(context: Context, like: Digest, parts: list[Digest], counters: t
     with ExitStack() as stack:
         model, *files = (stack.enter_context(context.blobs.mapped(digest)) for digest in (like, *parts))
         pieces, more = _find_pieces(files, memory), _advance_counters(model, counters)
-        places = tensors.places(model)
+        places = tensors.locate_tensors(model)
         incoming = stack.enter_context(context.blobs.receive())
         incoming.write(model[: min((place.start for place in places.values()), default=len(model))])
         for name, place in places.items():
@@ -277,24 +277,24 @@ def _find_pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[B
     """Returns where the parts of each array are; of what all parameters have in common, the first file's alone."""
     found: dict[str, list[tuple[Bytes, slice]]] = {}
     for file in files:
-        for name, place in tensors.places(file).items():
-            if name not in found or not memory or merge_parts.owner(name):
+        for name, place in tensors.locate_tensors(file).items():
+            if name not in found or not memory or merge_parts.parse_memory_owner(name):
                 found.setdefault(name, []).append((file, place))
     return found
 
 
 def _advance_counters(model: Bytes, counters: Sequence[str]) -> dict[str, bytes]:
-    arrays = tensors.views(memoryview(model))
-    return {name: counted(name, arrays).tobytes() for name in counters}
+    arrays = tensors.view_tensors(memoryview(model))
+    return {name: increase_counter(name, arrays).tobytes() for name in counters}
 
 
 def release_parts(work: Work, job_id: str, now: float, since: int = 0, until: int | None = None) -> None:
     """Deletes the parts of these rounds and releases their blobs."""
-    unneeded.add(work, job_id, PART, merge_part_rows.delete_parts(work, job_id, since, until), now)
+    unneeded.release_blobs(work, job_id, PART, merge_part_rows.delete_parts(work, job_id, since, until), now)
 
 
 def release_merged_parts(work: Work, job_id: str, number: int, in_parts: bool, now: float) -> None:
     """Releases what the next merge does not need, in the transaction that closes a round: all but its memory."""
     release_parts(work, job_id, now, until=number if in_parts else number + 1)
     if in_parts:
-        unneeded.add(work, job_id, PART, merge_part_rows.mark_joined(work, job_id, number), now)
+        unneeded.release_blobs(work, job_id, PART, merge_part_rows.mark_joined(work, job_id, number), now)

@@ -7,7 +7,7 @@ from gradmarket.market.errors import NotFound
 from requester.context import Context
 from requester.features.part_merges import merge_part_rows, part_merge
 from requester.moves import merge_trouble
-from requester.store.locks import alone
+from requester.store.locks import hold_named_lock
 from requester.store.work import RowReader
 
 TOPIC = part_merge.TOPIC
@@ -19,7 +19,7 @@ def ready(reader: RowReader, _now: float) -> Sequence[str]:
 
 
 def run(context: Context, row_id: str) -> float | None:
-    with alone(context.sessions, CALLED + row_id) as mine:
+    with hold_named_lock(context.sessions, CALLED + row_id) as mine:
         if not mine:
             return context.settings.sweep_s
         _compute_part(context, int(row_id))
@@ -32,5 +32,5 @@ def _compute_part(context: Context, number: int) -> None:
         job_id = merge_part_rows.job_of(reader, number)
     if job_id is None:
         return
-    with merge_trouble.said(context, job_id, but=NotFound):
+    with merge_trouble.report_merge_failure(context, job_id, but=NotFound):
         part_merge.compute_part(context, number)

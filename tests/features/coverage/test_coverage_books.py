@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.model.sampling import epoch_rows
-from gradmarket.market.rules.coverage import epochs, uses, worst_share
+from gradmarket.market.rules.coverage import compute_partition_uses, count_full_epochs, worst_share
 
 ROWS = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 
@@ -19,9 +19,9 @@ def test_epochs_are_how_often_every_row_was_used(rows: list[int], count: int, me
         index = place % len(rows)
         used[index].update(epoch_rows(bytes([index]), place // len(rows), rows[index], count))
     least = min(used[index][row] for index, total in enumerate(rows) for row in range(total))
-    assert epochs(rows, merged, count) == least
+    assert count_full_epochs(rows, merged, count) == least
     taken = Counter(place % len(rows) for place in range(merged))
-    for index, mean in enumerate(uses(rows, taken, count)):
+    for index, mean in enumerate(compute_partition_uses(rows, taken, count)):
         assert abs(mean - used[index].total() / rows[index]) < 1e-9
 
 

@@ -32,7 +32,7 @@ def know(market: MarketFixture) -> None:
     """The fixture's dataset is not stored: its partitions, as they would have been read."""
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
-        job.visibility, publication = "public", jobs.publication(job)
+        job.visibility, publication = "public", jobs.find_publication(job)
     assert publication is not None
     coverage_routes._PARTITIONS.keep(publication.manifest, PARTITIONS)
 

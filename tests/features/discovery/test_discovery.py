@@ -6,10 +6,10 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from contracts import calls, events
-from contracts.deployment import deploy
+from contracts.deployment import deploy_market
 from contracts.event_types import JobOpened
 from contracts.ledger import Ledger
-from contracts.transactions import execute, mined
+from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, Units
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
@@ -24,14 +24,14 @@ def announced(ledger: Ledger, key: PrivateKey, endpoint: str, units: int) -> Job
     expiry = ledger.block().time + HOUR
     terms = calls.OpenJob(Units(units), Amount(1), expiry, expiry + HOUR, address_of(key), Hash(bytes(32)))
     call = calls.open_job(ledger.deployment.contract, replace(terms, endpoint=endpoint))
-    (event,) = events.opened(ledger, mined(execute(ledger.web3, key, call)))
+    (event,) = events.opened(ledger, require_receipt(execute_call(ledger.web3, key, call)))
     return event
 
 
 @pytest.fixture
 def elsewhere(ledger: Ledger) -> Ledger:
     """The genuine contract over a token that whoever deployed it mints at will."""
-    return Ledger(ledger.web3, deploy(ledger.web3, DEPLOYER))
+    return Ledger(ledger.web3, deploy_market(ledger.web3, DEPLOYER))
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_deposit_that_was_taken_back_ranks_as_what_is_left(
     for endpoint, left in (("https://little.example", 10), ("https://empty.example", 0)):
         job = announced(ledger, requester, endpoint, 10**6).job
         taken = calls.withdraw_free(ledger.deployment.contract, job, Units(10**6 - left))
-        mined(execute(ledger.web3, requester, taken))
+        require_receipt(execute_call(ledger.web3, requester, taken))
     found = Discovery(ledger.web3, honest.block, (ledger.deployment.token,)).look()
     assert [one.endpoint for one in found] == [HONEST, "https://little.example"]
 

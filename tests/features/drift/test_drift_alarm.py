@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
-from gradmarket.market.gradient.payload import flatten
+from gradmarket.market.gradient.payload import flatten_tensors
 from gradmarket.market.rules import drift as rule
 from gradmarket.market.rules.drift import Contribution, Line
 from gradmarket.market.terms import Address, Digest, JobState, RoundState
@@ -31,7 +31,7 @@ def _leaning(answer: Arrays, _address: Address) -> Arrays:
 
 def kept(market: MarketFixture, before: int) -> dict[str, rule.Drift]:
     with market.reading() as reader:
-        return lean_rows.before(lean_rows.of_job(reader, market.job), before)
+        return lean_rows.list_sums_before(lean_rows.of_job(reader, market.job), before)
 
 
 def drift_of(market: MarketFixture, number: int) -> DriftView | None:
@@ -129,12 +129,12 @@ def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(ne
 def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Contribution]:
     """What each of the round's tasks was answered, computed anew."""
     seed = drift_watch.seed_of(market.the_job())
-    parameters = tensors.unpack(market.context.blobs.read(Digest(row.parameters)))
+    parameters = tensors.unpack_tensors(market.context.blobs.read(Digest(row.parameters)))
     worked = {replica.task_id: replica.operator for replica in market.replicas()}
     for task in market.tasks(Task.round == row.number):
         answer = honest_answer(parameters, task.offer.seed)
         given = _leaning(answer, Address(patient)) if worked[task.id] == patient else answer
-        line = rule.line(LAYOUT, [(0, flatten(LAYOUT, given))], seed)
+        line = rule.sketch_gradient(LAYOUT, [(0, flatten_tensors(LAYOUT, given))], seed)
         yield Contribution(frozenset({worked[task.id]}), line)
 
 

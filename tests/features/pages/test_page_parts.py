@@ -15,12 +15,12 @@ from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.views.job_views import RowPrivacyView
-from gradmarket.pages.rendering import ASSETS, moment, short, size, span
+from gradmarket.pages.rendering import ASSETS, format_bytes, format_duration, format_utc_time, shorten_text
 from requester.api.views.job_views import read_standing, row_privacy_view
 from requester.features.pages import job_form, job_page
 from requester.features.pages.measured import PageMeasures
-from requester.features.pages.rendering import render
-from requester.features.pages.sentences import KINDS, sentence
+from requester.features.pages.rendering import render_template
+from requester.features.pages.sentences import KINDS, build_sentence
 from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -33,23 +33,23 @@ PRIVACY = {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
 
 
 def test_an_event_is_a_sentence_with_its_fields() -> None:
-    assert sentence("round_closed", {"round": 3, "loss": 0.123456}).text == "Round 3 closed; loss 0.1235."
-    assert sentence("accepted", {"round": 1, "paid": ["0x1", "0x2"]}).text.endswith("workers paid: 2.")
+    assert build_sentence("round_closed", {"round": 3, "loss": 0.123456}).text == "Round 3 closed; loss 0.1235."
+    assert build_sentence("accepted", {"round": 1, "paid": ["0x1", "0x2"]}).text.endswith("workers paid: 2.")
 
 
 def test_an_unknown_event_and_missing_fields_are_shown_all_the_same() -> None:
-    assert sentence("brand_new", {}).text == "Brand new."
+    assert build_sentence("brand_new", {}).text == "Brand new."
     for kind in KINDS:
-        assert sentence(kind, {}).text
+        assert build_sentence(kind, {}).text
 
 
 @given(st.dictionaries(st.text(max_size=10), st.text(max_size=2000), max_size=5))
 def test_hostile_fields_of_an_event_neither_fail_nor_flood_the_page(body: dict[str, Any]) -> None:
-    assert len(sentence("rejected", body | {"reason": "{0.__class__}" * 500}).text) < 400
+    assert len(build_sentence("rejected", body | {"reason": "{0.__class__}" * 500}).text) < 400
 
 
 def test_values_are_escaped() -> None:
-    page = render("", "plan.html", estimate=None, faults=[("<script>", '"><img src=x onerror=alert(1)>')])
+    page = render_template("", "plan.html", estimate=None, faults=[("<script>", '"><img src=x onerror=alert(1)>')])
     assert "<script>" not in page
     assert "<img" not in page
 
@@ -59,26 +59,26 @@ def test_values_are_escaped() -> None:
     [(None, "—"), (0.2, "0 s"), (59.0, "59 s"), (90.0, "1.5 min"), (7200.0, "2 h"), (2e5, "2.31 d")],
 )
 def test_durations_in_words(seconds: float | None, text: str) -> None:
-    assert span(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_ids_times_and_bytes_are_short() -> None:
-    assert short("0x4383a72aC7FC6eB16b0E4613948BE679AF7760cC") == "0x4383a…60cC"
-    assert short("short") == "short"
-    assert moment(0.0) == "1970-01-01T00:00:00Z"
-    assert size(1_500_000) == "1.5 MB"
+    assert shorten_text("0x4383a72aC7FC6eB16b0E4613948BE679AF7760cC") == "0x4383a…60cC"
+    assert shorten_text("short") == "short"
+    assert format_utc_time(0.0) == "1970-01-01T00:00:00Z"
+    assert format_bytes(1_500_000) == "1.5 MB"
 
 
 def test_the_form_has_every_field_of_a_job() -> None:
-    shown = {field.name for field in job_form.fields()}
+    shown = {field.name for field in job_form.list_form_fields()}
     assert shown | job_form.LEFT_OUT == set(JobSpec.model_fields)
-    (rounds,) = [field for field in job_form.fields() if field.name == "rounds"]
+    (rounds,) = [field for field in job_form.list_form_fields() if field.name == "rounds"]
     assert (rounds.kind, rounds.required) == ("integer", True)
 
 
 def test_the_example_is_a_job_and_its_plan_says_what_it_costs() -> None:
     spec = JobSpec.model_validate(in_smallest(json.loads(job_form.EXAMPLE), lambda: TOKEN))
-    shown = job_form.estimate(spec, TOKEN)
+    shown = job_form.estimate_cost(spec, TOKEN)
     assert shown.cost == TOKEN.text(spec.most_expensive)
     assert shown.gradients == spec.rounds * spec.replication.max_replicas
 
@@ -86,7 +86,7 @@ def test_the_example_is_a_job_and_its_plan_says_what_it_costs() -> None:
 def test_a_wrong_job_is_told_by_its_fields() -> None:
     with pytest.raises(ValidationError) as refused:
         JobSpec.model_validate({**json.loads(job_form.EXAMPLE), "price": "1", "rounds": 0, "colour": "red"})
-    assert {where for where, _ in job_form.faults(refused.value)} == {"rounds", "colour"}
+    assert {where for where, _ in job_form.list_faults(refused.value)} == {"rounds", "colour"}
 
 
 def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
@@ -134,7 +134,7 @@ def test_a_page_tells_the_epsilon_spent_of_one_row_live(new_floor) -> None:  # t
 
 def job_view_of(market: MarketFixture, reader: RowReader) -> RowPrivacyView:
     job = reader.get_one(Job, market.job)
-    found = row_privacy_view(jobs.spec(job), len(market.rounds()))
+    found = row_privacy_view(jobs.load_spec(job), len(market.rounds()))
     assert found is not None
     return found
 
@@ -150,8 +150,8 @@ def _shown(market: MarketFixture) -> str:
     with market.reading() as reader:
         job = reader.get_one(Job, market.job)
         known = PageMeasures(read_standing(reader, job, market.clock()), "", jobs.latest_closed(reader, job.id))
-        page = job_page.page(market.context, reader, job, known)
-        return render("", "job_now.html", page=page)
+        page = job_page.build_job_page(market.context, reader, job, known)
+        return render_template("", "job_now.html", page=page)
 
 
 def _epsilon(market: MarketFixture, whose: str = "holder") -> str:
@@ -167,5 +167,5 @@ def test_a_private_job_without_workers_shows_its_holders_command(new_floor) -> N
             job = reader.get_one(Job, market.job)
             standing = read_standing(reader, job, market.clock())
             assert standing.reason
-            shown = job_page.page(market.context, reader, job, PageMeasures(standing, "", None))
+            shown = job_page.build_job_page(market.context, reader, job, PageMeasures(standing, "", None))
         assert shown.mend == f"gradmarket worker run --market {market.context.public_url}{rows}"

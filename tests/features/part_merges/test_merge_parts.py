@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.features.part_merges import merge_parts
 from gradmarket.market.gradient import payload_layout
-from gradmarket.market.gradient.aggregators import aggregator
-from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.aggregators import load_aggregator
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.norm import square_sums
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import encode
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, merged_shards
-from gradmarket.market.gradient.round_update import apply, begin
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers, merged_shards
+from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
 from gradmarket.market.gradient.shards import Shards
 from graphdoc import tensors
 from tests.market.gradient_cases import layouts, tensors_of
@@ -39,10 +39,12 @@ def _short_shards() -> Iterator[None]:
 def merged(
     layout: Layout, count: int = 3, codec_name: str = "fp32", noise: Noise | None = None
 ) -> tuple[Shards, dict[str, Any]]:
-    mean, used = aggregator("mean"), codec(codec_name)
+    mean, used = load_aggregator("mean"), load_codec(codec_name)
     recipe = Recipe(layout, used, mean, mean.Settings(), 100.0, count, noise)
-    answers = [MergedAnswer(encode(layout, tensors_of(layout, seed), used, b"task"), b"task") for seed in range(count)]
-    return merged_shards(recipe, answers), merge(recipe, answers)
+    answers = [
+        MergedAnswer(encode_payload(layout, tensors_of(layout, seed), used, b"task"), b"task") for seed in range(count)
+    ]
+    return merged_shards(recipe, answers), merge_answers(recipe, answers)
 
 
 def covered(layout: Layout, ranges: list[slice]) -> bool:
@@ -63,11 +65,11 @@ def joined(pieces: list[dict[str, Any]], like: dict[str, Any]) -> dict[str, byte
 def test_steps_in_parts_are_the_step(
     name: str, layout: Layout, most: int, clip: float | None, rounds: int, noise: Noise | None
 ) -> None:
-    rule = optimizer(name)
+    rule = load_optimizer(name)
     move = OptimizerStep(rule, rule.Settings(), clip)
     shards, whole = merged(layout, noise=noise)
     before = {entry.name: tensors_of(layout, 9)[entry.name] for entry in layout.entries[1:]}
-    model = begin(layout, before, move)
+    model = build_model_state(layout, before, move)
     ranges = merge_parts.step_ranges(layout, rule, most)
     assert covered(layout, ranges)
     memories = [merge_parts.cut_out(layout, part, model.memory, prefixed=True) for part in ranges]
@@ -79,7 +81,7 @@ def test_steps_in_parts_are_the_step(
             )
             for part, memory in zip(ranges, memories, strict=True)
         ]
-        model = apply(layout, model, whole, move, 0.1)
+        model = apply_merged_answer(layout, model, whole, move, 0.1)
         memories = [memory for _, memory, _ in done]
         expected = {key: array.tobytes() for key, array in model.tensors.items()}
         assert joined([after for after, _, _ in done], dict(model.tensors)) == expected
@@ -109,21 +111,21 @@ def test_squares_in_parts_are_those_of_the_tensors(most: int, monkeypatch: pytes
 def test_a_part_is_not_larger_than_asked() -> None:
     entries = (LayoutEntry(f"w{number}", (5, 5), "gradient") for number in range(9))
     layout = Layout((LayoutEntry("loss", (), "loss"), *entries))
-    adamw, lamb = optimizer("adamw"), optimizer("lamb")
+    adamw, lamb = load_optimizer("adamw"), load_optimizer("lamb")
     assert {part.stop - part.start for part in merge_parts.step_ranges(layout, adamw, 16)} == {16, 226 % 16}
     assert max(part.stop - part.start for part in merge_parts.step_ranges(layout, lamb, 60)) == 51
 
 
 def test_the_places_of_a_file_are_those_of_its_arrays() -> None:
-    packed = tensors.pack({"b": np.arange(3, dtype=np.float32), "a": np.array(7, np.int64)})
-    found = {name: packed[place] for name, place in tensors.places(packed).items()}
+    packed = tensors.pack_tensors({"b": np.arange(3, dtype=np.float32), "a": np.array(7, np.int64)})
+    found = {name: packed[place] for name, place in tensors.locate_tensors(packed).items()}
     assert found == {"a": np.array(7, np.int64).tobytes(), "b": np.arange(3, dtype=np.float32).tobytes()}
     with pytest.raises(TensorsRefused):
-        tensors.places(packed + b"\0")
+        tensors.locate_tensors(packed + b"\0")
 
 
 def test_a_file_in_chunks_is_the_packed_one() -> None:
     held = {"first/b": np.arange(3, dtype=np.float32), "first/a.w": np.zeros(0, np.float32)}
     held |= {"steps": np.array(7, np.int64), "n": np.array([1, 2], np.int64)}
-    assert b"".join(tensors.chunks(held)) == tensors.pack(held)
-    assert b"".join(tensors.chunks({})) == tensors.pack({})
+    assert b"".join(tensors.pack_in_chunks(held)) == tensors.pack_tensors(held)
+    assert b"".join(tensors.pack_in_chunks({})) == tensors.pack_tensors({})

@@ -15,9 +15,9 @@ from requester.engine import run_once
 from requester.features.part_merges import merge_part_rows, part_merge, parts
 from requester.features.part_merges.merge_part_rows import MergePart
 from requester.moves import replay, snapshots
-from requester.moves.ending import end
+from requester.moves.ending import end_job
 from requester.stages import aggregate, collect
-from requester.store.locks import alone
+from requester.store.locks import hold_named_lock
 from requester.store.tables import Job, JobBlob, Round, UnneededBlob
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
@@ -120,7 +120,7 @@ def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) 
     market.until(in_pieces(market, 0))
     with market.context.reading() as reader:
         first, second, *_ = parts.ready(reader, 0.0)
-    with alone(market.context.sessions, f"parts {first}") as mine, market.context.reading() as reader:
+    with hold_named_lock(market.context.sessions, f"parts {first}") as mine, market.context.reading() as reader:
         assert mine
         shared_by_processes = market.context.sessions.kw["bind"].dialect.name == "postgresql"
         assert parts.ready(reader, 0.0)[0] == (second if shared_by_processes else first)
@@ -186,7 +186,7 @@ def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_
     market.until(in_pieces(market, 0))
     row, before = market.all(MergePart)[0], blobs_of(market)
     with market.context.begin() as work:
-        end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
+        end_job(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
     part_merge._store_part(market.context, row, [b"its result"], [b"its memory"], None)
     assert len(blobs_of(market) - before) == 2
     market.lapse(collect.LEFT_S + 1)
@@ -228,7 +228,7 @@ def test_one_process_merges_where_a_part_goes_during_the_merge(new_floor: NewFlo
 
 def ended(market: MarketFixture, *, drops: bool) -> None:
     with market.context.begin() as work:
-        end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
+        end_job(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
     for task in market.tasks() if drops else ():
         if task.payload:
             market.context.blobs.drop(Digest(task.payload))

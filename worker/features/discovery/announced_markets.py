@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from contracts.rpc import connect
+from contracts.rpc import connect_to_node
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.network.chain_errors import ChainError
-from worker.features.discovery.announcements import Announcement, Discovery, checked, origin_of
+from worker.features.discovery.announcements import Announcement, Discovery, fetch_checked_facts, origin_of
 from worker.markets.market_session import MarketSession, Shared
 from worker.markets.scheduler import MarketSource, Scheduler
 
@@ -45,7 +45,7 @@ class AnnouncedMarkets(MarketSource):
         settings = self._shared.settings
         if settings.node is None:
             raise Refused("to discover markets, name a node of your own (--rpc)")
-        discovery = Discovery(connect(settings.node), settings.since, settings.tokens)
+        discovery = Discovery(connect_to_node(settings.node), settings.since, settings.tokens)
         if not (discovery.local or settings.tokens):
             raise Refused(
                 f"on chain {discovery.chain_id} anybody may announce a market that pays in a token of its own",
@@ -87,7 +87,9 @@ class AnnouncedMarkets(MarketSource):
             origin = origin_of(announcement.endpoint)
             if origin in {session.context.market.origin for session in scheduler.sessions}:
                 return
-            session, stack = scheduler.join(origin, lambda market: checked(market, event), named=self._discovery.local)
+            session, stack = scheduler.join(
+                origin, lambda market: fetch_checked_facts(market, event), named=self._discovery.local
+            )
             self._found.append(Place(announcement, session, stack, session.earned, time.monotonic()))
             self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
         except MarketError as error:

@@ -16,10 +16,10 @@ import httpx
 from eth_utils.address import to_checksum_address
 from web3 import Web3
 
-from contracts.artifact import load
+from contracts.artifact import load_artifact
 from contracts.deployment import market_at
 from contracts.event_types import JobOpened
-from contracts.events import announced
+from contracts.events import fetch_announced_jobs
 from contracts.rpc import LOCAL_CHAIN_IDS, node_errors
 from contracts.transactions import chain_id
 from gradmarket.market.terms import Address, JobState
@@ -88,8 +88,8 @@ class Discovery:
         latest = self._web3.eth.get_block("latest")
         first = max(0, latest["number"] - LOOK_BACK) if self._next is None else self._next
         now = latest["timestamp"]
-        for event in self._live(first, latest["number"], now):
-            self._consider(event)
+        for event in self._list_live_job_events(first, latest["number"], now):
+            self._remember_announcement(event)
         self._next = latest["number"] + 1
         self._searches += 1
         self._candidates = {key: one for key, one in self._candidates.items() if one.event.expiry > now}
@@ -101,7 +101,7 @@ class Discovery:
     @property
     def waits(self) -> bool:
         """Returns whether the next search would return an announcement, were nothing else announced until then."""
-        return next(self._due(self._searches + 1), None) is not None
+        return next(self._list_due_candidates(self._searches + 1), None) is not None
 
     def put_back(self, announcement: Announcement) -> None:
         """Lets a later search return it again, after all that had fewer turns: it led nowhere, or to no paid work."""
@@ -111,14 +111,14 @@ class Discovery:
         if key in self._candidates:
             self._candidates[key] = replace(self._candidates[key], turns=turns, due=self._searches + wait)
 
-    def _consider(self, event: JobOpened) -> None:
+    def _remember_announcement(self, event: JobOpened) -> None:
         """Remembers the event: as its source's, if its deposit is larger or the one before led nowhere."""
-        token = self._token(event.contract)
+        token = self._find_market_token(event.contract)
         if token is None:
             return
         new = Announcement(event.endpoint, event, token)
         best = self._candidates.get(new.source)
-        if best is not None and (best.turns or _deposit(event) > _deposit(best.event)):
+        if best is not None and (best.turns or _compute_deposit(event) > _compute_deposit(best.event)):
             self._candidates[new.source] = replace(best, event=event)
         elif best is None:
             self._candidates[new.source] = new
@@ -134,24 +134,24 @@ class Discovery:
         crowded = max(counts, key=lambda each: (counts[each], each == token))
         waiting = [one for key, one in self._candidates.items() if one.token == crowded and key not in self._out]
         if waiting:
-            del self._candidates[min(waiting, key=lambda one: (_deposit(one.event), -one.turns)).source]
+            del self._candidates[min(waiting, key=lambda one: (_compute_deposit(one.event), -one.turns)).source]
 
     def _in_turns(self) -> Iterator[Announcement]:
         """Yields the announcements that are due, one token after the other in turn."""
-        due = list(self._due(self._searches))
+        due = list(self._list_due_candidates(self._searches))
         tokens = list(self._tokens) or list(dict.fromkeys(one.token for one in due))
-        lines = [self._richest([one for one in due if one.token == token]) for token in tokens]
+        lines = [self._order_by_deposit([one for one in due if one.token == token]) for token in tokens]
         return (one for row in zip_longest(*lines) for one in row if one is not None)
 
-    def _due(self, search: int) -> Iterator[Announcement]:
+    def _list_due_candidates(self, search: int) -> Iterator[Announcement]:
         return (one for key, one in self._candidates.items() if key not in self._out and one.due <= search)
 
-    def _richest(self, waiting: Sequence[Announcement]) -> Iterator[Announcement]:
+    def _order_by_deposit(self, waiting: Sequence[Announcement]) -> Iterator[Announcement]:
         """Yields one token's announcements, fewest turns first, then by what is deposited now, as far as it is read.
 
         An event tells what was deposited; a requester may have taken it back since and announced others with it.
         """
-        heap = [(one.turns, -_deposit(one.event), number, False) for number, one in enumerate(waiting)]
+        heap = [(one.turns, -_compute_deposit(one.event), number, False) for number, one in enumerate(waiting)]
         heapify(heap)
         reads = MOST_READ
         while heap:
@@ -160,21 +160,21 @@ class Discovery:
                 yield waiting[number]
                 continue
             reads -= 1
-            if left := self._left(waiting[number].event):
+            if left := self._fetch_deposit_left(waiting[number].event):
                 heappush(heap, (turns, -left, number, True))
 
-    def _left(self, event: JobOpened) -> int:
+    def _fetch_deposit_left(self, event: JobOpened) -> int:
         """Returns what is deposited for the event's job at present, in the token's smallest unit."""
         with node_errors():
             job = market_at(self._web3, event.contract).functions.job(event.job).call()
         return int(job.deposited) * event.unit
 
-    def _live(self, first: int, last: int, now: int) -> Iterator[JobOpened]:
-        for event in announced(self._web3, first, last):
+    def _list_live_job_events(self, first: int, last: int, now: int) -> Iterator[JobOpened]:
+        for event in fetch_announced_jobs(self._web3, first, last):
             if event.deposited and event.expiry > now:
                 yield event
 
-    def _token(self, contract: Address) -> Address | None:
+    def _find_market_token(self, contract: Address) -> Address | None:
         """Returns the token of a market contract, whoever deployed it; None for other code and other tokens."""
         if contract not in self._token_of:
             self._token_of[contract] = self._read_token(contract)
@@ -182,17 +182,17 @@ class Discovery:
 
     def _read_token(self, contract: Address) -> Address | None:
         with node_errors():
-            if not load("GradMarket").matches(bytes(self._web3.eth.get_code(to_checksum_address(contract)))):
+            if not load_artifact("GradMarket").matches(bytes(self._web3.eth.get_code(to_checksum_address(contract)))):
                 return None
             token = Address(market_at(self._web3, contract).functions.token().call())
         return token if token in self._tokens or not self._tokens else None
 
 
-def _deposit(event: JobOpened) -> int:
+def _compute_deposit(event: JobOpened) -> int:
     return event.deposited * event.unit
 
 
-def agree(event: JobOpened, facts: ChainFacts, jobs: list[ListedJob]) -> None:
+def check_announcement_matches(event: JobOpened, facts: ChainFacts, jobs: list[ListedJob]) -> None:
     """Raises Untrusted and names the difference if the market is not the one that the chain announces."""
     listed = next((job for job in jobs if job.chain_job == event.job and job.state is JobState.RUNNING), None)
     publication = listed.publication if listed else None
@@ -210,10 +210,10 @@ def agree(event: JobOpened, facts: ChainFacts, jobs: list[ListedJob]) -> None:
         raise Untrusted(f"{event.endpoint} is not what job {event.job} announces: {why}")
 
 
-def checked(market: MarketClient, event: JobOpened) -> ChainFacts:
+def fetch_checked_facts(market: MarketClient, event: JobOpened) -> ChainFacts:
     """Returns the announced market's chain facts. Raises Untrusted, or MarketError if the market does not answer."""
     facts = market.facts()
-    agree(event, facts, market.jobs())
+    check_announcement_matches(event, facts, market.jobs())
     return facts
 
 

@@ -17,20 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import CHUNK, Arrays, Vector
-from gradmarket.market.gradient.clipping import factor
+from gradmarket.market.gradient.clipping import compute_clip_factor
 from gradmarket.market.gradient.one_step import OneStep
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import OptimizerRule
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.shards import Shards, cut
-from gradmarket.market.gradient.sums import squares
+from gradmarket.market.gradient.shards import Shards, cut_pieces
+from gradmarket.market.gradient.sums import iterate_square_sums
 
 
 def square_ranges(layout: Layout, most: int) -> list[slice]:
     """Returns the ranges of squares, of at most `most` elements where that is at least CHUNK."""
     begun = zip(layout.starts, layout.entries, strict=True)
     starts = (first + at for first, entry in begun for at in range(0, max(1, entry.size), CHUNK))
-    return _joined(starts, layout.size, most)
+    return _join_ranges(starts, layout.size, most)
 
 
 def step_ranges(layout: Layout, rule: OptimizerRule, most: int) -> list[slice]:
@@ -39,10 +39,10 @@ def step_ranges(layout: Layout, rule: OptimizerRule, most: int) -> list[slice]:
     The first one has the loss and, where there is any, a gradient: its memory has what all parameters have in common.
     """
     whole = (start for start in layout.starts if start != 1)
-    return _joined((shard.start for shard in layout.shards) if rule.ELEMENTWISE else whole, layout.size, most)
+    return _join_ranges((shard.start for shard in layout.shards) if rule.ELEMENTWISE else whole, layout.size, most)
 
 
-def _joined(starts: Iterable[int], end: int, most: int) -> list[slice]:
+def _join_ranges(starts: Iterable[int], end: int, most: int) -> list[slice]:
     cuts = [0]
     for start, following in pairwise([*sorted(set(starts)), end]):
         if following - cuts[-1] > most and start > cuts[-1]:
@@ -67,7 +67,7 @@ def cut_out(layout: Layout, part: slice, arrays: Arrays, prefixed: bool = False)
     within = {entry.name: place for entry, place in places_in(layout, part) if entry.kind != "loss"}
     found = {}
     for key, array in arrays.items():
-        name = owner(key) if prefixed else key
+        name = parse_memory_owner(key) if prefixed else key
         if prefixed and not name:
             found[key] = array
         elif name in within:
@@ -88,16 +88,16 @@ def merged_values(layout: Layout, shards: Shards, part: slice) -> Iterator[tuple
 
 def part_squares(layout: Layout, shards: Shards, part: slice) -> Vector:
     """Returns the sums of squares of the gradients' chunks in a range of squares, float64; their order is free."""
-    vector = _whole(layout, shards, part)
+    vector = _join_merged_values(layout, shards, part)
     gradients = (
-        values for entry, _, values in cut(layout, part.start, vector, vector.size) if entry.kind == "gradient"
+        values for entry, _, values in cut_pieces(layout, part.start, vector, vector.size) if entry.kind == "gradient"
     )
-    return np.array([each for values in gradients for each in squares(values)], np.float64)
+    return np.array([each for values in gradients for each in iterate_square_sums(values)], np.float64)
 
 
 def clip_factor(sums: Iterable[float], limit: float) -> np.float32 | None:
     """Returns what gradients are multiplied by whose chunks have these sums of squares, in any order."""
-    return factor(math.sqrt(math.fsum(sums)), limit)
+    return compute_clip_factor(math.sqrt(math.fsum(sums)), limit)
 
 
 def step_part(
@@ -117,24 +117,26 @@ def step_part(
     whole = not move.optimizer.ELEMENTWISE
     shapes = {entry.name: entry.shape if whole else (-1,) for entry, _ in places_in(layout, part)}
     parameters = {name: array.reshape(shapes[name]) for name, array in before.items()}
-    held = {key: np.array(array).reshape(shapes.get(owner(key), array.shape)) for key, array in memory.items()}
+    held = {
+        key: np.array(array).reshape(shapes.get(parse_memory_owner(key), array.shape)) for key, array in memory.items()
+    }
     after: dict[str, NDArray[Any]] = {name: np.empty_like(array, order="C") for name, array in parameters.items()}
     step = OneStep(parameters, after, held, move.optimizer, move.settings, lr)
     step.factor = clipped
-    runs = [(part.start, _whole(layout, shards, part))] if whole else merged_values(layout, shards, part)
+    runs = [(part.start, _join_merged_values(layout, shards, part))] if whole else merged_values(layout, shards, part)
     for start, values in runs:
-        step.take(_shifted(layout, part, cut(layout, start, values, values.size if whole else step.most)))
+        step.take(_shift_places(layout, part, cut_pieces(layout, start, values, values.size if whole else step.most)))
     step.finish()
-    kept = {key: array.reshape(-1) if owner(key) else array for key, array in held.items()}
+    kept = {key: array.reshape(-1) if parse_memory_owner(key) else array for key, array in held.items()}
     return {name: array.reshape(-1) for name, array in after.items()}, kept, step.loss
 
 
-def owner(key: str) -> str:
+def parse_memory_owner(key: str) -> str:
     """Returns the parameter that an array of the optimizer's memory is of; empty where it is of all."""
     return key.partition("/")[2]
 
 
-def _shifted(
+def _shift_places(
     layout: Layout, part: slice, found: Iterable[tuple[LayoutEntry, slice, Vector]]
 ) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
     """Yields pieces that have elements, with their places in the range's part of the tensor."""
@@ -144,7 +146,7 @@ def _shifted(
             yield entry, slice(place.start - firsts[entry.name], place.stop - firsts[entry.name]), values
 
 
-def _whole(layout: Layout, shards: Shards, part: slice) -> Vector:
+def _join_merged_values(layout: Layout, shards: Shards, part: slice) -> Vector:
     vector = np.empty(part.stop - part.start, np.float32)
     for start, values in merged_values(layout, shards, part):
         vector[start - part.start : start - part.start + values.size] = values

@@ -85,19 +85,21 @@ class AggregatorRule(Protocol):
         """
 
 
-def aggregator(name: str) -> AggregatorRule:
+def load_aggregator(name: str) -> AggregatorRule:
     """Returns the aggregator of that name. Raises Refused where there is none."""
-    return cast(AggregatorRule, plugins.load(__name__, name))
+    return cast(AggregatorRule, plugins.load_plugin(__name__, name))
 
 
-def configured(name: str, settings: Mapping[str, Any], fewest: int, most: int) -> tuple[AggregatorRule, Settings]:
+def configure_aggregator(
+    name: str, settings: Mapping[str, Any], fewest: int, most: int
+) -> tuple[AggregatorRule, Settings]:
     """Returns a job's aggregator and its settings, for rounds of `fewest` to `most` answers.
 
     Raises JobRefused, naming the job's field, where there is no such aggregator or setting, or where its guarantee
     needs other numbers of answers.
     """
     try:
-        rule = aggregator(name)
+        rule = load_aggregator(name)
     except Refused as error:
         raise JobRefused("aggregator.name", error.detail) from error
     try:

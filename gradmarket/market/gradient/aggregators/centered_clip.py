@@ -22,7 +22,7 @@ from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix, squared_distances
-from gradmarket.market.gradient.weighing import normalised, squared_distances_to, weighed
+from gradmarket.market.gradient.weighing import merge_weighed, normalise_weights, squared_distances_to
 
 SHARDWISE: Final = False
 
@@ -43,28 +43,28 @@ class Settings(aggregators.Settings):
 
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
-    return weighed(stacks, lambda products, _: weights(products, settings))
+    return merge_weighed(stacks, lambda products, _: compute_centre_weights(products, settings))
 
 
-def weights(products: Matrix, settings: Settings) -> list[float]:
+def compute_centre_weights(products: Matrix, settings: Settings) -> list[float]:
     """Returns the weights of the answers in the centre after the last step."""
-    centre = _start(products)
+    centre = _choose_start_weights(products)
     for _ in range(settings.steps):
         distances = [math.sqrt(square) for square in squared_distances_to(centre, products)]
         radius = settings.radius or median(distances)
-        centre = _step(centre, [1.0 if distance <= radius else radius / distance for distance in distances])
+        centre = _move_centre(centre, [1.0 if distance <= radius else radius / distance for distance in distances])
     return centre
 
 
-def _start(products: Matrix) -> list[float]:
+def _choose_start_weights(products: Matrix) -> list[float]:
     """Returns equal weights for all answers with the least median distance, so that their order does not matter."""
     spread = [median(row) for row in squared_distances(products).tolist()]
     least = min(spread)
-    return normalised([1.0 if value == least else 0.0 for value in spread])
+    return normalise_weights([1.0 if value == least else 0.0 for value in spread])
 
 
-def _step(centre: Sequence[float], shares: Sequence[float]) -> list[float]:
+def _move_centre(centre: Sequence[float], shares: Sequence[float]) -> list[float]:
     """Returns v (1 - mean of the shares) + sum_i share_i x_i / n, as weights."""
     count = len(shares)
     rest = max(0.0, 1.0 - math.fsum(shares) / count)
-    return normalised([weight * rest + share / count for weight, share in zip(centre, shares, strict=True)])
+    return normalise_weights([weight * rest + share / count for weight, share in zip(centre, shares, strict=True)])

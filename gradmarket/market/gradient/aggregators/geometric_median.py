@@ -20,7 +20,7 @@ from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix
-from gradmarket.market.gradient.weighing import normalised, squared_distances_to, weighed
+from gradmarket.market.gradient.weighing import merge_weighed, normalise_weights, squared_distances_to
 
 SHARDWISE: Final = False
 
@@ -42,10 +42,10 @@ class Settings(aggregators.Settings):
 
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
-    return weighed(stacks, lambda products, _: weights(products, settings))
+    return merge_weighed(stacks, lambda products, _: compute_median_weights(products, settings))
 
 
-def weights(products: Matrix, settings: Settings) -> list[float]:
+def compute_median_weights(products: Matrix, settings: Settings) -> list[float]:
     """Returns the weights after the last step, or once none changes by more than `rest`."""
     current = [1.0 / len(products)] * len(products)
     for _ in range(settings.steps):
@@ -53,7 +53,7 @@ def weights(products: Matrix, settings: Settings) -> list[float]:
         least = settings.smoothing * median(distances)
         if least == 0.0:
             return current
-        before, current = current, normalised([1.0 / max(least, distance) for distance in distances])
+        before, current = current, normalise_weights([1.0 / max(least, distance) for distance in distances])
         if max(abs(new - old) for new, old in zip(current, before, strict=True)) <= settings.rest:
             break
     return current

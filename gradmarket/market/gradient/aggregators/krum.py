@@ -19,7 +19,7 @@ from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix, squared_distances
-from gradmarket.market.gradient.weighing import weighed
+from gradmarket.market.gradient.weighing import merge_weighed
 
 SHARDWISE: Final = False
 
@@ -36,17 +36,17 @@ class Settings(aggregators.Settings):
 
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
-    return weighed(stacks, lambda products, ranked: weights(products, ranked, settings))
+    return merge_weighed(stacks, lambda products, ranked: compute_krum_weights(products, ranked, settings))
 
 
-def weights(products: Matrix, ranked: Sequence[int], settings: Settings) -> list[float]:
+def compute_krum_weights(products: Matrix, ranked: Sequence[int], settings: Settings) -> list[float]:
     """Returns 1 / chosen for each answer that is taken, 0 for the others."""
-    scores = _scores(products, settings.hostile)
+    scores = _compute_krum_scores(products, settings.hostile)
     taken = set(sorted(ranked, key=scores.__getitem__)[: settings.chosen])
     return [1.0 / settings.chosen if index in taken else 0.0 for index in range(len(scores))]
 
 
-def _scores(products: Matrix, hostile: int) -> list[float]:
+def _compute_krum_scores(products: Matrix, hostile: int) -> list[float]:
     neighbours = len(products) - hostile - 2
     distances = squared_distances(products).tolist()
     others = (row[:index] + row[index + 1 :] for index, row in enumerate(distances))

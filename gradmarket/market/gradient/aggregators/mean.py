@@ -10,7 +10,7 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.accumulate import FEW, MAX_ADDENDS, Accumulator, quick_mean
 from gradmarket.market.gradient.aggregators import Band, Stack
-from gradmarket.market.gradient.arrays import Vector, chunks
+from gradmarket.market.gradient.arrays import Vector, iterate_chunks
 from gradmarket.market.gradient.columns import size_of
 
 SHARDWISE: Final = True
@@ -28,10 +28,10 @@ class Settings(aggregators.Settings):
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:  # noqa: ARG001
     warm: dict[object, Accumulator] = {}
-    return (_mean(stack, warm) for stack in stacks)
+    return (_compute_shard_mean(stack, warm) for stack in stacks)
 
 
-def _mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
+def _compute_shard_mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
     """Returns the mean of a shard.
 
     `warm` keeps the sums' memory between shards: fresh memory pages cost more time than the sums.
@@ -40,9 +40,9 @@ def _mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
     first = list(islice(rows, TOGETHER))
     if len(first) < TOGETHER:
         for band in stack.bands:
-            _few([row[band.part] for row in first], band.bound, stack.addends, merged[band.part])
+            _write_small_mean([row[band.part] for row in first], band.bound, stack.addends, merged[band.part])
         return merged
-    sums = [(part, _nothing(stack, band, part, warm)) for band, part in _parts(stack)]
+    sums = [(part, _prepare_accumulator(stack, band, part, warm)) for band, part in _split_bands(stack)]
     for group in chain([first], iter(lambda: list(islice(rows, TOGETHER)), [])):
         for part, total in sums:
             total.extend([row[part] for row in group])
@@ -51,7 +51,7 @@ def _mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
     return merged
 
 
-def _few(rows: Sequence[Vector], bound: float, addends: int, merged: Vector) -> None:
+def _write_small_mean(rows: Sequence[Vector], bound: float, addends: int, merged: Vector) -> None:
     """Writes the mean of all answers; exact sums in limbs are needed only where float64 does not hold the sum."""
     if len(rows) > addends:
         raise PayloadRefused(f"a sum has {addends} addends, not {len(rows)}")
@@ -61,13 +61,15 @@ def _few(rows: Sequence[Vector], bound: float, addends: int, merged: Vector) -> 
         merged[part] = total.mean()
 
 
-def _parts(stack: Stack) -> Iterator[tuple[Band, slice]]:
+def _split_bands(stack: Stack) -> Iterator[tuple[Band, slice]]:
     for band in stack.bands:
         start, stop, _ = band.part.indices(band.part.stop)
-        yield from ((band, slice(start + part.start, start + part.stop)) for part in chunks(stop - start, COLUMNS))
+        yield from (
+            (band, slice(start + part.start, start + part.stop)) for part in iterate_chunks(stop - start, COLUMNS)
+        )
 
 
-def _nothing(stack: Stack, band: Band, part: slice, warm: dict[object, Accumulator]) -> Accumulator:
+def _prepare_accumulator(stack: Stack, band: Band, part: slice, warm: dict[object, Accumulator]) -> Accumulator:
     place = (part.start, part.stop, band.bound, stack.addends)
     if place not in warm:
         warm[place] = Accumulator(part.stop - part.start, band.bound, stack.addends)

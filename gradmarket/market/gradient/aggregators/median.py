@@ -13,8 +13,8 @@ from pydantic import Field
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.columns import folded
-from gradmarket.market.gradient.sorting import median
+from gradmarket.market.gradient.columns import fold_columns
+from gradmarket.market.gradient.sorting import write_median
 
 SHARDWISE: Final = True
 
@@ -30,4 +30,4 @@ class Settings(aggregators.Settings):
 
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:  # noqa: ARG001
-    return (folded(stack, median) for stack in stacks)
+    return (fold_columns(stack, write_median) for stack in stacks)

@@ -13,7 +13,7 @@ from pydantic import Field
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.columns import folded
+from gradmarket.market.gradient.columns import fold_columns
 from gradmarket.market.gradient.sorting import mean_of_middle
 
 SHARDWISE: Final = True
@@ -33,4 +33,4 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
     def fold(rows: list[Vector], merged: Vector) -> None:
         mean_of_middle(rows, settings.trim, merged)
 
-    return (folded(stack, fold) for stack in stacks)
+    return (fold_columns(stack, fold) for stack in stacks)

@@ -31,6 +31,6 @@ class Codec(Protocol):
         """Returns the number of bytes of a shard of `count` elements."""
 
 
-def codec(name: str) -> Codec:
+def load_codec(name: str) -> Codec:
     """Returns the codec of that name. Raises Refused where there is none."""
-    return cast(Codec, plugins.load(__name__, name))
+    return cast(Codec, plugins.load_plugin(__name__, name))

@@ -19,7 +19,7 @@ def blocks_of(count: int) -> int:
     return -(-count // BLOCK)
 
 
-def integers(shard: Vector, width: int) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
+def encode_integers(shard: Vector, width: int) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
     """Returns the exponents of the blocks, and the codes of the elements, filled with 0 to whole blocks."""
     exponents = np.empty(blocks_of(shard.size), np.uint8)
     codes = np.zeros(BLOCK * exponents.size, np.int8)
@@ -27,7 +27,7 @@ def integers(shard: Vector, width: int) -> tuple[NDArray[np.uint8], NDArray[np.i
     return exponents, codes
 
 
-def values(exponents: NDArray[np.uint8], codes: NDArray[np.int8], count: int, width: int) -> Vector:
+def decode_integers(exponents: NDArray[np.uint8], codes: NDArray[np.int8], count: int, width: int) -> Vector:
     """Returns the elements that codes stand for; every one is a float32 exactly."""
     units = np.ldexp(np.float32(1), exponents.astype(np.int32) - (125 + width)).astype(np.float32)
     units[exponents == INVALID] = np.nan

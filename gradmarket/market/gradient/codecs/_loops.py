@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.gradient.compiled import compiled
+from gradmarket.market.gradient.compiled import compile_loop
 
 MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
 INFINITE: Final = np.uint32(0x7F800000)
@@ -47,7 +47,7 @@ COARSE: Final = np.uint32(20)
 """Magnitudes are counted by their upper 11 bits: an eighth of a power of two."""
 
 
-@compiled
+@compile_loop
 def largest(bits: Any) -> Any:
     """Returns the largest magnitude of float32 bits, as bits."""
     top = np.uint32(0)
@@ -56,7 +56,7 @@ def largest(bits: Any) -> Any:
     return top
 
 
-@compiled
+@compile_loop
 def significand(magnitude: Any) -> Any:
     """Returns exponent and significand of a finite float32: |x| = significand * 2^(exponent - 150), exponent >= 1."""
     exponent = magnitude >> np.int32(23)
@@ -64,7 +64,7 @@ def significand(magnitude: Any) -> Any:
     return exponent + np.int32(1) - normal, (magnitude & FRACTION) | (normal << np.int32(23))
 
 
-@compiled
+@compile_loop
 def round_integers(bits: Any, exponents: Any, codes: Any, width: Any) -> Any:
     most = np.int32((1 << (width - 1)) - 1)
     for block in range(exponents.size):
@@ -85,7 +85,7 @@ def round_integers(bits: Any, exponents: Any, codes: Any, width: Any) -> Any:
             target[position] = (code ^ -sign) + sign
 
 
-@compiled
+@compile_loop
 def pack_powers(bits: Any, exponents: Any, codes: Any) -> Any:
     for block in range(exponents.size):
         piece = bits[block * BLOCK : (block + 1) * BLOCK]
@@ -106,7 +106,7 @@ def pack_powers(bits: Any, exponents: Any, codes: Any) -> Any:
             target[position] = np.uint8(code + np.int32(piece[position] >> np.uint32(31)) * 8 * np.int32(code > 0))
 
 
-@compiled
+@compile_loop
 def unpack_powers(exponents: Any, codes: Any, powers: Any, shard: Any) -> Any:
     for block in range(exponents.size):
         values = powers[exponents[block]]
@@ -114,7 +114,7 @@ def unpack_powers(exponents: Any, codes: Any, powers: Any, shard: Any) -> Any:
             shard[position] = values[codes[position]]
 
 
-@compiled
+@compile_loop
 def classes(bits: Any, magnitudes: Any) -> Any:
     """Returns (lower mean, upper mean, signs, upper) of up to 64 elements; both last as bits of a uint64.
 
@@ -152,7 +152,7 @@ def classes(bits: Any, magnitudes: Any) -> Any:
     return low, high, signs, upper
 
 
-@compiled
+@compile_loop
 def bfloat16(value: Any, exponent: Any) -> Any:
     """Returns value * 2^(exponent - 147) as bfloat16 bits, halves rounded up; 0 under 2^-126, and never infinite."""
     length = 0
@@ -169,7 +169,7 @@ def bfloat16(value: Any, exponent: Any) -> Any:
     return np.uint16(min((biased << 7) | (rounded & 127), GREATEST))
 
 
-@compiled
+@compile_loop
 def pack_two_bit(bits: Any, means: Any, signs: Any, upper: Any) -> Any:
     magnitudes = np.empty(BLOCK, np.int32)
     for block in range(signs.size):
@@ -177,7 +177,7 @@ def pack_two_bit(bits: Any, means: Any, signs: Any, upper: Any) -> Any:
         means[block, 0], means[block, 1], signs[block], upper[block] = classes(piece, magnitudes)
 
 
-@compiled
+@compile_loop
 def unpack_two_bit(values: Any, signs: Any, upper: Any, shard: Any) -> Any:
     for block in range(signs.size):
         start = block * BLOCK
@@ -189,7 +189,7 @@ def unpack_two_bit(values: Any, signs: Any, upper: Any, shard: Any) -> Any:
             shard[start + position] = high if large else low
 
 
-@compiled
+@compile_loop
 def pack_top(bits: Any, means: Any, signs: Any, upper: Any, places: Any) -> Any:
     magnitudes, taken = np.empty(TAKEN, np.int32), np.empty(TAKEN, np.uint32)
     for block in range(signs.size):
@@ -200,7 +200,7 @@ def pack_top(bits: Any, means: Any, signs: Any, upper: Any, places: Any) -> Any:
         means[block, 0], means[block, 1], signs[block], upper[block] = classes(taken[:count], magnitudes)
 
 
-@compiled
+@compile_loop
 def _choose(piece: Any, places: Any) -> Any:
     """Writes the positions of the largest magnitudes, in rising order; returns how many elements there are to take."""
     for number in range(TAKEN):
@@ -221,7 +221,7 @@ def _choose(piece: Any, places: Any) -> Any:
     return TAKEN
 
 
-@compiled
+@compile_loop
 def _threshold(piece: Any) -> Any:
     """Returns the magnitude of the last element to take, and how many of that magnitude are taken."""
     counts = np.zeros(2048, np.int32)
@@ -245,7 +245,7 @@ def _threshold(piece: Any) -> Any:
     return last, TAKEN - larger
 
 
-@compiled
+@compile_loop
 def unpack_top(values: Any, signs: Any, upper: Any, places: Any, shard: Any) -> Any:
     for block in range(signs.size):
         for number in range(min(TAKEN, shard.size - block * TOP_BLOCK)):

@@ -13,12 +13,12 @@ FOUR: Final = np.uint8(4)
 Codes = NDArray[np.uint8]
 
 
-def joined(codes: Codes) -> Codes:
+def join_nibbles(codes: Codes) -> Codes:
     """Returns an even number of codes, two a byte; of each the lower four bits count."""
     return (codes[0::2] & LOWER) | (codes[1::2] << FOUR)
 
 
-def split(pairs: Codes, count: int) -> Codes:
+def split_nibbles(pairs: Codes, count: int) -> Codes:
     """Returns all codes of the bytes. Raises PayloadRefused where one beyond the `count` elements is not 0."""
     codes = np.empty(2 * pairs.size, np.uint8)
     np.bitwise_and(pairs, LOWER, out=codes[0::2])

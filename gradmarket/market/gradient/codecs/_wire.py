@@ -10,7 +10,7 @@ from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs._loops import GREATEST, NOT_FINITE
 
 
-def parts(data: memoryview, length: int, *arrays: tuple[str, int]) -> list[NDArray[Any]]:
+def split_arrays(data: memoryview, length: int, *arrays: tuple[str, int]) -> list[NDArray[Any]]:
     """Returns views of arrays (dtype, elements) that lie one after the other.
 
     Raises PayloadRefused where the data are not of that length.
@@ -32,7 +32,7 @@ def check_means(means: NDArray[np.uint16]) -> None:
         raise PayloadRefused("the means of a block are not two finite magnitudes in order")
 
 
-def table(means: NDArray[np.uint16]) -> Vector:
+def build_means_table(means: NDArray[np.uint16]) -> Vector:
     """Returns for each block its four values: lower, upper, and both negative; float32 of shape (blocks, 4)."""
     values = (means.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(-1, 2)
     return np.ascontiguousarray(np.hstack([values, -values]))

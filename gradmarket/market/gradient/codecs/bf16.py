@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Vector, chunks
+from gradmarket.market.gradient.arrays import Vector, iterate_chunks
 
 GRADIENTS_ONLY: Final = False
 MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
@@ -24,7 +24,7 @@ def packed_bytes(count: int) -> int:
     return 2 * count
 
 
-def _rounded(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _round_halves(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Returns the rounded upper halves: adds just under half a step, and one more where the upper half is odd."""
     upper = bits >> UPPER
     upper &= ONE
@@ -40,8 +40,8 @@ def _rounded(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
 def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
     bits = shard.view(np.uint32)
     halves = np.empty(shard.size, "<u2")
-    for part in chunks(shard.size):
-        halves[part] = _rounded(bits[part])
+    for part in iterate_chunks(shard.size):
+        halves[part] = _round_halves(bits[part])
     return halves.tobytes()
 
 

@@ -17,8 +17,8 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs._integers import blocks_of
 from gradmarket.market.gradient.codecs._loops import BLOCK, INVALID, pack_powers, unpack_powers
-from gradmarket.market.gradient.codecs._nibbles import joined, split
-from gradmarket.market.gradient.codecs._wire import parts
+from gradmarket.market.gradient.codecs._nibbles import join_nibbles, split_nibbles
+from gradmarket.market.gradient.codecs._wire import split_arrays
 
 GRADIENTS_ONLY: Final = True
 CODES: Final = 7
@@ -33,21 +33,21 @@ def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
     exponents = np.empty(blocks_of(shard.size), np.uint8)
     codes = np.zeros(BLOCK * exponents.size, np.uint8)
     pack_powers(shard.view(np.uint32), exponents, codes)
-    return exponents.tobytes() + joined(codes).tobytes()
+    return exponents.tobytes() + join_nibbles(codes).tobytes()
 
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     blocks = blocks_of(count)
-    exponents, pairs = parts(data, packed_bytes(count), ("u1", blocks), ("u1", blocks * BLOCK // 2))
-    codes = split(pairs, count)
+    exponents, pairs = split_arrays(data, packed_bytes(count), ("u1", blocks), ("u1", blocks * BLOCK // 2))
+    codes = split_nibbles(pairs, count)
     if (codes == NEGATIVE).any():
         raise PayloadRefused("a code of fp4 is a negative 0")
     shard = np.empty(codes.size, np.float32)
-    unpack_powers(exponents, codes, _powers(), shard)
+    unpack_powers(exponents, codes, _build_power_table(), shard)
     return shard[:count]
 
 
-def _powers() -> Vector:
+def _build_power_table() -> Vector:
     """Returns the values of all codes under all exponents; float32 of shape (256, 16)."""
     exponents, codes = np.arange(255)[:, None], np.arange(1, CODES + 1)[None]
     table = np.zeros((256, 16), np.float32)

@@ -10,10 +10,10 @@ import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._integers import blocks_of, integers, values
+from gradmarket.market.gradient.codecs._integers import blocks_of, decode_integers, encode_integers
 from gradmarket.market.gradient.codecs._loops import BLOCK
-from gradmarket.market.gradient.codecs._nibbles import joined, split
-from gradmarket.market.gradient.codecs._wire import parts
+from gradmarket.market.gradient.codecs._nibbles import join_nibbles, split_nibbles
+from gradmarket.market.gradient.codecs._wire import split_arrays
 
 GRADIENTS_ONLY: Final = True
 WIDTH: Final = 4
@@ -26,15 +26,15 @@ def packed_bytes(count: int) -> int:
 
 
 def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
-    exponents, codes = integers(shard, WIDTH)
-    return exponents.tobytes() + joined(codes.view(np.uint8)).tobytes()
+    exponents, codes = encode_integers(shard, WIDTH)
+    return exponents.tobytes() + join_nibbles(codes.view(np.uint8)).tobytes()
 
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     blocks = blocks_of(count)
-    exponents, pairs = parts(data, packed_bytes(count), ("u1", blocks), ("u1", blocks * BLOCK // 2))
-    codes = split(pairs, count).view(np.int8)
+    exponents, pairs = split_arrays(data, packed_bytes(count), ("u1", blocks), ("u1", blocks * BLOCK // 2))
+    codes = split_nibbles(pairs, count).view(np.int8)
     codes = (codes ^ np.int8(8)) - np.int8(8)
     if codes.min(initial=0) == LEAST:
         raise PayloadRefused(f"{LEAST} is no code of int4")
-    return values(exponents, codes, count, WIDTH)
+    return decode_integers(exponents, codes, count, WIDTH)

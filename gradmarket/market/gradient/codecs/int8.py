@@ -7,8 +7,8 @@ from typing import Final
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._integers import blocks_of, integers, values
-from gradmarket.market.gradient.codecs._wire import parts
+from gradmarket.market.gradient.codecs._integers import blocks_of, decode_integers, encode_integers
+from gradmarket.market.gradient.codecs._wire import split_arrays
 
 GRADIENTS_ONLY: Final = True
 WIDTH: Final = 8
@@ -21,12 +21,12 @@ def packed_bytes(count: int) -> int:
 
 
 def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
-    exponents, codes = integers(shard, WIDTH)
+    exponents, codes = encode_integers(shard, WIDTH)
     return exponents.tobytes() + codes[: shard.size].tobytes()
 
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
-    exponents, codes = parts(data, packed_bytes(count), ("u1", blocks_of(count)), ("i1", count))
+    exponents, codes = split_arrays(data, packed_bytes(count), ("u1", blocks_of(count)), ("i1", count))
     if codes.min(initial=0) == LEAST:
         raise PayloadRefused(f"{LEAST} is no code of int8")
-    return values(exponents, codes, count, WIDTH)
+    return decode_integers(exponents, codes, count, WIDTH)

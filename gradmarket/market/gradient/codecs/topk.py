@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs._loops import TAKEN, TOP_BLOCK, pack_top, unpack_top
-from gradmarket.market.gradient.codecs._wire import check_means, parts, table
+from gradmarket.market.gradient.codecs._wire import build_means_table, check_means, split_arrays
 
 GRADIENTS_ONLY: Final = True
 PLACES_BYTES: Final = TAKEN * 12 // 8
@@ -35,16 +35,16 @@ def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
     means, signs, upper = np.empty((blocks, 2), "<u2"), np.empty(blocks, "<u8"), np.empty(blocks, "<u8")
     places = np.empty((blocks, TAKEN), np.uint16)
     pack_top(shard.view(np.uint32), means, signs, upper, places)
-    return b"".join(part.tobytes() for part in (means, signs, upper, _joined(places)))
+    return b"".join(part.tobytes() for part in (means, signs, upper, _pack_positions(places)))
 
 
-def _joined(places: NDArray[np.uint16]) -> NDArray[np.uint8]:
+def _pack_positions(places: NDArray[np.uint16]) -> NDArray[np.uint8]:
     pairs = places.reshape(-1, 2).astype(np.uint32)
     words = pairs[:, 0] | (pairs[:, 1] << np.uint32(12))
     return words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
 
 
-def _split(packed: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _unpack_positions(packed: NDArray[np.uint8]) -> NDArray[np.int64]:
     first, middle, last = (packed.reshape(-1, 3)[:, byte].astype(np.int64) for byte in range(3))
     both = np.stack([first | (middle & 15) << 8, middle >> 4 | last << 4], axis=1)
     return both.reshape(-1, TAKEN)
@@ -53,15 +53,15 @@ def _split(packed: NDArray[np.uint8]) -> NDArray[np.int64]:
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     blocks = -(-count // TOP_BLOCK)
     arrays = (("<u2", 2 * blocks), ("<u8", blocks), ("<u8", blocks), ("u1", PLACES_BYTES * blocks))
-    means, signs, upper, packed = parts(data, packed_bytes(count), *arrays)
+    means, signs, upper, packed = split_arrays(data, packed_bytes(count), *arrays)
     check_means(means)
-    places = _split(packed)
+    places = _unpack_positions(packed)
     if (np.diff(places) <= 0).any():
         raise PayloadRefused("the positions of a block do not rise")
     if blocks:
         _check_end(int(signs[-1]) | int(upper[-1]), places[-1], count - (blocks - 1) * TOP_BLOCK)
     shard = np.zeros(count, np.float32)
-    unpack_top(table(means), signs, upper, places, shard)
+    unpack_top(build_means_table(means), signs, upper, places, shard)
     return shard
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs._loops import BLOCK, pack_two_bit, unpack_two_bit
-from gradmarket.market.gradient.codecs._wire import check_means, parts, table
+from gradmarket.market.gradient.codecs._wire import build_means_table, check_means, split_arrays
 
 GRADIENTS_ONLY: Final = True
 BLOCK_BYTES: Final = 20
@@ -33,11 +33,11 @@ def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     blocks = -(-count // BLOCK)
-    means, signs, upper = parts(data, packed_bytes(count), ("<u2", 2 * blocks), ("<u8", blocks), ("<u8", blocks))
+    means, signs, upper = split_arrays(data, packed_bytes(count), ("<u2", 2 * blocks), ("<u8", blocks), ("<u8", blocks))
     check_means(means)
     _check_end(signs, upper, count)
     shard = np.empty(count, np.float32)
-    unpack_two_bit(table(means), signs, upper, shard)
+    unpack_two_bit(build_means_table(means), signs, upper, shard)
     return shard
 
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.fields import Part
-from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector, chunks
+from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector, iterate_chunks
 from graphdoc import plugins
 
 Memory = dict[str, NDArray[Any]]
@@ -40,7 +40,7 @@ class Settings(Part):
     weight_decay: float = Field(default=0.0, ge=0.0, le=1.0)
     groups: tuple[ParameterGroup, ...] = Field(default=(), max_length=100)
 
-    def decay(self, name: str) -> float:
+    def choose_weight_decay(self, name: str) -> float:
         """Returns the weight decay of a parameter: its first matching group's, else the common one."""
         matching = (group.weight_decay for group in self.groups if fnmatchcase(name, group.pattern))
         return next(matching, self.weight_decay)
@@ -49,7 +49,7 @@ class Settings(Part):
         """Returns the operations of a step on this parameter that grow faster than its size; a multiply-add is two."""
         return 0
 
-    def scratch(self, name: str, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+    def count_scratch_bytes(self, name: str, shape: tuple[int, ...]) -> int:  # noqa: ARG002
         """Returns the bytes that a step on this parameter takes besides parameters, gradients and memory."""
         return 0
 
@@ -77,12 +77,12 @@ class OptimizerRule(Protocol):
         """
 
 
-def optimizer(name: str) -> OptimizerRule:
+def load_optimizer(name: str) -> OptimizerRule:
     """Returns the optimizer of that name. Raises Refused where there is none."""
-    return cast(OptimizerRule, plugins.load(__name__, name))
+    return cast(OptimizerRule, plugins.load_plugin(__name__, name))
 
 
-def check(parameters: Tensors, gradient: Tensors) -> None:
+def check_gradient(parameters: Tensors, gradient: Tensors) -> None:
     """Raises PayloadRefused unless both have the same names, and float32 of one shape for each name."""
     if parameters.keys() != gradient.keys():
         raise PayloadRefused(f"no gradient for each parameter: {sorted(parameters.keys() ^ gradient.keys())[:5]}")
@@ -91,7 +91,7 @@ def check(parameters: Tensors, gradient: Tensors) -> None:
             raise PayloadRefused(f"the gradient of {name} has another shape or dtype than float32{parameter.shape}")
 
 
-def remembered(memory: Arrays, key: str, like: Vector) -> Vector:
+def read_memory_array(memory: Arrays, key: str, like: Vector) -> Vector:
     """Returns the float32 array `key` of a memory.
 
     Raises PayloadRefused where it is missing or its shape differs from its parameter's.
@@ -102,11 +102,11 @@ def remembered(memory: Arrays, key: str, like: Vector) -> Vector:
     return array
 
 
-def sweep(kernel: Kernel, outputs: int, *arrays: Vector) -> tuple[Vector, ...]:
+def apply_kernel(kernel: Kernel, outputs: int, *arrays: Vector) -> tuple[Vector, ...]:
     """Applies an elementwise kernel to float32 arrays of one shape, chunk by chunk; returns `outputs` new arrays."""
     results = tuple(np.empty(arrays[0].shape, np.float32) for _ in range(outputs))
     flat = [array.reshape(-1) for array in arrays]
-    for part in chunks(arrays[0].size):
+    for part in iterate_chunks(arrays[0].size):
         for result, values in zip(results, kernel(*(array[part] for array in flat)), strict=True):
             result.reshape(-1)[part] = values
     return results

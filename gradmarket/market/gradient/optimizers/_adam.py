@@ -11,9 +11,9 @@ from pydantic import Field
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import optimizers
-from gradmarket.market.gradient.arithmetic import power
+from gradmarket.market.gradient.arithmetic import compute_power
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
 
 Answer = Callable[[Vector, Vector, Vector], Vector]
 """Maps (p, m, sqrt(v / (1 - beta2^t)) + epsilon) to the optimizer's result, elementwise; all float32."""
@@ -27,7 +27,7 @@ class Settings(optimizers.Settings):
 
     def bias(self, steps: int) -> float:
         """Returns 1 - beta1^t, the bias correction of the gradients' mean."""
-        return 1.0 - power(self.beta1, steps)
+        return 1.0 - compute_power(self.beta1, steps)
 
 
 def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
@@ -41,7 +41,7 @@ def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
     return memory
 
 
-def followed(
+def update_moments(
     parameters: Tensors,
     gradient: Tensors,
     memory: Arrays,
@@ -49,20 +49,20 @@ def followed(
     answer_of: Callable[[str, int], Answer],
 ) -> tuple[dict[str, Vector], Memory]:
     """Returns for each parameter the result of `answer_of(name, steps)`, and the memory after the step."""
-    check(parameters, gradient)
+    check_gradient(parameters, gradient)
     steps = steps_of(memory) + 1
     answers: dict[str, Vector] = {}
     kept: Memory = {"steps": np.array(steps, np.int64)}
     for name, parameter in parameters.items():
         first, second = f"first/{name}", f"second/{name}"
-        before = remembered(memory, first, parameter), remembered(memory, second, parameter)
-        kernel = _kernel(answer_of(name, steps), steps, settings)
-        answers[name], kept[first], kept[second] = sweep(kernel, 3, parameter, gradient[name], *before)
+        before = read_memory_array(memory, first, parameter), read_memory_array(memory, second, parameter)
+        kernel = _build_moment_kernel(answer_of(name, steps), steps, settings)
+        answers[name], kept[first], kept[second] = apply_kernel(kernel, 3, parameter, gradient[name], *before)
     return answers, kept
 
 
-def _kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:
-    spread, epsilon = np.float32(math.sqrt(1.0 - power(settings.beta2, steps))), np.float32(settings.epsilon)
+def _build_moment_kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:
+    spread, epsilon = np.float32(math.sqrt(1.0 - compute_power(settings.beta2, steps))), np.float32(settings.epsilon)
     follow, remain, fresh = (np.float32(beta) for beta in (1 - settings.beta1, settings.beta2, 1 - settings.beta2))
 
     def kernel(parameter: Vector, gradient: Vector, first: Vector, second: Vector) -> tuple[Vector, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.norm import norm
+from gradmarket.market.gradient.norm import compute_norm
 
 Matrix = NDArray[np.float64]
 
@@ -30,32 +30,34 @@ UNIT: Final = 1.0 / UNITS
 SHORTEST: Final = 1e-7
 
 
-def orthogonal(matrix: Vector) -> Vector:
+def orthogonalize_matrix(matrix: Vector) -> Vector:
     """Returns the matrix with its singular values near 1, or 485 times as long where it is far shorter than SHORTEST.
 
     In float32. A matrix of zeros stays; one that is not finite becomes NaN everywhere.
     """
-    length = norm([np.ascontiguousarray(matrix).reshape(-1)])
+    length = compute_norm([np.ascontiguousarray(matrix).reshape(-1)])
     if not math.isfinite(length):
         return np.full(matrix.shape, np.nan, np.float32)
     if length == 0.0:
         return np.zeros(matrix.shape, np.float32)
     high = matrix.shape[0] > matrix.shape[1]
-    units = iterated(np.rint(np.ascontiguousarray(matrix.T if high else matrix) * (UNITS / max(length, SHORTEST))))
+    units = iterate_newton_schulz(
+        np.rint(np.ascontiguousarray(matrix.T if high else matrix) * (UNITS / max(length, SHORTEST)))
+    )
     values = (units * UNIT).astype(np.float32)
     return np.ascontiguousarray(values.T) if high else values
 
 
-def iterated(units: Matrix) -> Matrix:
+def iterate_newton_schulz(units: Matrix) -> Matrix:
     """Returns the matrix after all iterations; both in units, with at most as many rows as columns."""
     for _ in range(ITERATIONS):
-        squared = _product(units, units.T)
-        polynomial = np.rint(squared * THIRD + _product(squared, squared) * FIFTH)
-        units = np.rint(units * FIRST + _product(polynomial, units))
+        squared = _multiply_units(units, units.T)
+        polynomial = np.rint(squared * THIRD + _multiply_units(squared, squared) * FIFTH)
+        units = np.rint(units * FIRST + _multiply_units(polynomial, units))
     return units
 
 
-def _product(left: Matrix, right: Matrix) -> Matrix:
+def _multiply_units(left: Matrix, right: Matrix) -> Matrix:
     """Returns the product in units; the matrix library's sums are exact (see above)."""
     product: Matrix = left @ right
     product *= UNIT
@@ -64,18 +66,18 @@ def _product(left: Matrix, right: Matrix) -> Matrix:
     return product
 
 
-def operations(shape: tuple[int, ...]) -> int:
+def count_matrix_operations(shape: tuple[int, ...]) -> int:
     """Returns the floating-point operations for one matrix; a multiply-add counts two."""
-    few, many = _sizes(shape)
+    few, many = _sort_sizes(shape)
     return ITERATIONS * (4 * few * few * many + 2 * few * few * few)
 
 
-def scratch(shape: tuple[int, ...]) -> int:
+def count_matrix_scratch(shape: tuple[int, ...]) -> int:
     """Returns the bytes held while one matrix is computed: five of its size in float64, and four squares."""
-    few, many = _sizes(shape)
+    few, many = _sort_sizes(shape)
     return 8 * (5 * few * many + 4 * few * few)
 
 
-def _sizes(shape: tuple[int, ...]) -> tuple[int, int]:
+def _sort_sizes(shape: tuple[int, ...]) -> tuple[int, int]:
     rows, columns = shape[0], math.prod(shape[1:])
     return min(rows, columns), max(rows, columns)

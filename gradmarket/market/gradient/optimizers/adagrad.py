@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
 
 ELEMENTWISE: Final = True
 
@@ -33,16 +33,18 @@ def start(parameters: Tensors, settings: Settings) -> Memory:
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check(parameters, gradient)
+    check_gradient(parameters, gradient)
     moved: dict[str, Vector] = {}
     kept: Memory = {}
     for name, parameter in parameters.items():
-        key, kernel = f"squares/{name}", _kernel(lr, settings.decay(name), settings.epsilon)
-        moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], remembered(memory, key, parameter))
+        key, kernel = f"squares/{name}", _build_adagrad_kernel(lr, settings.choose_weight_decay(name), settings.epsilon)
+        moved[name], kept[key] = apply_kernel(
+            kernel, 2, parameter, gradient[name], read_memory_array(memory, key, parameter)
+        )
     return moved, kept
 
 
-def _kernel(lr: float, decay: float, least: float) -> Kernel:
+def _build_adagrad_kernel(lr: float, decay: float, least: float) -> Kernel:
     rate, shrink, epsilon = np.float32(lr), np.float32(decay), np.float32(least)
 
     def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, _adam, check, sweep
+from gradmarket.market.gradient.optimizers import Kernel, Memory, _adam, apply_kernel, check_gradient
 from gradmarket.market.gradient.optimizers._adam import Answer, start
 
 __all__ = ["ELEMENTWISE", "Settings", "start", "step"]
@@ -32,17 +32,17 @@ def step(
         rate = np.float32(lr / settings.bias(steps))
         return lambda parameter, mean, root: np.subtract(parameter, mean / root * rate)
 
-    check(parameters, gradient)
+    check_gradient(parameters, gradient)
     slopes = {
-        name: sweep(_decayed(decay), 1, gradient[name], parameter)[0]
-        if (decay := settings.decay(name))
+        name: apply_kernel(_build_decay_kernel(decay), 1, gradient[name], parameter)[0]
+        if (decay := settings.choose_weight_decay(name))
         else gradient[name]
         for name, parameter in parameters.items()
     }
-    return _adam.followed(parameters, slopes, memory, settings, moved)
+    return _adam.update_moments(parameters, slopes, memory, settings, moved)
 
 
-def _decayed(decay: float) -> Kernel:
+def _build_decay_kernel(decay: float) -> Kernel:
     shrink = np.float32(decay)
 
     def kernel(gradient: Vector, parameter: Vector) -> tuple[Vector, ...]:

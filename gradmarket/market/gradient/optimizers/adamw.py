@@ -22,7 +22,7 @@ def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
     def moved(name: str, steps: int) -> Answer:
-        keep, rate = np.float32(1.0 - lr * settings.decay(name)), np.float32(lr / settings.bias(steps))
+        keep, rate = np.float32(1.0 - lr * settings.choose_weight_decay(name)), np.float32(lr / settings.bias(steps))
         return lambda parameter, mean, root: np.subtract(parameter * keep, mean / root * rate)
 
-    return _adam.followed(parameters, gradient, memory, settings, moved)
+    return _adam.update_moments(parameters, gradient, memory, settings, moved)

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.norm import norm
-from gradmarket.market.gradient.optimizers import Kernel, Memory, _adam, sweep
+from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.optimizers import Kernel, Memory, _adam, apply_kernel
 from gradmarket.market.gradient.optimizers._adam import Answer, start
 
 __all__ = ["ELEMENTWISE", "Settings", "start", "step"]
@@ -32,25 +32,25 @@ def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
     def update(name: str, steps: int) -> Answer:
-        scale, shrink = np.float32(settings.bias(steps)), np.float32(settings.decay(name))
+        scale, shrink = np.float32(settings.bias(steps)), np.float32(settings.choose_weight_decay(name))
         return lambda parameter, mean, root: mean / scale / root + parameter * shrink
 
-    updates, kept = _adam.followed(parameters, gradient, memory, settings, update)
-    return {name: _moved(parameter, updates[name], lr) for name, parameter in parameters.items()}, kept
+    updates, kept = _adam.update_moments(parameters, gradient, memory, settings, update)
+    return {name: _move_parameter(parameter, updates[name], lr) for name, parameter in parameters.items()}, kept
 
 
-def _moved(parameter: Vector, update: Vector, lr: float) -> Vector:
-    (moved,) = sweep(_against(lr * _trust(parameter, update)), 1, parameter, update)
+def _move_parameter(parameter: Vector, update: Vector, lr: float) -> Vector:
+    (moved,) = apply_kernel(_build_lamb_kernel(lr * _compute_trust_ratio(parameter, update)), 1, parameter, update)
     return moved
 
 
-def _trust(parameter: Vector, update: Vector) -> float:
+def _compute_trust_ratio(parameter: Vector, update: Vector) -> float:
     """Returns |p| / |u|, and 1 where either is 0."""
-    lengths = norm([parameter.reshape(-1)]), norm([update.reshape(-1)])
+    lengths = compute_norm([parameter.reshape(-1)]), compute_norm([update.reshape(-1)])
     return lengths[0] / lengths[1] if all(lengths) else 1.0
 
 
-def _against(rate: float) -> Kernel:
+def _build_lamb_kernel(rate: float) -> Kernel:
     factor = np.float32(min(rate, GREATEST))
 
     def kernel(parameter: Vector, update: Vector) -> tuple[Vector, ...]:

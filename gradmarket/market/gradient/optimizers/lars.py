@@ -15,8 +15,8 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.norm import norm
-from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
 
 ELEMENTWISE: Final = False
 GREATEST: Final = float(np.finfo(np.float32).max)
@@ -36,25 +36,27 @@ def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check(parameters, gradient)
+    check_gradient(parameters, gradient)
     moved: dict[str, Vector] = {}
     kept: Memory = {}
     for name, parameter in parameters.items():
-        key, decay = f"momentum/{name}", settings.decay(name)
-        rate = lr * settings.trust * _ratio(parameter, gradient[name], decay)
-        kernel = _kernel(rate, decay, settings.momentum)
-        moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], remembered(memory, key, parameter))
+        key, decay = f"momentum/{name}", settings.choose_weight_decay(name)
+        rate = lr * settings.trust * _compute_norm_ratio(parameter, gradient[name], decay)
+        kernel = _build_lars_kernel(rate, decay, settings.momentum)
+        moved[name], kept[key] = apply_kernel(
+            kernel, 2, parameter, gradient[name], read_memory_array(memory, key, parameter)
+        )
     return moved, kept
 
 
-def _ratio(parameter: Vector, gradient: Vector, decay: float) -> float:
+def _compute_norm_ratio(parameter: Vector, gradient: Vector, decay: float) -> float:
     """Returns |p| / (|g| + decay * |p|), and 1 where either is 0."""
-    length, slope = norm([parameter.reshape(-1)]), norm([gradient.reshape(-1)])
+    length, slope = compute_norm([parameter.reshape(-1)]), compute_norm([gradient.reshape(-1)])
     divisor = slope + decay * length
     return length / divisor if length and divisor else 1.0
 
 
-def _kernel(rate: float, decay: float, momentum: float) -> Kernel:
+def _build_lars_kernel(rate: float, decay: float, momentum: float) -> Kernel:
     factor, shrink, keep = np.float32(min(rate, GREATEST)), np.float32(decay), np.float32(momentum)
 
     def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:

@@ -16,7 +16,14 @@ import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Memory, _adam, _newton_schulz, adamw, check, remembered
+from gradmarket.market.gradient.optimizers import (
+    Memory,
+    _adam,
+    _newton_schulz,
+    adamw,
+    check_gradient,
+    read_memory_array,
+)
 
 ELEMENTWISE: Final = False
 LIKE_ADAMW: Final = 0.2
@@ -28,20 +35,20 @@ class Settings(_adam.Settings):
     adamw: tuple[str, ...] = Field(default=(), max_length=100)
     """Patterns (fnmatch: `head.*`) of matrices that AdamW moves, by beta1, beta2 and epsilon."""
 
-    def orthogonal(self, name: str, shape: tuple[int, ...]) -> bool:
+    def is_orthogonalized(self, name: str, shape: tuple[int, ...]) -> bool:
         """Returns whether this parameter's steps are made orthogonal."""
         return len(shape) > 1 and math.prod(shape) > 0 and not any(fnmatchcase(name, one) for one in self.adamw)
 
     def operations(self, name: str, shape: tuple[int, ...]) -> int:
-        return _newton_schulz.operations(shape) if self.orthogonal(name, shape) else 0
+        return _newton_schulz.count_matrix_operations(shape) if self.is_orthogonalized(name, shape) else 0
 
-    def scratch(self, name: str, shape: tuple[int, ...]) -> int:
-        return _newton_schulz.scratch(shape) if self.orthogonal(name, shape) else 0
+    def count_scratch_bytes(self, name: str, shape: tuple[int, ...]) -> int:
+        return _newton_schulz.count_matrix_scratch(shape) if self.is_orthogonalized(name, shape) else 0
 
 
 def start(parameters: Tensors, settings: Settings) -> Memory:
     """Returns `momentum/<name>`, zeros, for each matrix, and what AdamW starts with for everything else."""
-    matrices, others = _parted(parameters, settings)
+    matrices, others = _split_parameters(parameters, settings)
     return adamw.start(others, settings) | {
         f"momentum/{name}": np.zeros_like(array) for name, array in matrices.items()
     }
@@ -50,29 +57,31 @@ def start(parameters: Tensors, settings: Settings) -> Memory:
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check(parameters, gradient)
-    matrices, others = _parted(parameters, settings)
+    check_gradient(parameters, gradient)
+    matrices, others = _split_parameters(parameters, settings)
     moved, kept = adamw.step(others, {name: gradient[name] for name in others}, memory, lr, settings)
     for name, parameter in matrices.items():
         key = f"momentum/{name}"
-        before = remembered(memory, key, parameter)
-        moved[name], kept[key] = _moved(parameter, gradient[name], before, lr, settings.decay(name), settings.momentum)
+        before = read_memory_array(memory, key, parameter)
+        moved[name], kept[key] = _move_matrix(
+            parameter, gradient[name], before, lr, settings.choose_weight_decay(name), settings.momentum
+        )
     return {name: moved[name] for name in parameters}, kept
 
 
-def _parted(parameters: Tensors, settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_parameters(parameters: Tensors, settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the parameters whose steps are made orthogonal, and the others."""
-    matrices = {name: array for name, array in parameters.items() if settings.orthogonal(name, array.shape)}
+    matrices = {name: array for name, array in parameters.items() if settings.is_orthogonalized(name, array.shape)}
     return matrices, {name: array for name, array in parameters.items() if name not in matrices}
 
 
-def _moved(
+def _move_matrix(
     parameter: Vector, gradient: Vector, before: Vector, lr: float, decay: float, momentum: float
 ) -> tuple[Vector, Vector]:
     """Returns a matrix and its momentum after a step."""
     share = np.float32(momentum)
     after = before * share + gradient
     rows = parameter.shape[0]
-    update = _newton_schulz.orthogonal((gradient + after * share).reshape(rows, -1)).reshape(parameter.shape)
+    update = _newton_schulz.orthogonalize_matrix((gradient + after * share).reshape(rows, -1)).reshape(parameter.shape)
     size = LIKE_ADAMW * math.sqrt(max(rows, parameter.size // rows))
     return parameter * np.float32(1.0 - lr * decay) - update * np.float32(lr * size), after

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
 
 ELEMENTWISE: Final = True
 
@@ -31,17 +31,19 @@ def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check(parameters, gradient)
+    check_gradient(parameters, gradient)
     moved: dict[str, Vector] = {}
     kept: Memory = {}
     for name, parameter in parameters.items():
         key = f"momentum/{name}"
-        kernel = _kernel(lr, settings.decay(name), settings.momentum)
-        moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], remembered(memory, key, parameter))
+        kernel = _build_nesterov_kernel(lr, settings.choose_weight_decay(name), settings.momentum)
+        moved[name], kept[key] = apply_kernel(
+            kernel, 2, parameter, gradient[name], read_memory_array(memory, key, parameter)
+        )
     return moved, kept
 
 
-def _kernel(lr: float, decay: float, momentum: float) -> Kernel:
+def _build_nesterov_kernel(lr: float, decay: float, momentum: float) -> Kernel:
     rate, shrink, keep = np.float32(lr), np.float32(decay), np.float32(momentum)
 
     def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
 
 ELEMENTWISE: Final = True
 
@@ -26,29 +26,33 @@ class Settings(optimizers.Settings):
 
 def start(parameters: Tensors, settings: Settings) -> Memory:
     """Returns `squares/<name>`, and with a momentum `momentum/<name>`, zeros, for each parameter."""
-    return {f"{key}/{name}": np.zeros_like(array) for name, array in parameters.items() for key in _kept(settings)}
+    return {
+        f"{key}/{name}": np.zeros_like(array)
+        for name, array in parameters.items()
+        for key in _list_memory_keys(settings)
+    }
 
 
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check(parameters, gradient)
+    check_gradient(parameters, gradient)
     moved: dict[str, Vector] = {}
     kept: Memory = {}
     for name, parameter in parameters.items():
-        keys = [f"{key}/{name}" for key in _kept(settings)]
-        before = [remembered(memory, key, parameter) for key in keys]
-        kernel = _kernel(lr, settings.decay(name), settings)
-        moved[name], *after = sweep(kernel, 1 + len(keys), parameter, gradient[name], *before)
+        keys = [f"{key}/{name}" for key in _list_memory_keys(settings)]
+        before = [read_memory_array(memory, key, parameter) for key in keys]
+        kernel = _build_rmsprop_kernel(lr, settings.choose_weight_decay(name), settings)
+        moved[name], *after = apply_kernel(kernel, 1 + len(keys), parameter, gradient[name], *before)
         kept |= dict(zip(keys, after, strict=True))
     return moved, kept
 
 
-def _kept(settings: Settings) -> tuple[str, ...]:
+def _list_memory_keys(settings: Settings) -> tuple[str, ...]:
     return ("squares", "momentum") if settings.momentum else ("squares",)
 
 
-def _kernel(lr: float, decay: float, settings: Settings) -> Kernel:
+def _build_rmsprop_kernel(lr: float, decay: float, settings: Settings) -> Kernel:
     rate, shrink, epsilon, share = map(np.float32, (lr, decay, settings.epsilon, settings.momentum))
     remain, fresh = np.float32(settings.alpha), np.float32(1.0 - settings.alpha)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
 
 ELEMENTWISE: Final = True
 
@@ -31,21 +31,21 @@ def start(parameters: Tensors, settings: Settings) -> Memory:
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check(parameters, gradient)
+    check_gradient(parameters, gradient)
     moved: dict[str, Vector] = {}
     kept: Memory = {}
     for name, parameter in parameters.items():
-        decay, key = settings.decay(name), f"momentum/{name}"
+        decay, key = settings.choose_weight_decay(name), f"momentum/{name}"
         if settings.momentum == 0.0:
-            (moved[name],) = sweep(_plain(lr, decay), 1, parameter, gradient[name])
+            (moved[name],) = apply_kernel(_build_plain_kernel(lr, decay), 1, parameter, gradient[name])
         else:
-            momentum = remembered(memory, key, parameter)
-            kernel = _heavy(lr, decay, settings.momentum)
-            moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], momentum)
+            momentum = read_memory_array(memory, key, parameter)
+            kernel = _build_momentum_kernel(lr, decay, settings.momentum)
+            moved[name], kept[key] = apply_kernel(kernel, 2, parameter, gradient[name], momentum)
     return moved, kept
 
 
-def _plain(lr: float, decay: float) -> Kernel:
+def _build_plain_kernel(lr: float, decay: float) -> Kernel:
     rate, shrink = np.float32(lr), np.float32(decay)
 
     def kernel(parameter: Vector, gradient: Vector) -> tuple[Vector, ...]:
@@ -54,7 +54,7 @@ def _plain(lr: float, decay: float) -> Kernel:
     return kernel
 
 
-def _heavy(lr: float, decay: float, share: float) -> Kernel:
+def _build_momentum_kernel(lr: float, decay: float, share: float) -> Kernel:
     rate, shrink, keep = np.float32(lr), np.float32(decay), np.float32(share)
 
     def kernel(parameter: Vector, gradient: Vector, momentum: Vector) -> tuple[Vector, ...]:

@@ -7,11 +7,11 @@ from torch import nn
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.model.architectures._activations import ACTIVATIONS
-from gradmarket.market.model.arguments import parsed
+from gradmarket.market.model.arguments import parse_model_arguments
 from gradmarket.market.model.arguments.cnn import Settings
-from graphdoc.document.publish import classification
+from graphdoc.document.publish import compute_classification_loss
 
-OBJECTIVE: Final = classification
+OBJECTIVE: Final = compute_classification_loss
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
@@ -19,27 +19,27 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
 
     An input of two dimensions is one channel. Raises JobRefused, naming the field.
     """
-    settings = cast(Settings, parsed("cnn", arguments))
+    settings = cast(Settings, parse_model_arguments("cnn", arguments))
     if len(input_shape) not in (2, 3):
         raise JobRefused("model.architecture", f"cnn takes images, and the data has the shape {tuple(input_shape)}")
     before, height, width = (1, *input_shape) if len(input_shape) == 2 else input_shape
     layers: list[nn.Module] = [nn.Unflatten(1, (1, height))] if len(input_shape) == 2 else []
     for channels in settings.channels:
-        layers += _block(settings, before, channels)
+        layers += _build_block(settings, before, channels)
         before = channels
         if min(height, width) >= 2:
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
-    return nn.Sequential(*layers, *_head(settings, before * height * width, classes))
+    return nn.Sequential(*layers, *_build_head(settings, before * height * width, classes))
 
 
-def _block(settings: Settings, before: int, channels: int) -> list[nn.Module]:
+def _build_block(settings: Settings, before: int, channels: int) -> list[nn.Module]:
     activation = ACTIVATIONS[settings.activation]()
     if settings.batch_norm:
         return [nn.Conv2d(before, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), activation]
     return [nn.Conv2d(before, channels, 3, padding=1), activation]
 
 
-def _head(settings: Settings, features: int, classes: int) -> list[nn.Module]:
+def _build_head(settings: Settings, features: int, classes: int) -> list[nn.Module]:
     dropout: list[nn.Module] = [nn.Dropout(settings.dropout)] if settings.dropout else []
     return [nn.Flatten(), *dropout, nn.Linear(features, classes)]

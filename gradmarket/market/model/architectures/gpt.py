@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.model.arguments import parsed
+from gradmarket.market.model.arguments import parse_model_arguments
 from gradmarket.market.model.arguments.gpt import Settings
 from graphdoc.document.publish import next_token
 
@@ -20,7 +20,7 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
 
     Raises JobRefused, naming the field.
     """
-    settings = cast(Settings, parsed("gpt", arguments))
+    settings = cast(Settings, parse_model_arguments("gpt", arguments))
     if len(input_shape) != 1:
         raise JobRefused("model.architecture", f"gpt takes rows of tokens, and the data has {tuple(input_shape)}")
     return _Gpt(settings, input_shape[0], classes)
@@ -58,11 +58,11 @@ class _Block(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        hidden = hidden + self.dropout(self.out(self._attended(self.before_attention(hidden))))
+        hidden = hidden + self.dropout(self.out(self._compute_attention(self.before_attention(hidden))))
         mixed: Tensor = hidden + self.dropout(self.mixing(self.before_mixing(hidden)))
         return mixed
 
-    def _attended(self, hidden: Tensor) -> Tensor:
+    def _compute_attention(self, hidden: Tensor) -> Tensor:
         parts = self.attention(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         attended = nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         return attended.transpose(1, 2).flatten(2)

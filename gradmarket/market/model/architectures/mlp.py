@@ -7,11 +7,11 @@ from typing import Any, Final, cast
 from torch import nn
 
 from gradmarket.market.model.architectures._activations import ACTIVATIONS
-from gradmarket.market.model.arguments import parsed
+from gradmarket.market.model.arguments import parse_model_arguments
 from gradmarket.market.model.arguments.mlp import Settings
-from graphdoc.document.publish import classification
+from graphdoc.document.publish import compute_classification_loss
 
-OBJECTIVE: Final = classification
+OBJECTIVE: Final = compute_classification_loss
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
@@ -19,7 +19,7 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
 
     Raises JobRefused, naming the field.
     """
-    settings = cast(Settings, parsed("mlp", arguments))
+    settings = cast(Settings, parse_model_arguments("mlp", arguments))
     layers: list[nn.Module] = [nn.Flatten()]
     width = math.prod(input_shape)
     for hidden in settings.hidden:

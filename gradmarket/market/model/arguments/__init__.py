@@ -23,10 +23,10 @@ class ArchitectureArguments(Part):
     model_config = ConfigDict(strict=True)
 
 
-def parsed(architecture: str, arguments: Mapping[str, Any]) -> Any:
+def parse_model_arguments(architecture: str, arguments: Mapping[str, Any]) -> Any:
     """Returns the arguments as the architecture's `Settings`. Raises JobRefused, naming the field."""
     try:
-        return plugins.load(__name__, architecture).Settings.model_validate(dict(arguments))
+        return plugins.load_plugin(__name__, architecture).Settings.model_validate(dict(arguments))
     except ValidationError as error:
         raise JobRefused(*first_fault(error, "model.arguments")) from None
     except Refused as error:

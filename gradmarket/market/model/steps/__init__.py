@@ -22,6 +22,6 @@ class StepRule(Protocol):
         """
 
 
-def step(kind: str) -> StepRule:
+def load_step_rule(kind: str) -> StepRule:
     """Returns the step of that kind. Raises Refused where there is none."""
-    return cast(StepRule, plugins.load(__name__, kind))
+    return cast(StepRule, plugins.load_plugin(__name__, kind))

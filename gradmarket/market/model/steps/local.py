@@ -20,32 +20,32 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.gradient.clipping import clip
-from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.clipping import clip_gradient
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.model import corrections, window_state
-from gradmarket.market.model.layout import layout
-from gradmarket.market.model.row_noise import gradient
+from gradmarket.market.model.layout import build_layout
+from gradmarket.market.model.row_noise import compute_step_gradient
 from gradmarket.market.step import LocalStep, WindowStep
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
-from graphdoc.passes import Arrays, Outcome, numbered, numpy_of, tensors
+from graphdoc.passes import Arrays, Outcome, build_tensors, derive_part_seed, numpy_of
 
 
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Outcome:
     """Returns the answer; for a WindowStep the state after it, where `state` has that before it beside the rest."""
     if isinstance(step, WindowStep):
         memory = window_state.memory_of(state)
-        return _moved(program, state, state, memory, batch, seed, step, range(step.begins, step.ends), device)
-    own = layout(program.document)
-    before = window_state.begin(own, state, step)
+        return _run_inner_steps(program, state, state, memory, batch, seed, step, range(step.begins, step.ends), device)
+    own = build_layout(program.document)
+    before = window_state.build_start_state(own, state, step)
     memory = window_state.memory_of(before)
     before = {name: before[name] for name in before if not name.startswith(window_state.MEMORY)}
-    after = _moved(program, state, before, memory, batch, seed, step, range(step.steps), device)
-    return window_state.answer(own, before, after)
+    after = _run_inner_steps(program, state, before, memory, batch, seed, step, range(step.steps), device)
+    return window_state.build_task_answer(own, before, after)
 
 
-def _moved(
+def _run_inner_steps(
     program: Program,
     state: Arrays,
     before: Arrays,
@@ -63,21 +63,23 @@ def _moved(
     names = [entry.name for entry in program.document.trainable]
     first = {name: np.asarray(state[name]) for name in names}
     own = {name: np.asarray(before[name], order="C") for name in names}
-    inner = _Inner(step, first, own, dict(memory), corrections.taken(state))
+    inner = _Inner(step, first, own, dict(memory), corrections.select_corrections(state))
     memory.clear()
-    inputs, losses, weights = tensors({name: state[name] for name in program.document.state}, device), [], []
+    inputs, losses, weights = build_tensors({name: state[name] for name in program.document.state}, device), [], []
     for place, number in enumerate(part):
         rows = slice(place * step.rows, (place + 1) * step.rows)
         cut = {name: array[rows] for name, array in batch.items()}
-        answer, buffers = gradient(program, inputs, cut, numbered(b"inner", number, seed), step, device)
+        answer, buffers = compute_step_gradient(
+            program, inputs, cut, derive_part_seed(b"inner", number, seed), step, device
+        )
         found = numpy_of(answer)
         losses.append(found.pop("loss"))
         weights.append(found.pop(WEIGHT, 1.0))
-        inputs |= tensors(inner.move(found, number), device) | buffers
+        inputs |= build_tensors(inner.move(found, number), device) | buffers
     updates = numpy_of({name: inputs[name] for name in program.document.updates})
     kept = {window_state.MEMORY + key: array for key, array in inner.memory.items()}
     by_step = {window_state.LOSSES: losses, window_state.WEIGHTS: weights}
-    told = {name: np.array(by_step[name], np.float32) for name in window_state.by_step(layout(program.document))}
+    told = {name: np.array(by_step[name], np.float32) for name in window_state.by_step(build_layout(program.document))}
     return {**inner.parameters, **updates, **kept, **told}
 
 
@@ -94,7 +96,7 @@ class _Inner:
     ) -> None:
         self._first, self.parameters, self.memory, self._added = first, parameters, memory, added
         self._step, self._chosen = step, step.optimizer
-        self._rule = optimizer(self._chosen.name)
+        self._rule = load_optimizer(self._chosen.name)
         self._settings = self._rule.Settings(**self._chosen.settings)
 
     def move(self, gradient: dict[str, Any], number: int) -> dict[str, Any]:
@@ -104,9 +106,9 @@ class _Inner:
             gradient = {name: g + self._added[name] for name, g in gradient.items()}
         if mu := np.float32(self._step.proximal):
             gradient = {name: g + mu * (self.parameters[name] - self._first[name]) for name, g in gradient.items()}
-        clipped = gradient if limit is None else clip(gradient, limit)
+        clipped = gradient if limit is None else clip_gradient(gradient, limit)
         first, total = self._step.place
-        lr = rate(schedule.name, self._chosen.lr, first + number, total, schedule.warmup)
-        lr = rate("constant", lr, number, self._step.steps, self._step.rewarm)
+        lr = compute_learning_rate(schedule.name, self._chosen.lr, first + number, total, schedule.warmup)
+        lr = compute_learning_rate("constant", lr, number, self._step.steps, self._step.rewarm)
         self.parameters, self.memory = self._rule.step(self.parameters, clipped, self.memory, lr, self._settings)
         return self.parameters

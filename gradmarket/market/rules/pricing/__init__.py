@@ -77,9 +77,9 @@ class Rule(Protocol):
         """
 
 
-def rule(name: str) -> Rule:
+def load_pricing_rule(name: str) -> Rule:
     """Returns the rule of that name. Raises Refused where there is none."""
-    return cast(Rule, plugins.load(__name__, name))
+    return cast(Rule, plugins.load_plugin(__name__, name))
 
 
 class Price(BaseModel):
@@ -97,7 +97,7 @@ class Price(BaseModel):
         fields = value if isinstance(value, dict) else {"name": PLAIN, "amount": value}
         name = str(fields.get("name", ""))
         try:
-            settings = rule(name).Settings(**{field: fields[field] for field in fields if field != "name"})
+            settings = load_pricing_rule(name).Settings(**{field: fields[field] for field in fields if field != "name"})
         except Refused as error:
             raise ValueError(error.detail) from error
         except ValidationError as error:
@@ -113,11 +113,11 @@ class Price(BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, _core: Any, _handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Returns a schema of a plain amount, or of any rule with its settings."""
-        return {"anyOf": [AMOUNT_SCHEMA, *(_schema(name) for name in plugins.names(__name__))]}
+        return {"anyOf": [AMOUNT_SCHEMA, *(_build_price_schema(name) for name in plugins.list_plugin_names(__name__))]}
 
     @cached_property
     def settings(self) -> Settings:
-        return rule(self.name).Settings(**(self.model_extra or {}))
+        return load_pricing_rule(self.name).Settings(**(self.model_extra or {}))
 
     @property
     def prices(self) -> dict[str, Amount]:
@@ -127,22 +127,22 @@ class Price(BaseModel):
 
     @property
     def most(self) -> Amount:
-        return rule(self.name).most(self.settings)
+        return load_pricing_rule(self.name).most(self.settings)
 
     @property
     def later(self) -> Amount:
         return self.settings.later
 
     def least(self, work: PricedWork | None = None) -> Amount:
-        return rule(self.name).least(self.settings, work)
+        return load_pricing_rule(self.name).least(self.settings, work)
 
     def of(self, work: PricedWork, past: Past | None) -> Amount:
         """Returns what a round pays for a gradient."""
-        return rule(self.name).price(self.settings, work, past)
+        return load_pricing_rule(self.name).price(self.settings, work, past)
 
 
-def _schema(name: str) -> JsonSchemaValue:
-    schema = rule(name).Settings.model_json_schema()
+def _build_price_schema(name: str) -> JsonSchemaValue:
+    schema = load_pricing_rule(name).Settings.model_json_schema()
     named = {"name": {"type": "string", "const": name}}
     required = ["name", *schema.get("required", [])]
     return {**schema, "title": f"Price_{name}", "properties": named | schema["properties"], "required": required}

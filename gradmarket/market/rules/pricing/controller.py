@@ -52,11 +52,11 @@ def least(settings: Settings, _work: PricedWork | None) -> Amount:
 def price(settings: Settings, work: PricedWork, past: Past | None) -> Amount:
     if past is None:
         return settings.start
-    moved = _moved(past.price // work.unit, past.milliseconds, settings.target_ms) * work.unit
+    moved = _move_price(past.price // work.unit, past.milliseconds, settings.target_ms) * work.unit
     return Amount(min(settings.ceiling, max(settings.floor, moved)))
 
 
-def _moved(units: int, observed: int, target: int) -> int:
+def _move_price(units: int, observed: int, target: int) -> int:
     """Returns the price in units after one step."""
     observed = max(0, min(observed, ELASTICITY * target))
     if observed > target:

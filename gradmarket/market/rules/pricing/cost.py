@@ -28,17 +28,17 @@ def most(settings: Settings) -> Amount:
 
 
 def least(settings: Settings, work: PricedWork | None) -> Amount:
-    return Amount(1) if work is None else _measured(settings, work)
+    return Amount(1) if work is None else _measure_price(settings, work)
 
 
 def price(settings: Settings, work: PricedWork, _past: Past | None) -> Amount:
-    measured = _measured(settings, work)
+    measured = _measure_price(settings, work)
     if measured > settings.ceiling:
         raise JobRefused("price.ceiling", f"a task of {work.flops} operations costs {measured} at price.per_tflop")
     return measured
 
 
-def _measured(settings: Settings, work: PricedWork) -> Amount:
+def _measure_price(settings: Settings, work: PricedWork) -> Amount:
     """Returns the price by operations, at least one unit."""
     units = -(-settings.per_tflop * work.flops // (TERA * work.unit))
     return Amount(max(1, units) * work.unit)

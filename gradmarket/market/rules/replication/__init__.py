@@ -93,6 +93,6 @@ class ReplicationPolicy(Protocol):
         """Returns how a task is checked whose first worker is `lead`."""
 
 
-def policy(name: str) -> ReplicationPolicy:
+def load_policy(name: str) -> ReplicationPolicy:
     """Returns the policy of that name. Raises Refused where there is none."""
-    return cast(ReplicationPolicy, plugins.load(__name__, name))
+    return cast(ReplicationPolicy, plugins.load_plugin(__name__, name))

@@ -43,5 +43,7 @@ class Settings(replication.Votes):
 def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
     if lead.cover < settings.gain:
         return replace(fixed.plan(settings), audit=settings.floor)
-    rate = auditing.rate(lead.standing, lead.cover, settings.floor, settings.tolerated, settings.gain)
+    rate = auditing.compute_worker_audit_rate(
+        lead.standing, lead.cover, settings.floor, settings.tolerated, settings.gain
+    )
     return Plan(first_wave=1, quorum=1, maximum=1, audit=rate)

@@ -43,6 +43,6 @@ class VerifierRule(Protocol):
         """
 
 
-def verifier(name: str) -> VerifierRule:
+def load_verifier(name: str) -> VerifierRule:
     """Returns the verifier of that name. Raises Refused where there is none."""
-    return cast(VerifierRule, plugins.load(__name__, name))
+    return cast(VerifierRule, plugins.load_plugin(__name__, name))

@@ -42,35 +42,35 @@ def ballot(revealed: Revealed) -> SketchBallot | None:
     return None if revealed.sketch is None else SketchBallot(revealed.determinism_class, revealed.sketch)
 
 
-def pair(one: str, other: str) -> Classes:
+def sort_classes(one: str, other: str) -> Classes:
     return (one, other) if one <= other else (other, one)
 
 
-def tell(allowed: Allowed) -> list[dict[str, Any]]:
+def encode_thresholds(allowed: Allowed) -> list[dict[str, Any]]:
     """Returns the thresholds as JSON."""
     return [{"classes": list(classes), "tau": dict(tau)} for classes, tau in sorted(allowed.items())]
 
 
-def read(entries: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]]:
+def parse_thresholds(entries: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]]:
     """Returns the thresholds from the JSON that `tell` returns."""
-    return {pair(*entry["classes"]): entry["tau"] for entry in entries}
+    return {sort_classes(*entry["classes"]): entry["tau"] for entry in entries}
 
 
-def near(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> bool:
+def is_ballot_near(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> bool:
     """Returns whether every tensor's deviation is within its threshold."""
-    return _apart(one, other, allowed) <= 1.0
+    return _compute_distance(one, other, allowed) <= 1.0
 
 
-def deviations(one: Sketch, other: Sketch) -> dict[str, float]:
+def compute_deviations(one: Sketch, other: Sketch) -> dict[str, float]:
     """Returns each tensor's deviation.
 
     Infinite where the names differ or only one of the two is finite, 0 where neither is.
     """
     if one.keys() != other.keys():
         return dict.fromkeys(one.keys() | other.keys(), np.inf)
-    lengths = {name: max(_length(one[name]), _length(other[name])) for name in one}
+    lengths = {name: max(_compute_l2_length(one[name]), _compute_l2_length(other[name])) for name in one}
     floor = FLOOR * float(np.median([length for length in lengths.values() if np.isfinite(length)] or [0.0]))
-    return {name: _deviation(one[name], other[name], length + floor) for name, length in lengths.items()}
+    return {name: _compute_tensor_deviation(one[name], other[name], length + floor) for name, length in lengths.items()}
 
 
 def groups(ballots: Mapping[ReplicaId, SketchBallot | None], allowed: Allowed) -> list[frozenset[ReplicaId]]:
@@ -78,26 +78,28 @@ def groups(ballots: Mapping[ReplicaId, SketchBallot | None], allowed: Allowed) -
     cast = {replica: ballot for replica, ballot in ballots.items() if ballot is not None}
     apart = dict.fromkeys(((replica, replica) for replica in cast), 0.0)
     for one, other in combinations(cast, 2):
-        apart[one, other] = apart[other, one] = _apart(cast[one], cast[other], allowed)
+        apart[one, other] = apart[other, one] = _compute_distance(cast[one], cast[other], allowed)
     left, grouped = set(cast), []
     while left:
-        medoid = min(left, key=lambda replica: _rank(replica, left, cast, apart))
+        medoid = min(left, key=lambda replica: _rank_replica(replica, left, cast, apart))
         near = frozenset(other for other in left if apart[medoid, other] <= 1.0)
         grouped.append(near)
         left -= near
-    return sorted(grouped, key=lambda members: (-len(members), min(_bytes(cast[replica]) for replica in members)))
+    return sorted(
+        grouped, key=lambda members: (-len(members), min(_join_sketch_bytes(cast[replica]) for replica in members))
+    )
 
 
-def _apart(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> float:
+def _compute_distance(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> float:
     """Returns the largest ratio of a deviation to its threshold: neighbours have at most 1."""
-    by_tensor = deviations(one.sketch, other.sketch)
+    by_tensor = compute_deviations(one.sketch, other.sketch)
     if not any(by_tensor.values()):
         return 0.0
-    limits = allowed.get(pair(one.determinism_class, other.determinism_class), {})
+    limits = allowed.get(sort_classes(one.determinism_class, other.determinism_class), {})
     return max(deviation / limits[name] if limits.get(name) else np.inf for name, deviation in by_tensor.items())
 
 
-def _rank(
+def _rank_replica(
     replica: ReplicaId,
     left: set[ReplicaId],
     cast: Mapping[ReplicaId, SketchBallot],
@@ -105,22 +107,22 @@ def _rank(
 ) -> tuple[int, float, bytes]:
     """Ranks by most neighbours, then by least distance to them, then by the answer's bytes: never by id."""
     near = sorted(apart[replica, other] for other in left if apart[replica, other] <= 1.0)
-    return -len(near), sum(near), _bytes(cast[replica])
+    return -len(near), sum(near), _join_sketch_bytes(cast[replica])
 
 
-def _bytes(ballot: SketchBallot) -> bytes:
+def _join_sketch_bytes(ballot: SketchBallot) -> bytes:
     return b"".join(ballot.sketch[name].tobytes() for name in sorted(ballot.sketch))
 
 
-def _length(numbers: np.ndarray) -> float:
+def _compute_l2_length(numbers: np.ndarray) -> float:
     return float(np.sqrt(np.sum(np.square(numbers, dtype=np.float64))))
 
 
-def _deviation(one: np.ndarray, other: np.ndarray, scale: float) -> float:
+def _compute_tensor_deviation(one: np.ndarray, other: np.ndarray, scale: float) -> float:
     finite = bool(np.isfinite(one).all()), bool(np.isfinite(other).all())
     if not all(finite):
         return np.inf if any(finite) else 0.0
     if one.shape != other.shape:
         return np.inf
-    apart = _length(one.astype(np.float64) - other.astype(np.float64))
+    apart = _compute_l2_length(one.astype(np.float64) - other.astype(np.float64))
     return apart / scale if apart else 0.0
