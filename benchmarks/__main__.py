@@ -43,7 +43,9 @@ def main() -> int:
         found.append(replace(line, target="") if options.smallest and isinstance(line, Figure) else line)
         print(json.dumps(found[-1].line()), flush=True)
         if options.json:
-            options.json.write_text(json.dumps([each.line() for each in found], indent=2) + "\n")
+            part = options.json.with_name(f"{options.json.name}.part")  # a reader finds the last whole list
+            part.write_text(json.dumps([each.line() for each in found], indent=2) + "\n")
+            part.replace(options.json)
     _show(found)
     failed = any(isinstance(line, Failure) for line in found)
     for only in options.only:

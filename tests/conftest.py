@@ -54,6 +54,7 @@ demo_service.START_S = PATIENCE_S  # type: ignore[misc]
 HERE = Path(__file__).parent
 LONGEST = (
     "attacks/test_attacks.py",
+    "attacks/test_attacks_alone.py",
     "sdk/test_train.py",  # and all of the town
     "containers/test_deployed_in_containers.py",
     "e2e/test_readme.py",
