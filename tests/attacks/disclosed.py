@@ -30,7 +30,8 @@ def readers(job: Posted, held: Held) -> list[str]:
     web3 = job.scene.ledger.web3
     blocks = (web3.eth.get_block(number, True) for number in range(web3.eth.block_number + 1))
     sent = [bytes(transaction["input"]).hex() for block in blocks for transaction in block["transactions"]]  # type: ignore[index]
-    return [*found, *(["the chain"] if any(root in data for data in sent) else [])]
+    own = [data for data in sent if data[8:72] == f"{job.chain_job:064x}"]  # another job may have the same answer
+    return [*found, *(["the chain"] if any(root in data for data in own) else [])]
 
 
 @attack(
