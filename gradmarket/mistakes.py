@@ -48,6 +48,8 @@ KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
 )
 """What to do about an error that does not say so itself: the first kind that it is of."""
 DATABASE: Final = "start the database, or set GRADMARKET_DATABASE anew"
+OURS: Final = ("contracts", "gradmarket", "graphdoc", "migrations", "requester", "worker")
+"""What is installed with this program: where a module of it is missing, no extra brings it."""
 EXTRAS: Final = {"worker": "worker", "wallet": "worker", "auditor": "worker", "data": "sdk"}
 """Command -> the extra that installs what it imports; the other commands that need one are the service's."""
 PLAIN: Final = (Refused, NotFound, Conflict)
@@ -110,7 +112,7 @@ def describe_error(error: BaseException, command: str) -> Mistake:
         return Mistake(": ".join(first_fault(error)), usage, kind)
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
         return Mistake(f"the database: {_one_line(getattr(error, 'orig', None) or error)}", DATABASE, kind)
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "gradmarket").startswith("gradmarket"):
+    if isinstance(error, ModuleNotFoundError) and (error.name or "gradmarket").partition(".")[0] not in OURS:
         extra = EXTRAS.get(command.removeprefix("gradmarket ").split(" ")[0], "service")
         said = f"`{command}` needs {error.name}, which is not installed"
         return Mistake(said, f"pip install 'gradmarket[{extra}]'", kind)

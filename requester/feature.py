@@ -4,6 +4,7 @@
 travels with the sessions, so a transaction and a context both lead to it (`features_of`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import ClassVar, cast
@@ -32,20 +33,20 @@ class MergeWatch:
         """
 
 
-class Merger:
+class Merger(ABC):
     """Merges the rounds of some jobs otherwise than in the process that closes them."""
 
+    @abstractmethod
     def takes(self, context: Context, inputs: MergeInputs) -> bool:
         """Called within no transaction; returns whether the job's rounds are this merger's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def merge(self, context: Context, job_id: str, inputs: MergeInputs) -> MergedRound | float | None:
         """Called within no transaction, by a process that is alone with the job's merges, until the round is merged.
 
         Returns the merged round; or the seconds until it is to be called again; or None where the calling process is
         to merge this round itself.
         """
-        raise NotImplementedError
 
 
 class Feature:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from gradmarket import mistakes
 from gradmarket.cli import app
+from tests.source_tree import PACKAGES
 from worker import wallet
 
 DEAD: Final = "http://127.0.0.1:1"
@@ -125,3 +126,14 @@ def test_no_wrong_argument_ends_in_a_traceback(path: tuple[str, ...], place: Pat
         if done.exit_code == mistakes.CODE:
             assert "error: " in done.stderr, said
             assert "fix: " in done.stderr, said
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_missing_module_of_ours_is_our_fault_and_no_extra_brings_it(name: str) -> None:
+    found = mistakes.describe_error(ModuleNotFoundError(name=f"{name}.absent"), "gradmarket serve")
+    assert (found.code, "pip install" in found.fix) == (mistakes.BUG, False)
+
+
+def test_a_missing_module_of_others_is_brought_by_an_extra() -> None:
+    found = mistakes.describe_error(ModuleNotFoundError(name="alembic.config"), "gradmarket serve")
+    assert found.fix == "pip install 'gradmarket[service]'"

@@ -4,6 +4,7 @@ A single market is a special case: there is nothing to choose, so polls wait as 
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,15 +32,15 @@ LOOK_S: Final = 15.0
 """Seconds between searches of the chain for new markets."""
 
 
-class MarketSource:
+class MarketSource(ABC):
     """Finds markets beside those that the worker's owner names."""
 
+    @abstractmethod
     def join_markets(self, scheduler: "Scheduler") -> None:
         """Called once the named markets are joined, and every LOOK_S seconds; joins markets and leaves some of them.
 
         Logs what fails. Raises Refused where the settings do not suffice.
         """
-        raise NotImplementedError
 
 
 class Scheduler:
