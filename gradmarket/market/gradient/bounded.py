@@ -14,9 +14,9 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.terms import Hash
 from graphdoc.encoding import Bytes
 
-TRIES: Final = 8
-"""A codec's rounding lengthens what it rounds, by little."""
-SHORTER: Final = 1.0 - 2.0**-16
+MARGINS: Final = tuple(4.0**power for power in range(-8, 0))
+"""How much shorter each try is than the one before would allow: a codec that rounds to multiples may round a slightly
+shorter gradient to the same ones, so the margin grows until it is wider than the codec's steps."""
 
 
 def encode_bounded_payload(
@@ -27,7 +27,7 @@ def encode_bounded_payload(
     Raises Refused where a value is not finite, or one that is no gradient is too large to be merged.
     """
     names, limit = {entry.name for entry in layout.of("gradient")}, bound
-    for _ in range(TRIES):
+    for margin in MARGINS:
         shorter = clip_gradient({name: tensor for name, tensor in tensors.items() if name in names}, limit)
         payload = encode_payload(layout, {**tensors, **shorter}, codec, seed, leaves)
         found = inspect_shards(layout, decode_shards(layout, payload, codec, seed), bound)
@@ -35,5 +35,5 @@ def encode_bounded_payload(
             return payload
         if found.reason is not Divergence.NORM_OVER_BOUND:
             break
-        limit *= SHORTER * bound / found.norm
+        limit *= (1.0 - margin) * bound / found.norm
     raise Refused("its answer is not finite, or has values too large to be merged: lower the job's rate")
