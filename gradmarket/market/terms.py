@@ -81,12 +81,16 @@ class ReplicaState(StrEnum):
 
 
 class AuditState(StrEnum):
-    """due: nobody has run the task again; answered: an auditor has, and its answer is not yet processed."""
+    """due: nobody has run the task again; answered: an auditor has, and its answer is not yet processed.
+
+    lapsed: no auditor of its class asked in time, and the task is done again.
+    """
 
     DUE = "due"
     ANSWERED = "answered"
     PASSED = "passed"
     FAILED = "failed"
+    LAPSED = "lapsed"
 
 
 class CalibrationState(StrEnum):

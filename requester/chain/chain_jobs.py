@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import exists, func, or_, select
 
-from gradmarket.market.terms import BatchState, JobState
+from gradmarket.market.terms import BatchState, JobState, Units
 from requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
 from requester.store import audits
 from requester.store.event_log import record_event
@@ -43,13 +43,15 @@ def opened_in(reader: RowReader, job_id: str) -> int | None:
     return reader.session.scalar(select(func.min(Transaction.block)).where(Transaction.job_id == job_id, *mined))
 
 
-def kept_back(chain: ChainContext, job: Job) -> bool:
-    """Whether the job's free money stays in the escrow for now: an audit may award it, or already did."""
+def compute_kept_back(chain: ChainContext, job: Job) -> Units:
+    """Returns how much of the job's free money stays in the escrow: what open audits can award, or audits awarded."""
+    uncovered = select(func.coalesce(func.sum(Account.earned - Account.reserved), 0))
     with chain.reading() as reader:
-        if audits.find_earliest_audited_round(reader, job.id) is not None:
-            return True
-        uncovered = exists().where(Account.job_id == job.id, Account.earned > Account.reserved)
-        return not is_job_expired(job, chain.clock()) and bool(reader.session.scalar(select(uncovered)))
+        kept = audits.sum_awardable_units(reader, job.id)
+        if not is_job_expired(job, chain.clock()):
+            owed = uncovered.where(Account.job_id == job.id, Account.earned > Account.reserved)
+            kept += int(reader.session.scalar(owed) or 0)
+    return Units(kept)
 
 
 def is_job_expired(job: Job, now: float) -> bool:

@@ -10,7 +10,7 @@ from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import escrow, outcomes, owner, sender
 from requester.chain.chain_context import ChainContext, TransactionKind
-from requester.chain.chain_jobs import kept_back, with_money
+from requester.chain.chain_jobs import compute_kept_back, with_money
 from requester.store.locks import lock_row
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -146,8 +146,8 @@ def _close_escrow(chain: ChainContext, job: Job) -> bool:
     if chain.ledger.next_time() > now.claim_until:
         left = now.deposited > now.credited
         return left and _post_call(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
-    free = Units(now.deposited - now.reserved)
-    if not free or kept_back(chain, job):
+    free = Units(now.deposited - now.reserved - compute_kept_back(chain, job))
+    if free <= 0:
         return False
     return _post_call(chain, job.id, TransactionKind.WITHDRAW, calls.withdraw_free(chain.market, chain_job, free))
 

@@ -13,7 +13,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from requester.chain import escrow
 from requester.chain.chain_context import ChainContext
-from requester.chain.chain_jobs import kept_back
+from requester.chain.chain_jobs import compute_kept_back
 from requester.store import jobs
 from requester.store.tables import Job
 
@@ -114,9 +114,8 @@ def _list_upkeep_calls(chain: ChainContext, job: Job, added: Units) -> list[tupl
     if lifecycle.is_final_state(job.state):
         if chain.ledger.block().time > now.claim_until:
             return [("refund", calls.refund(chain.market, chain_job))] if now.deposited > now.credited else []
-        free = Units(now.deposited - now.reserved)
-        back = free and not kept_back(chain, job)
-        return [("withdrawFree", calls.withdraw_free(chain.market, chain_job, free))] if back else []
+        free = Units(now.deposited - now.reserved - compute_kept_back(chain, job))
+        return [("withdrawFree", calls.withdraw_free(chain.market, chain_job, free))] if free > 0 else []
     short = Units(job.budget + added - job.deposited)
     return (
         [*_list_approval_calls(chain, job, short), ("topUp", calls.top_up(chain.market, chain_job, short))]

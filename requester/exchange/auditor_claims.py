@@ -15,7 +15,7 @@ from gradmarket.market.wire.audits import AuditAnswer, WindowTask
 from gradmarket.market.wire.poll import digest_of
 from requester.context import Context
 from requester.moves import calibrating, scoring, window_draws
-from requester.store import audits, ballots, window_states
+from requester.store import audited_classes, audits, ballots, window_states
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
 from requester.store.work import RowReader, Work
@@ -45,6 +45,7 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
     """Claims the oldest audit that machines of this class may run, or else a task to calibrate with, if any."""
     now = context.clock()
     with context.begin() as work:
+        audited_classes.record_asking_auditor(work, determinism_class, now)
         audit = audits.next_due(work, determinism_class, now)
         if audit is None:
             run = calibrating.claim_trusted_run(work, auditor, determinism_class, now)

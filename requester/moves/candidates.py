@@ -11,7 +11,7 @@ from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.terms import Address, Hash, Units
-from requester.store import jobs, lead_candidates, newcomers, workers
+from requester.store import audited_classes, jobs, lead_candidates, newcomers, workers
 from requester.store.tables import Job, Task, Worker
 from requester.store.work import RowReader, Work
 
@@ -25,9 +25,13 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     Workers that delivered before decide if there are enough of them, so that made-up identities of another class cannot
     exclude the real ones. The job keeps its class while those of it and of comparable classes have a quorum of separate
     ones. Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well.
-    Those that ask are looked at first: they are at hand.
+    Those that ask are looked at first: they are at hand. Classes that no auditor can check are left out, where they
+    must not decide (store.audited_classes), and come last in any audited job.
     """
     spec = jobs.load_spec(job)
+    servable = audited_classes.list_servable_classes(work, job)
+    if servable is not None and job.determinism_class not in servable:
+        job.determinism_class = None
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     if job.determinism_class is not None and spec.private is None:
         at_hand = [worker for worker in asking if _may_decide_class(worker, job, beside)]
@@ -37,13 +41,19 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
         own = partial(workers.list_deciding_workers, work, job, now, beside, known)
         if job.determinism_class is not None and _has_quorum(own, spec, mixable):
             return True
-        leading, most = _find_leading_class(
-            workers.list_deciding_workers(work, job, now, known=known), spec.separation, mixable
-        )
-        if most >= spec.plan().first_wave:
-            job.determinism_class = leading
-            return True
+        for classes in dict.fromkeys((_list_preferred_classes(work, job), servable)):
+            present = workers.list_deciding_workers(work, job, now, classes, known)
+            leading, most = _find_leading_class(present, spec.separation, mixable)
+            if most >= spec.plan().first_wave:
+                job.determinism_class = leading
+                return True
     return job.determinism_class is not None
+
+
+def _list_preferred_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
+    """Returns the classes whose answers an auditor can compare with its own; None for all where none is compared."""
+    spec = jobs.load_spec(job)
+    return audited_classes.list_heard_classes(reader, job) if spec.audited and not spec.verifier.scored else None
 
 
 def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:

@@ -37,12 +37,12 @@ from requester.store.workers import build_party
 TOPIC = "audit"
 
 
-def ready(reader: RowReader, _now: float) -> Sequence[str]:
-    return audits.list_answered_audits(reader)
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    return [*audits.list_answered_audits(reader), *audits.list_lapsed_audits(reader, now)]
 
 
 def run(context: Context, task_id: str) -> float | None:
-    """Judges one answer. Waits while the task's round is being merged, since a merge is not interrupted.
+    """Judges one answer, or ends an audit that nobody can run. Waits while the task's round is being merged.
 
     Only one audit is judged at a time: a failed audit changes rows of other jobs, so that two could deadlock.
     """
@@ -52,13 +52,16 @@ def run(context: Context, task_id: str) -> float | None:
         its_job = work.get_one(Task, task_id).job_id
         job, task = lock_row(work, Job, its_job), lock_row(work, Task, task_id)
         audit, row = work.get_one(Audit, task_id), work.get(Round, (job.id, task.merge_round))
-        if audit.state != AuditState.ANSWERED:
+        lapsed = audit.state == AuditState.DUE and task_id in audits.list_lapsed_audits(work, now)
+        if audit.state != AuditState.ANSWERED and not lapsed:
             return None
         if row is not None and row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
         hand, diverged = in_hand.of_task(work, task, job), task.state == TaskState.DIVERGED
         paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
-        if _is_answer_right(work, task, audit, now):
+        if lapsed:
+            _lapse_audit(context, work, hand, audit, row, now)
+        elif _is_answer_right(work, task, audit, now):
             _pass_audit(work, job, task, audit, paid, now)
             if not diverged:
                 calibrating.record_trusted_run(work, job, audit, now)
@@ -69,7 +72,7 @@ def run(context: Context, task_id: str) -> float | None:
             copies.record_copied_answer(work, task, [replica.worker for replica in wrong], now)
             if diverged:
                 resume.after_a_lie(context, work, job)
-        for other in copies.lock_equal_unaudited_tasks(work, task):
+        for other in () if lapsed else copies.lock_equal_unaudited_tasks(work, task):
             create_audit(work, other, 1.0, copies.ALIKE, now)
         let_go = audit.leaves is not None
         window_draws.release_states(work, task, audit, now)
@@ -149,6 +152,18 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     parties = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
     details = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": str(lost * int(job.unit))}
     record_event(work, job.id, "audit_failed", now, task=task.id, **details, **parties)
+
+
+def _lapse_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, row: Round | None, now: float) -> None:
+    """Ends an audit that no auditor can run: the task is done again, and nobody is blamed or unpaid."""
+    task, job, diverged = hand.task, hand.job, hand.task.state == TaskState.DIVERGED
+    work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
+    work.move(task, TaskState.REVOKED, reason=f"no auditor of its class {audit.determinism_class} came to check it")
+    details = {"task": task.id, "round": task.round, "determinism_class": audit.determinism_class}
+    record_event(work, job.id, "audit_lapsed", now, **details)
+    _apply_consequences(context, work, hand, row, now)
+    if diverged:
+        resume.after_a_lie(context, work, job)
 
 
 def _vindicate_replica(context: Context, work: Work, job: Job, task: Task, replica: Replica, now: float) -> None:

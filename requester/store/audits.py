@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, case, exists, func, or_, select
+from sqlalchemy.orm import aliased
 
+from gradmarket.market.messages import Outcome
+from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from requester.store import window_states
 from requester.store.locks import held_tasks
-from requester.store.tables import Audit, Replica, Task
+from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
 from requester.store.work import RowReader, Work
 from requester.store.workers import build_party
 
@@ -28,6 +31,14 @@ def first_revocable(reader: RowReader, job_id: str, since: int) -> int | None:
     """Returns the first round from `since` on with an accepted task: an audit of one may still be ordered."""
     accepted = (Task.job_id == job_id, Task.state == TaskState.ACCEPTED, Task.merge_round >= since)
     return reader.session.scalar(select(func.min(Task.merge_round)).where(*accepted))
+
+
+def sum_awardable_units(reader: RowReader, job_id: str) -> int:
+    """Returns what the job's open audits can award at most: the prices of outvoted answers to the audited tasks."""
+    rejected = (Replica.state == ReplicaState.REJECTED, Replica.outcome == int(Outcome.REJECTED))
+    judged = select(Task).join(Audit, Audit.task_id == Task.id).join(Replica, Replica.task_id == Task.id)
+    theirs = judged.where(Audit.job_id == job_id, Audit.state.in_(OPEN), *rejected)
+    return sum(task.offer.price for task in reader.session.scalars(theirs.where(Replica.verdict_root != Replica.root)))
 
 
 def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> Sequence[str]:
@@ -49,6 +60,25 @@ def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
 def list_answered_audits(reader: RowReader) -> Sequence[str]:
     """Returns the ids of at most 256 tasks whose auditor has answered, the oldest audits first."""
     tasks = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
+    return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
+
+
+def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
+    """Returns the ids of at most 256 tasks whose audits wait in vain: no auditor of the class asked for work.
+
+    Once one lapsed, further ones of its class in the job lapse at once.
+    """
+    since = Job.created_at - classes.UNHEARD_S
+    heard = exists().where(AuditedClass.determinism_class == Audit.determinism_class, AuditedClass.asked_at >= since)
+    other = aliased(Audit)
+    alike = exists().where(
+        other.job_id == Audit.job_id,
+        other.determinism_class == Audit.determinism_class,
+        other.state == AuditState.LAPSED,
+    )
+    waited = or_(Audit.created_at < now - classes.UNHEARD_S, alike)
+    due = select(Audit.task_id).join(Job, Job.id == Audit.job_id).where(Audit.state == AuditState.DUE)
+    tasks = due.where(Audit.scored.is_(False), waited, ~heard)
     return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
@@ -12,7 +13,7 @@ from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
-from requester.store import audits, ballots, holders, jobs, strikes, tasks, workers
+from requester.store import audited_classes, audits, ballots, holders, jobs, strikes, tasks, workers
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
@@ -20,6 +21,8 @@ from requester.store.work import RowReader
 CHAIN: Final = "chain"
 """The name of the service's part under which the chain's trouble is stored."""
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
+UNCHECKED: Final = "no auditor could check an answer of the workers here: run one of class {} (gradmarket auditor run)"
+FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0
 """Seconds after which a task that nobody asks for, and nobody of the job works beside, is told of."""
 LOOKED_AT: Final = 200
@@ -53,6 +56,9 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     mixable = ballots.list_mixable_classes(reader, job)
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
+    servable = audited_classes.list_servable_classes(reader, job)
+    if servable is not None and job.determinism_class is None and present and servable.isdisjoint(map(FIRST, present)):
+        return UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
     least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
     if have < least and spec.private is not None:
         joined = f"{holders.count_holders(reader, job)} of {len(spec.private.holders)} holders have joined"

@@ -18,9 +18,9 @@ from web3.types import RPCEndpoint, RPCResponse
 from contracts.ledger import Ledger
 from contracts.rpc import call_json_rpc
 from gradmarket.market.job import JobSpec
-from gradmarket.market.messages import Voucher
+from gradmarket.market.messages import Outcome, Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
-from gradmarket.market.terms import Address, AuditState, BatchState, JobState, ReplicaState, TaskState, Units
+from gradmarket.market.terms import Address, AuditState, BatchState, Digest, JobState, ReplicaState, TaskState, Units
 from requester.chain import reconcile
 from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
 from requester.chain.chain_worker import ChainWorker, local_grant
@@ -205,6 +205,15 @@ class ChainFixture:
             task = work.session.scalars(select(Task).where(Task.job_id == job_id).limit(1)).one()
             values = {"job_id": job_id, "round": 0, "rate": 1.0, "determinism_class": "", "reason": ""}
             work.session.merge(Audit(task_id=task.id, state=state, created_at=self.clock(), **values))
+
+    def outvotes(self, job_id: str, worker: Address) -> None:
+        """A verdict rejected this worker's answer to the job's first task for another root."""
+        with self.chain.begin() as work:
+            task = work.session.scalars(select(Task).where(Task.job_id == job_id).limit(1)).one()
+            _, replica = self._accepted(work.get_one(Job, job_id), worker, f"{next(self._numbers):x}")
+            replica.task_id, replica.state, replica.outcome = task.id, ReplicaState.REJECTED, int(Outcome.REJECTED)
+            replica.root, replica.verdict_root = Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64)
+            work.add(replica)
 
     def _accepted(self, job: Job, worker: Address, name: str) -> tuple[Task, Replica]:
         now = self.clock()

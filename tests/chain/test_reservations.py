@@ -223,14 +223,15 @@ def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_ba
     chain_fixture.settle_down()
     chain_job = chain_fixture.job(job_id).chain_job or 0
     chain_fixture.set_job(job_id, state=JobState.FINISHED, ended_at=chain_fixture.clock())
+    outvoted = chain_fixture.joins(job_id, new_key())
+    chain_fixture.outvotes(job_id, outvoted)
     chain_fixture.settle_down()
-    kept = chain_fixture.ledger.free(chain_job)
-    assert kept > 0
-    chain_fixture.earns(job_id, worker, 29)  # more than the 4 that were reserved ahead
+    assert chain_fixture.ledger.free(chain_job) == PRICE
+    chain_fixture.earns(job_id, outvoted)
     chain_fixture.audits(job_id, AuditState.FAILED)
     chain_fixture.settle_down()
-    assert chain_fixture.ledger.account(chain_job, worker).reserved == 30 * PRICE
-    assert chain_fixture.ledger.account(chain_job, worker).credited == 30 * PRICE
+    assert chain_fixture.ledger.account(chain_job, outvoted).reserved == PRICE
+    assert chain_fixture.ledger.account(chain_job, outvoted).credited == PRICE
     assert chain_fixture.ledger.free(chain_job) == 0
 
 

@@ -44,7 +44,7 @@ from requester.stages.stage import Stage
 from requester.store import calibrations, earned_rows, identities, progress, strikes
 from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.session import Sessions, sessions_of
-from requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
+from requester.store.tables import Account, AuditedClass, Earned, Job, JobEvent, Replica, Round, Task, Worker
 from requester.store.work import open_reader
 from tests.databases import NewDatabase, in_memory
 from tests.kit.behaviour import HONEST, Behaviour
@@ -80,7 +80,10 @@ def first_parameters() -> dict[str, np.ndarray]:
 
 
 class MarketFixture:
-    """One service with one running job; `spec` and `settings` change the defaults."""
+    """One service with one running job; `spec` and `settings` change the defaults.
+
+    Auditors of `audited_classes` asked for work before.
+    """
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class MarketFixture:
         database: NewDatabase,
         settings: dict[str, Any] | None = None,
         chain_job: int = 7,
+        audited_classes: Sequence[str] = (CLASS,),
         **spec: Any,
     ) -> None:
         self.folder, self.ledger, self.clock = folder, ledger, Clock()
@@ -106,6 +110,9 @@ class MarketFixture:
         self.context = self._open()
         self.job = "00000000000000aa"
         self._post(self.job, chain_job, **spec)
+        with self.context.begin() as work:
+            for name in audited_classes:
+                work.add(AuditedClass(determinism_class=name, asked_at=self.clock()))
         self.drive()
 
     def _open(self) -> Context:

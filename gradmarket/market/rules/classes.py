@@ -8,6 +8,12 @@ Until then a task that one replica decides is audited for certain. This stops fa
 probability of 5 % would find only in the twentieth task on average. It also stops one answer shared by Sybils, since
 each is checked on its own task. Where several replicas vote, the vote checks their equality, and the policy's
 probability applies.
+
+A class that no auditor asks for cannot be checked, and its name costs nothing. So where one replica decides, a job
+settles only on classes that an auditor asked for. Where separate operators vote, their equality admits any class; but
+an audit in a class without auditor lapses after UNHEARD_S: its task is done again, nobody is blamed, and from then on
+the job settles on classes with an auditor alone. This stops the *made-up class* of one wallet, or of a quorum, which
+would have the job wait for ever for an audit that nobody can run.
 """
 
 from collections.abc import Iterable
@@ -18,6 +24,10 @@ from gradmarket.market.rules.assignment import Party
 from gradmarket.market.task_plan import Plan
 
 OPERATORS: Final = 3
+UNHEARD_S: Final = 600.0
+"""After so long an audit lapses for whose class no auditor asked since the job was made, or so long before."""
+RECORDED_EVERY_S: Final = 15.0
+"""How often it is written down that an auditor asks for work."""
 
 
 def is_class_proven(confirmed: Iterable[Party]) -> bool:

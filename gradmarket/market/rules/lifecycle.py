@@ -71,10 +71,11 @@ BATCH: Final = {
 }
 
 AUDIT: Final = {
-    _A.DUE: {_A.ANSWERED},
+    _A.DUE: {_A.ANSWERED, _A.LAPSED},
     _A.ANSWERED: {_A.PASSED, _A.FAILED, _A.DUE},
     _A.PASSED: {_A.DUE},  # by two windows; another audit of the operator failed, so the whole task is repeated
     _A.FAILED: set[AuditState](),
+    _A.LAPSED: set[AuditState](),
 }
 
 CALIBRATION: Final = {

@@ -30,6 +30,7 @@ from requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from requester.store.tables.trust_tables import (
     Accusation,
     Audit,
+    AuditedClass,
     Calibration,
     Reputation,
     Score,
@@ -43,6 +44,7 @@ __all__ = [
     "Accusation",
     "ApiToken",
     "Audit",
+    "AuditedClass",
     "Base",
     "Batch",
     "BigKey",

@@ -44,6 +44,15 @@ class Audit(Base):
     __table_args__ = (Index("audits_by_state", "state", "created_at"), Index("audits_of_job", "job_id", "state"))
 
 
+class AuditedClass(Base):
+    """A determinism class that auditors ask for, and when one last did."""
+
+    __tablename__ = "audited_classes"
+
+    determinism_class: Mapped[str] = mapped_column(primary_key=True)
+    asked_at: Mapped[float]
+
+
 class WindowState(Base):
     """A state that an audit asks of a worker: the first one of window `number` of a task."""
 
