@@ -20,12 +20,13 @@ WRONG = Digest("blake3:" + "0" * 64)
 
 
 class Auditor:
-    """The requester's, who computes one job's audits as workers of its class do."""
+    """The requester's, who computes one job's audits as workers of its class do; its class is known once it is here."""
 
     def __init__(self, job: Posted, determinism_class: str = "cpu", kernels: Spoil = HONEST.spoil) -> None:
         self.job, self.http = job, job.scene.requester
         self.determinism_class, self.kernels = determinism_class, kernels
         self.work: AuditWork | None = None
+        self.claim()
 
     def claim(self) -> AuditWork | None:
         """What it holds, or the next that is due."""
