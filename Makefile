@@ -29,7 +29,7 @@ PARALLEL := -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile --no-loadscope
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
-	echo "make demo               the whole market on this machine: JSON=path writes its report, KEEP=1 leaves it up"
+	echo "make demo               the whole market on this machine: JSON=path writes its report, KEEP=1 leaves it up (gradmarket demo stop)"
 	echo "make demo-containers    the same across containers, by docker or podman: JSON=path, KEEP=1"
 	echo "make images secrets     what docker-compose.yml needs"
 	echo "make newcomer           seconds from the wheel to the first accepted gradient of an own model, here and in a bare container: JSON=path"

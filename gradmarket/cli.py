@@ -21,7 +21,7 @@ COMMANDS: Final = {
     "serve": ("requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
     "queue": ("requester.queue", "app", "Run the service's stages in Celery workers, on many machines."),
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
-    "demo": ("gradmarket.demo.command", "demo", "The whole market on this machine: honest workers, cheats, money."),
+    "demo": ("gradmarket.demo.command", "app", "The whole market on this machine: honest workers, cheats, money."),
     "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download what it trained."),
     "new": ("gradmarket.commands.new", "new", "Write a training script and its job, which run at once."),
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),

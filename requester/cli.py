@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +22,6 @@ from requester.edge.serving import EVERYWHERE, build_server_config, open_listene
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
-from requester.notifier import Notifier
 from requester.settings import RequesterSettings
 from requester.wiring import open_context
 
@@ -53,17 +52,18 @@ def serve(
             _print_addresses(settings, url, context)
             gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time
             gc.set_threshold(*COLLECT)
-            Server(build_server_config(app, settings), context.notifier).run([socket])
+            config = build_server_config(app, settings)
+            Server(config, (context.chain_worker.retire, context.notifier.close)).run([socket])
         if settings.rpc is None:
             echo_text(f"Stopped. The local chain goes on: `gradmarket chain down --data {settings.data}` stops it.")
 
 
 class Server(uvicorn.Server):
-    """Ends long polls on a signal, and does not raise the signal again, so that everything else is closed too."""
+    """Calls all of `endings` on a signal, and does not raise the signal again, so that everything is closed too."""
 
-    def __init__(self, config: uvicorn.Config, notifier: Notifier) -> None:
+    def __init__(self, config: uvicorn.Config, endings: Sequence[Callable[[], None]]) -> None:
         super().__init__(config)
-        self._notifier = notifier
+        self._endings = endings
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -76,7 +76,8 @@ class Server(uvicorn.Server):
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         self.handle_exit(number, frame)
-        self._notifier.close()
+        for end in self._endings:
+            end()
 
 
 def _build_stage_engine(context: Context) -> AbstractContextManager[object]:

@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import Final
 
 from contracts.private_files import OTHERS, private_folder
+from contracts.processes import has_open_file
 from gradmarket.market.errors import Conflict, Refused
 
 LOCK: Final = "serve.lock"
 """Has the process id of the service that locked it last."""
+
+
+def find_serving_process(folder: Path) -> int | None:
+    """Returns the id of the process that serves the folder; None if none does."""
+    try:
+        holder = int((folder / LOCK).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return holder if has_open_file(holder, folder / LOCK) else None
 
 
 @contextmanager

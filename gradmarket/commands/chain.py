@@ -14,8 +14,9 @@ from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from contracts.transactions import chain_id
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import data_folder, find_endpoint
-from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.terminal import echo_text
+from requester.folder_lock import find_serving_process
 
 KEY = "GRADMARKET_SENDER_KEY"
 RpcOption = Annotated[str, typer.Option("--rpc", help="The chain's JSON-RPC.")]
@@ -43,7 +44,12 @@ def up(
 
 @app.command()
 def down(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Stop the data folder's local Anvil; its state is kept."""
+    """Stop the data folder's local Anvil; its state is kept. A service that still needs it is stopped first."""
+    server = find_serving_process(data_folder(data))
+    if server is not None:
+        raise Conflict(
+            f"process {server} serves {data_folder(data)} and starts its chain again", f"kill {server}, then this again"
+        )
     chain = LocalChain.find_running_chain(_build_chain_folder(data))
     if chain is None:
         raise NotFound(f"no Anvil runs on {_build_chain_folder(data)}")

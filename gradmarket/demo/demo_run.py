@@ -14,7 +14,7 @@ from rich.console import Console
 from gradmarket.client import RequesterClient
 from gradmarket.commands import progress
 from gradmarket.commands.following import Show, follow_job
-from gradmarket.demo import demo_outcome, service, workers
+from gradmarket.demo import demo_outcome, kept_demos, service, workers
 from gradmarket.demo.children import DemoFailed, DemoProcesses
 from gradmarket.demo.report import build_report, print_report
 from gradmarket.demo.service import Service
@@ -53,7 +53,7 @@ def run_demo(console: Console, keep: bool = False, within: Path | None = None) -
 
     All output is in a new folder of `within`. With `keep`, the folder, the service and its chain stay if all went well.
     """
-    clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-", dir=within))
+    clock, folder = Clock(), Path(tempfile.mkdtemp(prefix=kept_demos.PREFIX, dir=within))
     console.print(f"Starting a chain, a service and {len(CAST)} workers in {folder}", highlight=False)
     with _compose_project(folder) as (children, ending):
         served = service.start_service(children, folder / "service")
@@ -61,7 +61,8 @@ def run_demo(console: Console, keep: bool = False, within: Path | None = None) -
             done = _run_market(console, clock, children, served, market, folder)
         if keep:
             ending.pop_all()
-            _print_kept_service(console, served)
+            kept_demos.mark_kept(folder)
+            _print_kept_service(console, served, folder)
     return done
 
 
@@ -132,12 +133,11 @@ def _compose_project(folder: Path) -> Iterator[tuple[DemoProcesses, ExitStack]]:
         yield children, ending
 
 
-def _print_kept_service(console: Console, served: Service) -> None:
-    chain = served.chain
+def _print_kept_service(console: Console, served: Service, folder: Path) -> None:
     console.print(
         f"It stays up: {served.place.url} (documentation at {served.place.url}/docs), token in "
         f"{served.data / 'keys' / 'token'}, logs beside {served.child.log}.\n"
-        f"Stop it: kill {served.child.process.pid}{f' {chain.pid}' if chain else ''}",
+        f"All of it lies in {folder}. `gradmarket demo stop` ends service and chain and deletes the folder.",
         highlight=False,
         soft_wrap=True,
     )

@@ -52,6 +52,7 @@ class ChainWorker:
         self._looked: int | None = None
         self.trouble = ""
         self._told: str | None = None
+        self._retired = False
 
     def wanted(self) -> bool:
         """Whether a step may find work; costs one query and one call, where a step costs twenty."""
@@ -114,8 +115,14 @@ class ChainWorker:
             self._record_foreign_chain(error)
         return False
 
+    def retire(self) -> None:
+        """Starts no chain again from now on: one that ends was stopped along with the service."""
+        self._retired = True
+
     def _revive_chain(self) -> bool:
         """Restarts the service's own chain; returns whether it did. The next step continues from its saved state."""
+        if self._retired:
+            return False
         try:
             return self._chain.revive()
         except LocalChainFailed as error:

@@ -80,6 +80,18 @@ def test_our_own_chain_is_started_again_and_the_money_goes_on(
     assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
 
 
+def test_a_service_that_was_asked_to_end_does_not_start_its_chain_again(
+    chain_fixture: ChainFixture, own: LocalChain
+) -> None:
+    chain_fixture.chain = replace(chain_fixture.chain, revive=own.revive)
+    chain_fixture.chain_worker = ChainWorker(chain_fixture.chain)
+    chain_fixture.settle_down()
+    chain_fixture.chain_worker.retire()
+    kill(own)
+    assert not chain_fixture.chain_worker.step()
+    assert LocalChain.find_running_chain(own.directory or Path()) is None
+
+
 def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
     chain_fixture: ChainFixture, own: LocalChain
 ) -> None:

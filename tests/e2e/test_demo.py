@@ -5,14 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from gradmarket.cli import app
+from gradmarket.demo import kept_demos
+from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.demo_run import run_demo
+from gradmarket.demo.service import start_service, stop_chain
 from gradmarket.demo.spec import PRICE
 from tests.e2e.processes_left import wait_until_left
 from tests.lanes import FULL
@@ -99,3 +105,41 @@ def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
 @FULL
 def test_the_report_is_plain_json(played: tuple[dict[str, Any], str, Path]) -> None:
     assert json.loads(json.dumps(played[0])) == played[0]
+
+
+@FULL
+@pytest.mark.parametrize("first_by_hand", [False, True])
+def test_a_demo_that_was_left_up_is_stopped_by_its_command_and_leaves_nothing(
+    first_by_hand: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand: service and chain get a signal at once, as by `kill SERVICE CHAIN`; no chain starts again."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"{kept_demos.PREFIX}1"
+    children = DemoProcesses(folder / "logs")
+    try:
+        served = start_service(children, folder / "service")
+        kept_demos.mark_kept(folder)
+        refused = CliRunner().invoke(app, ["chain", "down", "--data", str(served.data)])
+        assert f"kill {served.child.process.pid}" in refused.output
+        if first_by_hand:
+            chain = served.chain
+            assert chain is not None
+            os.kill(served.child.process.pid, signal.SIGTERM)
+            os.kill(chain.pid, signal.SIGTERM)
+            served.child.process.wait(PATIENCE_S)
+            wait_until_left(tmp_path)
+        printed = CliRunner().invoke(app, ["demo", "stop"])
+    finally:
+        children.end()
+        stop_chain(folder / "service")
+    assert printed.output == f"stopped; {folder} is deleted\n"
+    assert list(tmp_path.iterdir()) == []
+    wait_until_left(tmp_path)
+    assert CliRunner().invoke(app, ["demo", "stop"]).output == "no demo is up\n"
+
+
+def test_a_demo_that_still_runs_is_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"{kept_demos.PREFIX}1").mkdir()
+    assert json.loads(CliRunner().invoke(app, ["demo", "stop", "--json"]).stdout) == {"stopped": []}
+    assert len(list(tmp_path.iterdir())) == 1
