@@ -92,6 +92,8 @@ def _deal_tasks(
         if not free:
             break
         opening = progress.opening_for(job, task, tried[task.id], pool.mixable, busy[task.round])
+        if not any(assignment.why_not(candidate, opening) is None for candidate in pool.candidates.values()):
+            opening = progress.admit_returners(reader, job, opening, tried[task.id], now, busy[task.round])
         result = _draw_for_task(context, jobs.load_spec(job), opening, task, tried[task.id], pool, free + others, now)
         if isinstance(result, Deal):
             deals.append(result)

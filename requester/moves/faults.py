@@ -6,7 +6,7 @@ The rule is market.rules.faults.
 from collections.abc import Sequence
 
 from gradmarket.market.rules import assignment, faults, operators
-from gradmarket.market.rules.assignment import Reason
+from gradmarket.market.rules.assignment import SOON
 from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
@@ -18,9 +18,6 @@ from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Replica
 from requester.store.work import RowReader, Work
-
-SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
-"""A worker with only these reasons against it may still be asked."""
 
 
 def record_fault(context: Context, work: Work, hand: TaskInHand, replica: Replica, fault: StepFault) -> None:

@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
 
 from contracts.gas_price import WAITS
-from gradmarket.market.rules import assignment, newcomers
+from gradmarket.market.rules import assignment, newcomers, second_leases
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
+from gradmarket.market.wire.step_fault import StepFault
 from requester.store import audited_classes, audits, ballots, holders, jobs, strikes, tasks, workers
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
@@ -75,7 +77,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
             )
         )
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
-    opening = opening_for(job, open_task, replicas, mixable)
+    opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable), replicas, now)
     alive = workers.list_live_workers(reader, now, LOOKED_AT)
     candidates = candidates_of(reader, job, alive, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
@@ -162,6 +164,28 @@ def opening_for(
     )
 
 
+def admit_returners(
+    reader: RowReader,
+    job: Job,
+    opening: Opening,
+    replicas: Sequence[Replica],
+    now: float,
+    busy: frozenset[Address] = frozenset(),
+) -> Opening:
+    """Returns the opening for those too that may try a second time, where nobody else is left to be asked."""
+    again = second_leases.find_returners([(row.worker, row.state, _load_fault(row)) for row in replicas]) - busy
+    if not again or jobs.load_spec(job).private is not None:
+        return opening
+    alive = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
+    if any(assignment.why_not(candidate, opening) in assignment.SOON for candidate in alive):
+        return opening
+    return replace(opening, again=again)
+
+
+def _load_fault(replica: Replica) -> StepFault | None:
+    return None if replica.fault is None else StepFault(**replica.fault)
+
+
 def count_open_places(task: Task, replicas: Sequence[Replica]) -> int:
     """Returns the number of places of the task's wave, and of its backups, that nobody holds."""
     return task.wave_size + task.backups - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
@@ -183,6 +207,7 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
         replicas = tasks.replicas_of(reader, [task])[task.id]
         busy = holders.list_unavailable_by_round(reader, job, [task.round])[task.round]
         opening = opening_for(job, task, replicas, ballots.list_mixable_classes(reader, job), busy)
+        opening = admit_returners(reader, job, opening, replicas, now, busy)
         reason = assignment.why_not(candidate, opening)
         if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
             return trouble

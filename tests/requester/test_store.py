@@ -25,6 +25,7 @@ from requester.store.tables import Earned, Job, SecureSum, Task
 from requester.store.work import begin_work, open_reader
 from tests.databases import BOTH, NewDatabase, Postgres
 from tests.patience import PATIENCE_S, wait_until
+from tests.requester.market_fixture import PRICE
 
 pytestmark = BOTH
 
@@ -62,6 +63,21 @@ def test_sums_from_before_have_the_parameters_of_their_rounds(new_floor) -> None
     schema.upgrade_schema(database)
     (found,) = market.all(SecureSum)
     assert found.start == hash_of(row.parameters)
+    assert schema.list_schema_differences(database) == []
+
+
+def test_replicas_and_what_they_earned_outlive_a_change_of_their_table(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    for _ in range(3):
+        market.worker()
+    market.play()
+    before = {(row.id, row.state, row.root, row.expected_at) for row in market.replicas()}
+    with open_reader(market.context.sessions) as reader:
+        database = reader.session.get_bind()
+    schema.downgrade_schema(database, "0025")
+    schema.upgrade_schema(database)
+    assert {(row.id, row.state, row.root, row.expected_at) for row in market.replicas()} == before
+    assert sum(market.earned().values()) == 3 * PRICE
     assert schema.list_schema_differences(database) == []
 
 

@@ -51,6 +51,10 @@ class Reason(StrEnum):
     """Repeating the same before it is suspended."""
 
 
+SOON: Final = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
+"""A worker with only these reasons against it may still be asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Party:
     """What separation compares.
@@ -103,6 +107,8 @@ class Opening:
     at_work: tuple[str, ...] = ()
     """The determinism classes of the workers that already hold a place."""
     mixable: Mixable = frozenset()
+    again: frozenset[Address] = frozenset()
+    """Those that tried and may try once more (rules.second_leases)."""
 
 
 def may_mix_classes(one: str, other: str, mixable: Mixable) -> bool:
@@ -142,9 +148,11 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
     classes = (opening.determinism_class, *opening.at_work)
     if not all(may_mix_classes(candidate.determinism_class, name, opening.mixable) for name in classes):
         return Reason.OTHER_CLASS
-    if candidate.party.worker in opening.tried:
+    worker = candidate.party.worker
+    if worker in opening.tried and worker not in opening.again:
         return Reason.ALREADY_TRIED
-    if any(is_same_party(candidate.party, party, opening.separation) for party in opening.parties):
+    others = [party for party in opening.parties if party.worker != worker]
+    if any(is_same_party(candidate.party, party, opening.separation) for party in others):
         return Reason.NOT_SEPARATED
     if candidate.rests:
         return Reason.RESTS

@@ -124,7 +124,15 @@ class Replica(Base):
     """The worker has confirmed that it knows how this replica ended."""
 
     __table_args__ = (
-        UniqueConstraint("task_id", "worker"),
+        Index("replicas_of_task", "task_id", "worker"),
+        Index(
+            "replicas_answered",
+            "task_id",
+            "worker",
+            unique=True,
+            postgresql_where=text("sealed IS NOT NULL"),
+            sqlite_where=text("sealed IS NOT NULL"),
+        ),
         Index("replicas_of_worker", "worker", "heard"),
         Index("replicas_unheard", "worker", postgresql_where=text("heard IS false"), sqlite_where=text("heard IS 0")),
         Index("replicas_by_state", "state", "lease_until"),
