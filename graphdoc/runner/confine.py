@@ -11,17 +11,19 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from graphdoc.runner import landlock
+from graphdoc.runner.admitted import CALLS, DRIVER_CALLS, DRIVER_SOCKET, Calls, list_allowed_paths
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_SECCOMP: Final = 22
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_MODE_FILTER: Final = 2
+_SECCOMP_SET_MODE_FILTER: Final = 1
+_EVERY_THREAD: Final = 1
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
 _CLONE_THREAD: Final = 0x10000
@@ -34,33 +36,9 @@ _EQUAL: Final = 0x15
 _AT_LEAST: Final = 0x35
 _ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
 
 _X32_CALLS: Final = 0x40000000
-_FORBIDDEN_EVERYWHERE: Final = (424, 425, 426, 427)
-"""pidfd_send_signal, io_uring_setup, io_uring_enter, io_uring_register"""
-
-
-@dataclass(frozen=True)
-class _Calls:
-    """The system call numbers of one processor architecture."""
-
-    architecture: int
-    clone: int
-    clone3: int
-    forbidden: tuple[int, ...]
-
-
-_CALLS: Final = {
-    # socket connect bind listen socketpair, fork vfork execve execveat, kill ptrace process_vm_readv process_vm_writev,
-    # mount unshare setns, keyctl bpf userfaultfd perf_event_open
-    "x86_64": _Calls(
-        0xC000003E, 56, 435, (41, 42, 49, 50, 53, 57, 58, 59, 322, 62, 101, 310, 311, 165, 272, 308, 250, 321, 323, 298)
-    ),
-    "aarch64": _Calls(
-        0xC00000B7, 220, 435, (198, 203, 200, 201, 199, 221, 281, 129, 117, 270, 271, 40, 97, 268, 219, 280, 282, 241)
-    ),
-}
 
 
 class _FilterProgram(ctypes.Structure):
@@ -72,12 +50,19 @@ MEASURES: Final = ("network", "files", "calls")
 allows no programs, processes or sockets, and no signals to other processes."""
 
 
-def confine_process(parent: int, follow_parent: bool, device: str, memory_bytes: int) -> list[str]:
-    """Applies the measures that this machine offers and returns their names.
+def confine_process(
+    parent: int,
+    follow_parent: bool,
+    device: str,
+    memory_bytes: int,
+    root: Path = Path("/"),
+    measures: Sequence[str] = MEASURES,
+) -> list[str]:
+    """Applies those of the measures that this machine offers and returns their names.
 
     Must run after torch is imported and before any thread is started. `follow_parent`: also die with the thread that
     started this process, so that thread must live on. On the CPU, `memory_bytes` may be mapped beyond what is mapped
-    now (CUDA reserves far more than it uses).
+    now (CUDA reserves far more than it uses). A card's driver may still start; `forbid_driver_calls` ends that.
     """
     if sys.platform != "linux":
         return []
@@ -86,13 +71,25 @@ def confine_process(parent: int, follow_parent: bool, device: str, memory_bytes:
         if os.getppid() != parent:
             os._exit(1)
     _limit_resources(device, memory_bytes)
-    calls = _CALLS.get(platform.machine())
-    measures = {
-        "network": any(_load_libc().unshare(flags) == 0 for flags in (_CLONE_NEWUSER | _CLONE_NEWNET, _CLONE_NEWNET)),
-        "files": _load_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and landlock.restrict_files(device),
-        "calls": calls is not None and _install_filter(_build_instructions(calls)),
+    calls = CALLS.get(platform.machine())
+    libc = _load_libc()
+    unprivileged = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+    applied: dict[str, Callable[[], bool]] = {
+        "network": lambda: any(libc.unshare(flags) == 0 for flags in (_CLONE_NEWUSER | _CLONE_NEWNET, _CLONE_NEWNET)),
+        "files": lambda: unprivileged and landlock.restrict_files(list_allowed_paths(device, root)),
+        "calls": lambda: calls is not None and _install_filter(build_instructions(calls, device != "cpu")),
     }
-    return [name for name in MEASURES if measures[name]]
+    return [name for name in MEASURES if name in measures and applied[name]()]
+
+
+def forbid_driver_calls() -> bool:
+    """Forbids every thread of this process the calls that only the start of a card's driver takes."""
+    calls = CALLS.get(platform.machine())
+    if calls is None:
+        return False
+    program = _build_program(build_instructions(calls, driver=False))
+    arguments = (_SECCOMP_SET_MODE_FILTER, _EVERY_THREAD, ctypes.byref(program))
+    return bool(_load_libc().syscall(calls.seccomp, *arguments) == 0)
 
 
 def _limit_resources(device: str, memory_bytes: int) -> None:
@@ -116,15 +113,21 @@ def _set_limit(which: int, value: int) -> None:
 
 def _install_filter(instructions: Sequence[bytes]) -> bool:
     """Installs a permanent seccomp filter, after new privileges are given up; forbidden calls fail with EPERM."""
-    code = b"".join(instructions)
-    program = _FilterProgram(len(instructions), ctypes.c_char_p(code))
+    program = _build_program(instructions)
     libc = _load_libc()
     return bool(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
 
 
-def _build_instructions(calls: _Calls) -> list[bytes]:
-    """Returns a filter that forbids the listed calls, other architectures' calls, and a clone that is not a thread."""
-    forbidden = [*_FORBIDDEN_EVERYWHERE, *calls.forbidden]
+def _build_program(instructions: Sequence[bytes]) -> _FilterProgram:
+    return _FilterProgram(len(instructions), ctypes.c_char_p(b"".join(instructions)))
+
+
+def build_instructions(calls: Calls, driver: bool) -> list[bytes]:
+    """Returns a filter that forbids the listed calls, other architectures' calls, and a clone that is not a thread.
+
+    `driver`: but for what a card's driver calls when it starts.
+    """
+    forbidden = [number for name, number in calls.forbidden.items() if not (driver and name in DRIVER_CALLS)]
     return [
         _encode_instruction(_LOAD, _ARCHITECTURE_AT),
         _encode_instruction(_EQUAL, calls.architecture, then=1),
@@ -133,12 +136,27 @@ def _build_instructions(calls: _Calls) -> list[bytes]:
         *_build_test_and_return(_AT_LEAST, _X32_CALLS, _EPERM),
         *_build_test_and_return(_EQUAL, calls.clone3, _ENOSYS),
         *(step for call in forbidden for step in _build_test_and_return(_EQUAL, call, _EPERM)),
+        *(_build_socket_rule(calls.forbidden["socket"]) if driver else ()),
         _encode_instruction(_EQUAL, calls.clone, then=1),
         _encode_instruction(_RETURN, _ALLOW),
         _encode_instruction(_LOAD, _FIRST_ARGUMENT_AT),
         *_build_test_and_return(_ANY_BIT, _CLONE_THREAD, _ALLOW),
         _encode_instruction(_RETURN, _EPERM),
     ]
+
+
+def _build_socket_rule(number: int) -> list[bytes]:
+    """Returns instructions that decide on `socket`, by its two first arguments, and continue for any other call."""
+    domain, kind = DRIVER_SOCKET
+    rule = [
+        _encode_instruction(_LOAD, _FIRST_ARGUMENT_AT),
+        _encode_instruction(_EQUAL, domain, then=1),
+        _encode_instruction(_RETURN, _EPERM),
+        _encode_instruction(_LOAD, _SECOND_ARGUMENT_AT),
+        *_build_test_and_return(_EQUAL, kind, _ALLOW),
+        _encode_instruction(_RETURN, _EPERM),
+    ]
+    return [_encode_instruction(_EQUAL, number, otherwise=len(rule)), *rule]
 
 
 def _build_test_and_return(test: int, value: int, result: int) -> list[bytes]:

@@ -7,26 +7,21 @@ usable.
 import ctypes
 import os
 import struct
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from graphdoc.runner.admitted import READ_DIRECTORY
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _TELL_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
-_WRITE_FILE, _READ_FILE, _READ_DIRECTORY, _IOCTL = 1 << 1, 1 << 2, 1 << 3, 1 << 15
 _RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Version -> how many file rights it knows; later versions are treated as the last one."""
 
-SYSTEM: Final = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/sys/devices", "/dev/null", "/dev/urandom")
-OWN: Final = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo")
-"""Never /proc itself: it shows the environments of other processes."""
-CARDS: Final = ("/proc/driver", "/proc/devices", "/sys", "/etc")
 
-
-def restrict_files(device: str) -> bool:
-    """Forbids writing files, and reading any but code and libraries; on a GPU its devices may be opened too.
+def restrict_files(allowed: Iterable[tuple[str, int]]) -> bool:
+    """Forbids opening any but the allowed paths, each with its rights; see admitted.py.
 
     Must be called by the only thread, after new privileges are given up. Returns False if there is no Landlock.
     """
@@ -40,25 +35,11 @@ def restrict_files(device: str) -> bool:
     if rules < 0:
         return False
     try:
-        for path, rights in _list_allowed_paths(device):
+        for path, rights in allowed:
             _add_rule(libc, rules, path, rights & handled)
         return bool(libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
     finally:
         os.close(rules)
-
-
-def _list_allowed_paths(device: str) -> Iterator[tuple[str, int]]:
-    reading = _READ_FILE | _READ_DIRECTORY
-    for path in (*SYSTEM, *OWN, *_list_code_folders(), *(CARDS if device != "cpu" else ())):
-        yield path, reading
-    if device != "cpu":
-        yield "/dev", reading | _WRITE_FILE | _IOCTL
-
-
-def _list_code_folders() -> Iterable[str]:
-    """Returns the folders of Python, its packages and this project: whatever is imported, now or later."""
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return sorted({sys.prefix, sys.base_prefix, *(str(Path(file).parent) for file in files if file)})
 
 
 def _add_rule(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
@@ -68,7 +49,7 @@ def _add_rule(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
     except OSError:
         return
     try:
-        mine = rights if Path(path).is_dir() else rights & ~_READ_DIRECTORY
+        mine = rights if Path(path).is_dir() else rights & ~READ_DIRECTORY
         libc.syscall(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", mine, descriptor), 0)
     finally:
         os.close(descriptor)

@@ -17,7 +17,7 @@ from typing import Any
 
 from graphdoc.errors import GraphdocError, OutOfMemory, says_out_of_memory
 from graphdoc.runner import frames
-from graphdoc.runner.confine import confine_process
+from graphdoc.runner.confine import confine_process, forbid_driver_calls
 
 Request = dict[str, Any]
 
@@ -44,11 +44,16 @@ def parse_configuration() -> Configuration:
 def serve_requests(
     config: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]
 ) -> None:
-    """Confines this process, sends its determinism class, and answers requests by their `do` field."""
+    """Confines this process, sends its determinism class, and answers requests by their `do` field.
+
+    A card's driver starts with the greeting; what that alone takes is forbidden before the first request is read.
+    """
     tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
     confined = confine_process(config.parent, config.follow_parent, config.device, config.memory_bytes)
     threading.Thread(target=_end_with, args=(config.requests,), daemon=True).start()
     greeted = _answer_request(lambda _request: {"determinism_class": greeting(), "confined": confined}, {})
+    if config.device != "cpu" and "calls" in confined and not forbid_driver_calls():
+        confined.remove("calls")
     gc.freeze()
     frames.send_frame(config.answers, greeted)
     while True:
