@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "app", "The whole market on this machine: honest workers, cheats, money."),
     "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download what it trained."),
-    "new": ("gradmarket.commands.new", "new", "Write a training script and its job, which run at once."),
+    "new": ("gradmarket.commands.new", "new", "Write a training script and its settings; it runs at once."),
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("worker.cli.worker_commands", "app", "Sell gradients: run a worker, look after its wallet."),
     "auditor": ("gradmarket.commands.auditor_command", "app", "Run accepted tasks again: the requester's own check."),

@@ -1,18 +1,32 @@
 """What records a job's rounds elsewhere: one file each, which imports its library alone.
 
-`job.watch(callbacks=[TensorBoard("runs")])` after `from gradmarket.callbacks.tensorboard import TensorBoard`. Rounds
-that closed before `watch` was called are recorded too, in order. A round that an audit took back is recorded again, at
-its number, once it is merged anew.
+`job.watch(callbacks=[TensorBoard("runs")])` after `from gradmarket.callbacks import TensorBoard`. Rounds that closed
+before `watch` was called are recorded too, in order. A round that an audit took back is recorded again, at its number,
+once it is merged anew.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gradmarket.client.events import ServerSentEvent
 from gradmarket.market.views.job_views import JobView
 
+if TYPE_CHECKING:
+    from gradmarket.callbacks.mlflow import MLflow as MLflow
+    from gradmarket.callbacks.tensorboard import TensorBoard as TensorBoard
+    from gradmarket.callbacks.wandb import WeightsAndBiases as WeightsAndBiases
+
+RECORDERS: Final = {"MLflow": "mlflow", "TensorBoard": "tensorboard", "WeightsAndBiases": "wandb"}
+"""Class -> its module here, which is imported, with its library, when the class is asked for."""
 LOSS = "loss"
 HELD_OUT = "held_out"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in RECORDERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{RECORDERS[name]}"), name)
 
 
 def not_installed(name: str, package: str) -> ImportError:

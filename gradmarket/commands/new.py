@@ -1,4 +1,4 @@
-"""`gradmarket new`: writes a training script and its job, which run at once and are there to be changed."""
+"""`gradmarket new`: writes a training script and its settings, which run at once and are there to be changed."""
 
 import json
 from importlib.resources import files
@@ -13,7 +13,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.terminal import echo_text
 
 STARTERS: Final = "gradmarket.starters"
-SCRIPT, JOB = "train.py", "job.json"
+SCRIPT, SETTINGS = "train.py", "settings.json"
 SINGLE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 """A replication that one worker is enough for."""
 
@@ -47,7 +47,7 @@ def new(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a training script and its job into a folder: it runs at once on bundled data, or on yours."""
+    """Write a training script and its settings into a folder: it runs at once on bundled data, or on yours."""
     if (secure or per_row) and (kind or not private):
         raise Refused("--secure and --per-row are of rows that stay with their holders", "add --private, without --for")
     if private and kind:
@@ -64,9 +64,15 @@ def new(
     job |= {"step": NOISED} if per_row else {}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SCRIPT).write_text((files(STARTERS) / f"{kind}.py").read_text())
-    (folder / JOB).write_text(json.dumps(job, indent=2) + "\n")
+    (folder / SETTINGS).write_text(json.dumps(job, indent=2) + "\n")
     if as_json:
-        say_json({"script": str(folder / SCRIPT), "job": str(folder / JOB), "workers": job["replication"]["replicas"]})
+        say_json(
+            {
+                "script": str(folder / SCRIPT),
+                "settings": str(folder / SETTINGS),
+                "workers": job["replication"]["replicas"],
+            }
+        )
         return
     echo_text(_format_next_commands(folder, 0 if private else job["replication"]["replicas"]))
 
@@ -77,6 +83,9 @@ def _format_next_commands(folder: Path, workers: int) -> str:
     hire = [
         f"gradmarket worker run --market http://127.0.0.1:8700 --data worker-{number + 1}" for number in range(workers)
     ]
-    lines = [f"Wrote {folder / SCRIPT} and {folder / JOB}.", "Without a market, start one here, each in a terminal:"]
+    lines = [
+        f"Wrote {folder / SCRIPT} and {folder / SETTINGS}.",
+        "Without a market, start one here, each in a terminal:",
+    ]
     lines += [f"  {command}" for command in (serve, *hire)]
     return "\n".join([*lines, "Then train:", f"  python {quote(str(folder / SCRIPT))}"])

@@ -3,7 +3,7 @@
     python train.py [ADDRESS …]
 
 ADDRESSes are the wallets of the holders' workers. Without any it plays three holders on this machine, with a third of
-scikit-learn's digits each, and says how to start their workers. Rounds, price and the rest stand in job.json beside it.
+scikit-learn's digits each, and says how to start their workers. Rounds, price and the rest: settings.json beside it.
 """
 
 import json
@@ -62,7 +62,7 @@ def main(*addresses: str) -> None:
     x, y = own_rows()
     model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10))
     holders = list(addresses) or make_example_holders()
-    fields = json.loads((HERE / "job.json").read_text())
+    fields = json.loads((HERE / "settings.json").read_text())
     private = {"holders": holders, **fields.pop("private")}
     if "secure_aggregation" in private:
         fields["tasks_per_round"] = len(holders)

@@ -4,7 +4,7 @@
 
 The file holds `x`, float32[rows, channels, height, width], and `y`, int64[rows], the number of each image's class from
 0 on. Without one it trains on scikit-learn's handwritten digits. Rounds, price, optimizer and the rest of the job stand
-in job.json beside this script.
+in settings.json beside this script.
 """
 
 import json
@@ -58,7 +58,7 @@ def main(file: str | None) -> None:
     x, y = load_images(file)
     model = build_network(x.shape[1:], int(y.max()) + 1)
     with Market() as market:
-        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "job.json").read_text()))
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "settings.json").read_text()))
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

@@ -3,7 +3,7 @@
     python train.py [TABLE.csv COLUMN]
 
 COLUMN is the class of each row, in words or numbers; every other column must hold numbers. Without a table it trains on
-scikit-learn's wines. Rounds, price, optimizer and the rest of the job stand in job.json beside this script.
+scikit-learn's wines. Rounds, price, optimizer and the rest of the job stand in settings.json beside this script.
 """
 
 import json
@@ -56,7 +56,7 @@ def main(file: str | None = None, column: str | None = None) -> None:
     x, y = torch.tensor(scaled).float(), torch.tensor(numbered)
     model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, len(classes)))
     with Market() as market:
-        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "job.json").read_text()))
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "settings.json").read_text()))
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

@@ -3,7 +3,7 @@
     python train.py [TEXT.txt …]
 
 Without a file it trains on the sources of Python's own json package. Each task takes local steps, so that little is
-sent over the workers' lines. Rounds, price, optimizer and the rest of the job stand in job.json beside this script.
+sent over the workers' lines. Rounds, price, optimizer and the rest stand in settings.json beside this script.
 """
 
 import json
@@ -47,7 +47,7 @@ def main(files: list[str]) -> None:
     x, y, characters = cut_character_windows(load_text(files))
     model = gpt.build({"depth": 2, "width": 64, "heads": 4}, (LENGTH,), characters)
     with Market() as market:
-        job = market.train(model, gpt.OBJECTIVE, (x, y), **json.loads((HERE / "job.json").read_text()))
+        job = market.train(model, gpt.OBJECTIVE, (x, y), **json.loads((HERE / "settings.json").read_text()))
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

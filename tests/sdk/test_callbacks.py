@@ -12,10 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from gradmarket import Market, TrainingJob
-from gradmarket.callbacks import Callback
-from gradmarket.callbacks.mlflow import MLflow
-from gradmarket.callbacks.tensorboard import TensorBoard
-from gradmarket.callbacks.wandb import WeightsAndBiases
+from gradmarket.callbacks import Callback, MLflow, TensorBoard, WeightsAndBiases
 from gradmarket.market.errors import Refused
 from gradmarket.market.views.job_views import JobView
 from gradmarket.sdk.curve import draw_loss_curve

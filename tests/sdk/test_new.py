@@ -44,8 +44,8 @@ def written(tmp_path: Path) -> Callable[..., Path]:
         assert done.exit_code == 0, done.output
         assert f"python {folder / 'train.py'}" in done.stdout
         assert done.stdout.count("worker run") == (kind != "private")
-        job = json.loads((folder / "job.json").read_text())
-        (folder / "job.json").write_text(json.dumps(job | {"rounds": rounds}))
+        job = json.loads((folder / "settings.json").read_text())
+        (folder / "settings.json").write_text(json.dumps(job | {"rounds": rounds}))
         return folder
 
     return write
@@ -224,7 +224,7 @@ def test_a_private_one_plays_holders_and_says_how_their_workers_start(tmp_path: 
 def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_path: Path) -> None:
     folder = tmp_path / "private"
     assert CliRunner().invoke(app, ["new", str(folder), "--private", *options]).exit_code == 0
-    job = json.loads((folder / "job.json").read_text())
+    job = json.loads((folder / "settings.json").read_text())
     holders = {"holders": [f"0x{number:040x}" for number in range(3)], **job.pop("private")}
     spec = market_handle._check_fields(job | {"price": "1"}, holders)
     assert (spec.secure is not None) == ("--secure" in options)

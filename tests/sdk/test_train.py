@@ -1,6 +1,8 @@
 """A module, a loss and a dataset of one's own, trained on a market that runs."""
 
+import contextlib
 import copy
+import html
 import io
 import json
 import re
@@ -61,6 +63,33 @@ def network() -> nn.Module:
 
 def bits(module: nn.Module) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in module.state_dict().items()}
+
+
+def test_the_lines_that_a_jobs_page_shows_do_what_they_say(
+    market: Market, served: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = blobs()
+    job = market.train(network(), nn.CrossEntropyLoss(), (x, y), rounds=1, price="0.01 GRAD", replication=ALONE)
+    job.watch(QUIET)
+    page = httpx.get(f"{served.place.url}/jobs/{job.id}").text
+    commands, script = (
+        html.unescape(text) for text in re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", page, re.S)[-2:]
+    )
+    (tmp_path / "lines.py").write_text(script)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path(str(tmp_path / "lines.py"))
+    assert printed.getvalue().startswith("finished all rounds are done {")
+    monkeypatch.setenv("TOKEN", served.place.token or "")
+    for command in commands.splitlines():
+        subprocess.run(
+            ["bash", "-euc", command.replace("curl ", "curl -fsS ", 1)],
+            cwd=tmp_path,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    (downloaded,) = tmp_path.glob("*.safetensors")
+    assert downloaded.stat().st_size > 0
 
 
 def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
