@@ -48,12 +48,12 @@ TRUSTED: Final = JobSpec.model_validate(
     }
     | TRUST
 )
-DEFAULT: Final = "this project's default"
+AUDITED: Final = "audits of 50 %"
 _AUDITED: Final = TRUSTED.plan()
 _SELDOM: Final = replace(_AUDITED, audit=0.1)
 VOTES: Final = replace(_AUDITED, audit=0.0)
 DEFENCES: Final[Mapping[str, Defence]] = {
-    DEFAULT: Defence("mean", plan=_AUDITED, replays=True),
+    AUDITED: Defence("mean", plan=_AUDITED, replays=True),
     "audits of 10 %": Defence("mean", plan=_SELDOM, replays=True),
     "audits of 10 %, median": Defence("median", plan=_SELDOM, replays=True),
     "votes of 3 to 5": Defence("mean", plan=VOTES),

@@ -8,14 +8,14 @@ import torch
 from benchmarks.figure import Figure
 from benchmarks.size import pictures_folder, sized
 from benchmarks.trust.attacks import ATTACKS
-from benchmarks.trust.defences import DEFAULT, DEFENCES
+from benchmarks.trust.defences import AUDITED, DEFENCES
 from benchmarks.trust.replay import Course
 from benchmarks.trust.run import Setting
 from benchmarks.trust.table import Table, fill, picture
 from benchmarks.trust.workloads import Trained
 
 PREFIX: Final = "trust.btard."
-SMALLEST: Final[tuple[tuple[str, ...], tuple[str, ...]]] = (DEFAULT, "mean"), ("silent quorum", "delayed gradient")
+SMALLEST: Final[tuple[tuple[str, ...], tuple[str, ...]]] = (AUDITED, "mean"), ("silent quorum", "delayed gradient")
 
 
 def figures(trained: Callable[[], Trained], drawn: str) -> Iterator[Figure]:
@@ -31,7 +31,7 @@ def figures(trained: Callable[[], Trained], drawn: str) -> Iterator[Figure]:
 
 
 def lost(table: Table, defence: str) -> Iterator[Figure]:
-    target = "<= 0.5" if defence == DEFAULT else ""
+    target = "<= 0.5" if defence == AUDITED else ""
     for attack, points in table.lost[defence].items():
         note = f"of {table.baseline:.1f}"
         yield Figure(_name(table, attack, defence), points, "points lost", target=target, note=note)

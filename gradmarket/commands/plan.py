@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -21,7 +21,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.terminal import echo_text
-from gradmarket.trust.forecast import Assumed, Forecast, compute_forecast
+from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
@@ -31,7 +31,13 @@ AuditOption = Annotated[
 AmountOption = Annotated[str, typer.Option(help='Like "0.5 GRAD", or in the smallest unit.')]
 SpeedOption = Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")]
 LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's link.")]
-DEFAULT_SHARES = (0.1, 0.2, 0.3)
+GAINS: Final = (
+    "For each share of colluders: tasks wrong at the end; its pay in prices for each gradient that it computes, where "
+    "it is honest and computes once for its seats of a task (no vote or audit sees it); and where it computes nothing "
+    "in tasks that it decides, and a caught one comes back under another identity, which is free. Shares are of seats: "
+    "who answers at once, or asks under many identities, has more of them than of the workers."
+)
+DEFAULT_SHARES = (0.1, 0.2, 0.3, 0.5)
 
 
 def _convert_to_prices(written: str, price: int, service: Callable[[], RequesterClient]) -> float:
@@ -171,8 +177,23 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
         lean = "any" if row.unseen_push is None else f"{row.unseen_push:.3g}"
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}", lean)
     printed.print_table(table)
+    printed.print_table(_build_gains_table(expected))
+    echo_text(GAINS)
     for line in (_drift_words(expected), *_window_words(expected), *_describe_deterrence(expected, assumed)):
         echo_text(line)
+
+
+def _build_gains_table(expected: Forecast) -> Table:
+    """Returns a table of what a ring gains under the job's plan and under others, a line each."""
+    table = Table("plan", "compute", *(f"{row.colluding:.0%}: wrong, shares, lies" for row in expected.rows))
+    for name, rows in (("this job", expected.rows), *((other.plan, other.rows) for other in expected.others)):
+        table.add_row(name, f"{rows[0].compute:.2f}", *map(_describe_gain, rows))
+    return table
+
+
+def _describe_gain(row: Row) -> str:
+    shares, lies = (pay if pay is None else f"{pay:.2f}" for pay in (row.sharing_pay, row.lying_pay))
+    return f"{row.wrong_at_end:.2%}, {shares or '-'}, {lies or 'any'}"
 
 
 def _drift_words(expected: Forecast) -> str:

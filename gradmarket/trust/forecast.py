@@ -1,13 +1,22 @@
 """A job's trust forecast: how often colluders decide, how soon they are caught, what deters them, what it costs."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, drift, exposure, task_windows
-from gradmarket.market.rules.collusion import ColludingPool, compute_odds, compute_silent_share, over_a_job
+from gradmarket.market.rules.collusion import (
+    ColludingPool,
+    compute_lying_pay,
+    compute_odds,
+    compute_sharing_pay,
+    compute_silent_share,
+    over_a_job,
+)
+from gradmarket.market.rules.replication import fixed
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
 
@@ -44,6 +53,14 @@ class Row:
     """The average number of tasks until an audit catches them, if they lie whenever they can."""
     compute: float
     """Computations per accepted task, audits included; plain training is 1."""
+    wrong_at_end: float
+    """The probability that a task is wrong at the job's end, where nothing but its own audit finds a lie."""
+    sharing_pay: float | None
+    """The colluders' pay in prices for each gradient that they compute, where they are honest and compute once for all
+    of their seats in a task. None where they have no seat."""
+    lying_pay: float | None
+    """The same where they compute nothing in tasks that they decide in the first wave, and a caught one comes back
+    under a free identity. None without bound."""
     unseen_push: float | None
     """How far they push the sum of all updates together before the alarm on drift is expected, if their answers are
     accepted: in lengths of an honest answer's error. None where no alarm can come."""
@@ -106,6 +123,23 @@ class DriftAlarm:
         return drift.compute_unseen_push(self.rounds, self.answers, leaning, self.operators) if share else 0.0
 
 
+COMPARED: Final[Mapping[str, Plan]] = {
+    "majority of 3 to 5": fixed.plan(fixed.Settings()),
+    "majority of 5 to 7": fixed.plan(fixed.Settings(replicas=5, max_replicas=7)),
+    "one, audited at 10 %": Plan(1, 1, 1, 0.1),
+    "one, audited always": Plan(1, 1, 1, 1.0),
+}
+"""Plans that a forecast is shown beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What the same colluders gain under another plan, a row for each share."""
+
+    plan: str
+    rows: tuple[Row, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     plan: Plan
@@ -114,6 +148,7 @@ class Forecast:
     deterrence: Deterrence
     drift: DriftAlarm
     windows: Windows | None = None
+    others: tuple[Compared, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -126,11 +161,16 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     found, share = (1.0, 1.0) if windows is None else (windows.found, windows.share)
     seen, repeated = plan.audit * found, plan.audit * share
     alarm = DriftAlarm.of(spec, assumed.workers)
-    rows = tuple(
-        _build_row(plan, tasks, ColludingPool(part, assumed.workers), seen, repeated, alarm.compute_unseen_push(part))
-        for part in assumed.shares
-    )
-    return Forecast(plan, tasks, rows, _compute_deterrence(seen, assumed), alarm, windows)
+
+    def build_rows(by: Plan, seen: float, repeated: float) -> tuple[Row, ...]:
+        pools = (ColludingPool(part, assumed.workers) for part in assumed.shares)
+        return tuple(
+            _build_row(by, tasks, pool, seen, repeated, alarm.compute_unseen_push(pool.colluding)) for pool in pools
+        )
+
+    others = tuple(Compared(name, build_rows(other, other.audit, other.audit)) for name, other in COMPARED.items())
+    deterrence = _compute_deterrence(seen, assumed)
+    return Forecast(plan, tasks, build_rows(plan, seen, repeated), deterrence, alarm, windows, others)
 
 
 def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:
@@ -143,8 +183,15 @@ def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeate
         wrong_in_job=over_a_job(wrong, tasks),
         tasks_until_caught=_replace_infinite(exposure.expected_before_caught(seen, float(wrong))),
         compute=float(chances.replicas) + repeated,
+        wrong_at_end=float(wrong) * (1.0 - seen),
+        sharing_pay=_convert_pay(compute_sharing_pay(plan, pool)),
+        lying_pay=_convert_pay(compute_lying_pay(plan, pool)),
         unseen_push=_replace_infinite(push),
     )
+
+
+def _convert_pay(pay: Fraction | None) -> float | None:
+    return None if pay is None else float(pay)
 
 
 def _compute_deterrence(audit: float, assumed: Assumed) -> Deterrence:

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.rules import collusion
-from gradmarket.market.rules.collusion import ColludingPool, compute_odds, compute_silent_share, over_a_job
+from gradmarket.market.rules.collusion import (
+    ColludingPool,
+    compute_lying_pay,
+    compute_odds,
+    compute_sharing_pay,
+    compute_silent_share,
+    over_a_job,
+)
 from gradmarket.market.task_plan import Plan
 
 TRIPLE = Plan(3, 2, 5)
@@ -51,6 +58,15 @@ def test_it_is_the_count_of_every_first_wave_where_that_decides(plan: Plan) -> N
         Fraction(0),
     )
     assert compute_silent_share(plan, ColludingPool(f)) == by_hand
+
+
+@pytest.mark.parametrize(("percent", "sharing"), [(10, 1.107), (20, 1.230), (30, 1.370), (50, 1.714)])
+def test_sharing_pays_and_lying_pays_more_where_identities_are_free(percent: int, sharing: float) -> None:
+    pool, one = ColludingPool(Fraction(percent, 100)), Plan(1, 1, 1, 0.1)
+    assert float(compute_sharing_pay(TRIPLE, pool) or 0) == pytest.approx(sharing, abs=1e-3)
+    assert (compute_lying_pay(TRIPLE, pool) or 0) > (compute_sharing_pay(TRIPLE, pool) or 0)
+    assert (compute_sharing_pay(one, pool), compute_lying_pay(one, pool)) == (1, None)
+    assert compute_sharing_pay(TRIPLE, ColludingPool(Fraction(0))) is None
 
 
 def test_who_cannot_be_drawn_cannot_vote() -> None:

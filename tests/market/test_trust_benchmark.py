@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.trust.attacks import ATTACKS, Scene
-from benchmarks.trust.defences import DEFAULT, DEFENCES, VOTES, Crew, voted
+from benchmarks.trust.defences import AUDITED, DEFENCES, VOTES, Crew, voted
 from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
@@ -69,7 +69,7 @@ def test_a_run_is_a_function_of_its_seed(trained: Regression, name: str) -> None
 
 def played(trained: Regression, audit: float, attack: str | None) -> tuple[bytes, Course]:
     """The bits of the model in the end, and what the run took."""
-    defence = replace(DEFENCES[DEFAULT], plan=replace(VOTES, audit=audit))
+    defence = replace(DEFENCES[AUDITED], plan=replace(VOTES, audit=audit))
     run = Replayed(trained, defence, SETTING)
     run.accuracy(attack)
     return run.models[-1].tensors["weight"].tobytes(), run.courses[attack or ""][-1]
@@ -127,7 +127,7 @@ class Brittle(Regression):
 def test_an_honest_divergence_pauses_the_job_unless_an_audit_takes_its_cause_back(
     trained: Regression, honest_bits: bytes, audit: float
 ) -> None:
-    honest = Replayed(trained, DEFENCES[DEFAULT], SETTING)
+    honest = Replayed(trained, DEFENCES[AUDITED], SETTING)
     honest.accuracy(None)
     bits, course = played(Brittle(honest), audit, "silent quorum")
     assert course.diverged > 0

@@ -30,11 +30,27 @@ def refused(*words: str) -> str:
 def test_a_plan_says_how_often_colluders_decide() -> None:
     found = said("job", "plan", EXAMPLE, "--trust", "--json")
     wrong = [row["wrong_per_task"] for row in found["trust"]["rows"]]
-    assert wrong == pytest.approx([0.028, 0.104, 0.216])
+    assert wrong == pytest.approx([0.028, 0.104, 0.216, 0.5])
     assert found["trust"]["rows"][0]["tasks_until_caught"] is None
     assert found["trust"]["deterrence"]["least_audit"] is None
     few = said("job", "plan", EXAMPLE, "--trust", "--json", "--workers", "16", "--colluders", "0.4375")
     assert few["trust"]["rows"][0]["wrong_per_task"] == pytest.approx(0.4)
+
+
+def test_a_plan_says_what_a_ring_gains_under_it_and_under_others() -> None:
+    """3f / (1 - (1 - f)^3) for who shares, and 3f / 3f(1 - f)^2 for who computes only where it does not decide."""
+    found = said("job", "plan", EXAMPLE, "--trust", "--json")["trust"]
+    assert [row["sharing_pay"] for row in found["rows"]] == pytest.approx([1.107, 1.230, 1.370, 1.714], abs=1e-3)
+    assert [row["lying_pay"] for row in found["rows"]] == pytest.approx([1.2346, 1.5625, 2.0408, 4.0], abs=1e-3)
+    others = {other["plan"]: other["rows"] for other in found["others"]}
+    assert others["majority of 3 to 5"] == found["rows"]
+    assert [row["sharing_pay"] for row in others["one, audited at 10 %"]] == [1.0] * 4
+    assert {row["lying_pay"] for row in others["one, audited at 10 %"]} == {None}
+    assert [row["wrong_at_end"] for row in others["one, audited at 10 %"]] == pytest.approx([0.09, 0.18, 0.27, 0.45])
+    assert {row["wrong_at_end"] for row in others["one, audited always"]} == {0.0}
+    told = " ".join(RUNNER.invoke(app, ["job", "plan", EXAMPLE, "--trust"]).output.split())
+    assert "(no vote or audit sees it)" in told
+    assert "another identity, which is free" in told
 
 
 def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains() -> None:

@@ -90,6 +90,31 @@ def compute_silent_share(plan: Plan, pool: ColludingPool) -> Fraction:
     return sum((chance for k, chance in enumerate(chances) if plan.decides(plan.first_wave, k)), ZERO)
 
 
+def compute_sharing_pay(plan: Plan, pool: ColludingPool) -> Fraction | None:
+    """Returns a ring's pay in prices for each gradient that it computes, where it is honest and shares.
+
+    It computes once for all of its seats in a task: R f / (1 - (1 - f)^R) in a large market, 1.37 for 30 % of three. No
+    vote, audit or clock sees it. None where the ring never has a seat.
+    """
+    chances = pool.draw(0, 0, plan.first_wave)
+    return _divide_seats(chances, sum(chances[1:], ZERO))
+
+
+def compute_lying_pay(plan: Plan, pool: ColludingPool) -> Fraction | None:
+    """Returns the same where it computes only in tasks that it does not decide, and nobody takes its pay back.
+
+    That holds where identities are free: who is barred comes back under a fresh one. None where it computes nothing.
+    """
+    chances = pool.draw(0, 0, plan.first_wave)
+    computed = (chance for k, chance in enumerate(chances) if k and not plan.decides(plan.first_wave, k))
+    return _divide_seats(chances, sum(computed, ZERO))
+
+
+def _divide_seats(chances: list[Fraction], computed: Fraction) -> Fraction | None:
+    seats = sum((k * chance for k, chance in enumerate(chances)), ZERO)
+    return seats / computed if computed else None
+
+
 def over_a_job(wrong: Fraction, tasks: int) -> float:
     """Returns the probability that at least one of `tasks` is accepted wrongly: 1 - (1 - wrong)^tasks."""
     return 1.0 if wrong == 1 else -math.expm1(tasks * math.log1p(-float(wrong)))

@@ -1,0 +1,455 @@
+"""A market of free identities in simulation: proven ones that vote, newcomers that work alone, and a ring that lies.
+
+A round is one draw of its tasks. The ring knows its members and a whole task before it answers, shares one computation
+among a task's seats, and comes back with a fresh identity as soon as one is barred. Everybody is proven at the start,
+the ring too, which is its best case. Audits that were drawn for a round end one round later; what they find is taken
+back together with the round that was merged meanwhile.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.rules import newcomers
+from gradmarket.market.rules.assignment import Party
+from gradmarket.market.rules.replication import fixed
+from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Address
+
+RENEWED: Final = 100
+"""Rounds after which an identity's place in the order of the crew is drawn anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The proposed rules; `replicas` equal answers decide, anything else an audit."""
+
+    replicas: int = 3
+    rate: float = 0.2
+    """The probability that a unanimous task is audited."""
+    evidence: int = 16
+    """Audited right answers before an identity votes."""
+    newcomers: float = 1 / 8
+    """The share of a round's tasks that newcomers get, one task at least."""
+    vested: int = 16
+    """Last prices of an identity that a conviction burns."""
+    closing: int = 2
+    """Last rounds of which every task is audited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    workers: int
+    tasks: int
+    rounds: int = 200
+
+
+Wants = Callable[["Moment"], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the ring knows of a task: `held` of its `replicas` seats are the ring's; `spent`: lies of this round."""
+
+    held: int
+    replicas: int
+    round: int
+    rounds: int
+    spent: int
+    chance: float
+    """Drawn evenly from 0 to 1."""
+
+    @property
+    def unanimous(self) -> bool:
+        return self.held == self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Adversary:
+    """Whether the ring lies with all of its seats in a task, and what else it does."""
+
+    wants: Wants
+    alone: bool = False
+    """Its newcomers lie too."""
+    leaves: bool = False
+    """Identities that lied are given up at once, with fresh ones in their place."""
+    rotates: int = 0
+    """Half of the ring pauses, and the halves change places after so many rounds."""
+    instant: bool = False
+    """It answers without delay and asks again at once."""
+    flood: int = 0
+    """Fresh identities for each honest worker, beside the ring's proven ones."""
+
+
+ADVERSARIES: Final[Mapping[str, Adversary]] = {
+    "honest": Adversary(lambda _: False),
+    "always": Adversary(lambda _: True, alone=True),
+    "quorum": Adversary(lambda now: now.held >= fixed.quorum(now.replicas)),
+    "unanimous": Adversary(lambda now: now.unanimous),
+    "unanimous_half": Adversary(lambda now: now.unanimous and now.chance < 0.5),
+    "once_and_leave": Adversary(lambda now: now.unanimous, leaves=True),
+    "patient": Adversary(lambda now: now.unanimous and not now.spent),
+    "rotating": Adversary(lambda now: now.unanimous, rotates=20),
+    "dissent": Adversary(lambda now: now.held == 1),
+    "late": Adversary(lambda now: now.unanimous and now.round >= now.rounds - 20),
+    "late_two": Adversary(lambda now: now.unanimous and now.round >= now.rounds - 2),
+    "instant_always": Adversary(lambda _: True, alone=True, instant=True),
+    "instant_unanimous": Adversary(lambda now: now.unanimous, instant=True),
+    "flood": Adversary(lambda now: now.unanimous, flood=10),
+    "flood_of_liars": Adversary(lambda now: now.unanimous, alone=True, flood=10),
+}
+LYING: Final = tuple(name for name in ADVERSARIES if name != "honest")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Sums over a job, in gradients."""
+
+    tasks: int = 0
+    wrong: int = 0
+    """Tasks whose answer is wrong at the job's end."""
+    seats: int = 0
+    audits: int = 0
+    again: int = 0
+    """Computations of tasks that were done again."""
+    rounds_again: int = 0
+    ring_seats: int = 0
+    ring_paid: int = 0
+    """Less what convictions burnt."""
+    ring_computed: int = 0
+    honest_unpaid: int = 0
+
+    @property
+    def wrong_share(self) -> float:
+        return self.wrong / self.tasks
+
+    @property
+    def pay(self) -> float:
+        """The ring's pay for each gradient that it computed; for each seat where it computed none."""
+        return self.ring_paid / self.ring_computed if self.ring_computed else self.seat_pay
+
+    @property
+    def seat_pay(self) -> float:
+        return self.ring_paid / max(1, self.ring_seats)
+
+    @property
+    def seat_share(self) -> float:
+        return self.ring_seats / self.seats
+
+    @property
+    def unpaid_share(self) -> float:
+        return self.honest_unpaid / max(1, self.seats - self.ring_seats)
+
+    @property
+    def computations(self) -> float:
+        """Seats, audits and what was done again, for each right task."""
+        return (self.seats + self.audits + self.again) / max(1, self.tasks - self.wrong)
+
+
+@dataclass(slots=True)
+class _Identity:
+    ring: bool
+    evidence: int
+    place: float
+    vested: deque[int]
+    slot: int
+    """Its number within the ring."""
+    offset: int
+    """Its place is drawn anew in the rounds that are this much short of a multiple of RENEWED."""
+
+
+@dataclass(slots=True)
+class _Voted:
+    """An accepted task of the last two rounds; its members' wrong answer is `wrong`."""
+
+    members: Sequence[_Identity]
+    wrong: bool
+    drawn: bool
+    over: bool = False
+
+
+@dataclass
+class _Play:
+    market: Market
+    rules: Rules
+    adversary: Adversary
+    random: np.random.Generator
+    out: Outcome = field(default_factory=Outcome)
+    everybody: list[_Identity] = field(default_factory=list)
+    recent: deque[list[_Voted]] = field(default_factory=lambda: deque(maxlen=2))
+    turns: int = 0
+    spent: int = 0
+    replayed: int = -1
+    """The tasks of the job when a round was last replayed."""
+
+
+def play(market: Market, share: float, adversary: Adversary, rules: Rules, seed: int) -> Outcome:
+    """Returns what a job under the proposed rules comes to, with this share of ring identities."""
+    game = _Play(market, rules, adversary, np.random.default_rng(seed))
+    ring = round(share * market.workers)
+    game.everybody = [_identity(game, number < ring, rules.evidence, number) for number in range(market.workers)]
+    flood = adversary.flood * (market.workers - ring)
+    game.everybody += [_identity(game, True, 0, number) for number in range(flood)]
+    for number in range(market.rounds):
+        _round(game, number)
+    for voted in game.recent[0]:
+        game.out.wrong += voted.wrong and not voted.over
+    _audit_drawn(game, game.recent[-1])
+    game.out.wrong += sum(voted.wrong and not voted.over for voted in game.recent[-1])
+    return game.out
+
+
+def _identity(game: _Play, ring: bool, evidence: int, slot: int) -> _Identity:
+    offset = int(game.random.integers(RENEWED))
+    return _Identity(ring, evidence, game.random.random(), deque(maxlen=game.rules.vested), slot, offset)
+
+
+def _round(game: _Play, number: int) -> None:
+    rules, tasks = game.rules, game.market.tasks
+    for one in game.everybody:
+        if (number + one.offset) % RENEWED == 0:
+            one.place = game.random.random()
+    present = [one for one in game.everybody if not _pauses(game.adversary, one, number)]
+    proven = [one for one in present if one.evidence >= rules.evidence]
+    fresh = [one for one in present if one.evidence < rules.evidence]
+    alone = _count_newcomer_tasks(rules, tasks, len(proven), len(fresh))
+    for one in _choose_newcomers(game, fresh, alone):
+        _answer_alone(game, one)
+    game.spent = 0
+    if len(game.recent) == 2:
+        game.out.wrong += sum(voted.wrong and not voted.over for voted in game.recent[0])
+    game.recent.append([])
+    for members in _deal(game, proven, tasks - alone):
+        _vote(game, members, number)
+    if len(game.recent) == 2:
+        _audit_drawn(game, game.recent[0])
+    game.out.tasks += tasks
+
+
+def _pauses(adversary: Adversary, one: _Identity, number: int) -> bool:
+    return bool(adversary.rotates) and one.ring and (one.slot + number // adversary.rotates) % 2 == 1
+
+
+def _count_newcomer_tasks(rules: Rules, tasks: int, proven: int, fresh: int) -> int:
+    if proven < rules.replicas:
+        return tasks
+    most = tasks // 2 if proven < 2 * rules.replicas else max(1, int(rules.newcomers * tasks))
+    return min(most, fresh)
+
+
+def _choose_newcomers(game: _Play, fresh: list[_Identity], count: int) -> Iterator[_Identity]:
+    """Every second seat goes to the newcomer that is closest to its proof, the others by draw."""
+    begun = [one for one in fresh if one.evidence]
+    left = list(fresh)
+    for _ in range(count):
+        if not left:  # a task more than newcomers: they take a second one
+            left = list(fresh)
+        game.turns += 1
+        one = max(begun, key=lambda each: each.evidence) if begun and game.turns % 2 else None
+        one = one or left[int(game.random.integers(len(left)))]
+        left.remove(one)
+        if one in begun:
+            begun.remove(one)
+        yield one
+
+
+def _answer_alone(game: _Play, one: _Identity) -> None:
+    """Audited for certain: the auditor's result is the gradient where it is wrong."""
+    game.out.seats += 1
+    game.out.audits += 1
+    game.out.ring_seats += one.ring
+    if one.ring and game.adversary.alone:
+        one.evidence = 0
+        return
+    one.evidence += 1
+    game.out.ring_computed += one.ring
+    _pay(game, one)
+
+
+def _pay(game: _Play, one: _Identity) -> None:
+    if one.ring:
+        game.out.ring_paid += 1
+        one.vested.append(1)
+
+
+def _deal(game: _Play, proven: list[_Identity], tasks: int) -> Iterator[list[_Identity]]:
+    """Deals the crew, as many of the lowest places as there are seats, over the tasks; again where it is too few."""
+    size = game.rules.replicas
+    crew = sorted(proven, key=lambda one: one.place)[: size * tasks]
+    left: list[_Identity] = []
+    for _ in range(tasks):
+        if len(left) < size:
+            left = [crew[index] for index in game.random.permutation(len(crew))]
+        yield [left.pop() for _ in range(size)]
+
+
+def _vote(game: _Play, members: list[_Identity], number: int) -> None:
+    out, rules, market = game.out, game.rules, game.market
+    members = [one for one in members if one.evidence >= rules.evidence]  # who was barred since is replaced
+    ring = [one for one in members if one.ring]
+    out.seats += rules.replicas
+    out.ring_seats += len(ring)
+    now = Moment(len(ring), rules.replicas, number, market.rounds, game.spent, game.random.random())
+    lies = bool(ring) and game.adversary.wants(now)
+    game.spent += lies
+    out.ring_computed += bool(ring) and not lies
+    if lies and len(ring) < len(members):
+        _settle_split(game, ring)
+        return
+    for one in ring:
+        _pay(game, one)
+    drawn = number >= market.rounds - rules.closing or game.random.random() < rules.rate
+    game.recent[-1].append(_Voted(tuple(members), lies, drawn))
+    if lies and game.adversary.leaves:
+        for one in ring:
+            _replace(game, one)
+
+
+def _settle_split(game: _Play, liars: list[_Identity]) -> None:
+    """The auditor decides. A lone wrong answer costs pay and standing; equal wrong answers of two convict."""
+    game.out.audits += 1
+    if len(liars) == 1:
+        liars[0].evidence = 0
+    else:
+        _convict(game, liars)
+
+
+def _audit_drawn(game: _Play, round_: list[_Voted]) -> None:
+    for voted in round_:
+        if voted.drawn and not voted.over:
+            voted.over = True
+            game.out.audits += 1
+            if voted.wrong:
+                _take_back(game, round_)
+                _convict(game, voted.members)
+
+
+def _convict(game: _Play, members: Sequence[_Identity]) -> None:
+    """Bars the identities, burns what is vested, and audits their tasks of both rounds."""
+    guilty = [one for one in members if one.ring]
+    for one in guilty:
+        game.out.ring_paid -= len(one.vested)
+        one.vested.clear()
+    for round_ in list(game.recent):
+        for voted in round_:
+            if not voted.over and any(one is member for one in guilty for member in voted.members):
+                voted.over = True
+                game.out.audits += 1
+                if voted.wrong:
+                    _take_back(game, round_)
+                    _convict(game, voted.members)
+    for one in guilty:
+        _replace(game, one)
+
+
+def _take_back(game: _Play, round_: list[_Voted]) -> None:
+    """Does the task again; where its round was merged, that round is replayed once, and the one after it done again."""
+    game.out.again += game.rules.replicas
+    if round_ is not game.recent[-1] and game.replayed != game.out.tasks:
+        game.replayed = game.out.tasks
+        game.out.again += len(game.recent[-1]) * game.rules.replicas
+        game.out.rounds_again += 2
+
+
+def _replace(game: _Play, one: _Identity) -> None:
+    """Its owner comes back at once, with an identity that nobody knows."""
+    for index, other in enumerate(game.everybody):
+        if other is one:
+            game.everybody[index] = _identity(game, True, 0, one.slot)
+            one.evidence = 0
+            return
+
+
+def play_majority(market: Market, share: float, adversary: Adversary, seed: int) -> Outcome:
+    """Returns what a job of a plain majority vote comes to: three to five replicas, no audits, newcomers vote at once.
+
+    Replicas are drawn among those that ask. Honest workers take one task in each wave of a round; who answers at once
+    asks again before the others can, and its own word of its capacity counts.
+    """
+    random, out = np.random.default_rng(seed), Outcome()
+    honest, plan = market.workers - round(share * market.workers), fixed.plan(fixed.Settings())
+    ring = market.workers - honest + adversary.flood * honest
+    for number in range(market.rounds):
+        spent, idle = 0, (honest, ring)
+        for _ in range(market.tasks):
+            if idle[0] + idle[1] < plan.first_wave or (adversary.instant and not idle[0] and ring < plan.first_wave):
+                idle = (honest, ring)
+            held = int(random.hypergeometric(idle[1], idle[0], plan.first_wave))
+            idle = idle[0] - plan.first_wave + held, ring if adversary.instant else idle[1] - held
+            now = Moment(held, plan.first_wave, number, market.rounds, spent, random.random())
+            lies = held > 0 and adversary.wants(now)
+            spent += lies
+            _count_majority(out, plan, random, ring / (ring + honest), held, lies)
+    return out
+
+
+def _count_majority(out: Outcome, plan: Plan, random: np.random.Generator, share: float, held: int, lies: bool) -> None:
+    honest = plan.first_wave - held
+    while lies and not plan.decides(honest + held, max(honest, held)):
+        more = plan.next_wave(honest + held, max(honest, held))
+        if not more:  # no quorum: the task is tried anew
+            out.seats += honest + held
+            out.ring_seats += held
+            out.honest_unpaid += honest
+            held = int(random.binomial(plan.first_wave, share))
+            honest = plan.first_wave - held
+            continue
+        joined = int(random.binomial(more, share))
+        held, honest = held + joined, honest + more - joined
+    wrong = lies and held > honest
+    out.tasks += 1
+    out.wrong += wrong
+    out.seats += honest + held
+    out.ring_seats += held
+    out.ring_computed += bool(held) and not lies
+    out.ring_paid += 0 if lies and not wrong else held
+    out.honest_unpaid += honest if wrong else 0
+
+
+def count_rounds_until_paid(
+    market: Market, rules: Rules, waiting: int, flood: int, networks: int, seed: int
+) -> list[int]:
+    """Returns the round, from 1, of the first pay of each of `waiting` honest newcomers, each of an owner of its own.
+
+    Beside them `flood` identities of `networks` networks ask. Every second seat goes to the newcomer closest to its
+    proof, the others by draw among the first in turn over payouts and networks (rules.newcomers.in_turn).
+    """
+    random = np.random.default_rng(seed)
+    parties = [_build_party(number, str(number)) for number in range(waiting)]
+    parties += [_build_party(waiting + number, f"flood {number % networks}") for number in range(flood)]
+    answers, paid = dict.fromkeys(range(len(parties)), 0), dict[int, int]()
+    seats, turns, number = max(1, int(rules.newcomers * market.tasks)), 0, 0
+    while answers and len(paid) < waiting:
+        number += 1
+        for one in _choose_newcomers_in_turn(random, parties, answers, seats, turns):
+            answers[one] += 1
+            paid |= {one: paid.get(one, number)} if one < waiting else {}
+            if answers[one] == rules.evidence:
+                del answers[one]
+        turns += seats
+    return list(paid.values())
+
+
+def _choose_newcomers_in_turn(
+    random: np.random.Generator, parties: Sequence[Party], answers: Mapping[int, int], seats: int, turns: int
+) -> list[int]:
+    """Returns who holds the seats of a round, each one seat; `answers` are the right ones of those not proven yet."""
+    chosen: list[int] = []
+    for turn in range(turns, turns + seats):
+        left = [one for one in answers if one not in chosen]
+        begun = [one for one in left if answers[one]]
+        if begun and turn % 2:
+            chosen.append(max(begun, key=lambda each: answers[each]))
+        elif left:
+            first = newcomers.in_turn([parties[one] for one in left])
+            owners = len({parties[one].network for one in left})
+            chosen.append(int(first[int(random.integers(owners))].operator))
+    return chosen
+
+
+def _build_party(number: int, network: str) -> Party:
+    wallet = Address(f"0x{number:040x}")
+    return Party(wallet, str(number), wallet, network)

@@ -1,0 +1,178 @@
+"""What free identities gain under the proposed rules of identities, and under a plain majority vote (`trust.sybil.*`).
+
+Played in simulation (benchmarks.simulations.identities): wrong gradients at the end, pay, unpaid honest seats and
+computations, in jobs of 200 rounds. Intervals are of 95 %, by Student's t over the seeds.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Final
+
+from benchmarks.figure import Figure
+from benchmarks.simulations.identities import (
+    ADVERSARIES,
+    LYING,
+    Market,
+    Outcome,
+    Rules,
+    count_rounds_until_paid,
+    play,
+    play_majority,
+)
+from benchmarks.size import sized
+
+PREFIX: Final = "trust.sybil."
+ROUNDS: Final = sized(200, 4)
+MARKETS: Final = sized(
+    tuple(Market(workers, tasks, ROUNDS) for tasks in (8, 40) for workers in (12, 60, 300)), (Market(12, 8, ROUNDS),)
+)
+MIDDLE: Final = sized(Market(60, 8, ROUNDS), Market(12, 8, ROUNDS))
+"""The market of which every adversary has a line."""
+SEEDS: Final = sized(10, 2)
+STUDENT: Final = {2: 12.706, 10: 2.262}
+"""Student's t for 95 %, by the number of seeds."""
+SHARES: Final = (0.1, 0.2, 0.3, 0.5)
+INSTANT: Final = ("instant_always", "instant_unanimous")
+AT_ONCE: Final = 2
+"""Plays beside each other."""
+VOTE: Final = "plain vote"
+NETWORKS: Final = 3
+"""Networks that a flood comes from."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One adversary in one market, with this share of its identities; `voted`: under a plain majority vote."""
+
+    market: Market
+    share: float
+    adversary: str
+    voted: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    mean: float
+    half: float
+    """Half of the interval."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate":
+        return cls(mean(values), STUDENT[len(values)] * stdev(values) / math.sqrt(len(values)))
+
+    @property
+    def most(self) -> float:
+        return self.mean + self.half
+
+    @property
+    def least(self) -> float:
+        return self.mean - self.half
+
+
+Results = dict[Cell, list[Outcome]]
+
+
+def measure() -> Iterator[Figure]:
+    found = _play_all()
+    for market in MARKETS:
+        yield from _measure_market(found, market)
+    yield from _measure_adversaries(found)
+    yield from _measure_sharing(found)
+    yield from _measure_joining()
+
+
+def _play_all() -> Results:
+    cells = [Cell(market, share, name) for market in MARKETS for share in (0.3, 0.5) for name in ADVERSARIES]
+    cells += [Cell(MIDDLE, 0.3, name, voted=True) for name in ADVERSARIES]
+    cells += [Cell(MIDDLE, share, "honest") for share in SHARES]
+    cells = list(dict.fromkeys(cells))
+    with ProcessPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(cells, pool.map(_play_cell, cells, chunksize=4), strict=True))
+
+
+def _play_cell(cell: Cell) -> list[Outcome]:
+    adversary = ADVERSARIES[cell.adversary]
+    if cell.voted:
+        return [play_majority(cell.market, cell.share, adversary, seed) for seed in range(SEEDS)]
+    return [play(cell.market, cell.share, adversary, Rules(), seed) for seed in range(SEEDS)]
+
+
+def _wrong(outcomes: Sequence[Outcome]) -> Estimate:
+    return Estimate.of([100 * each.wrong_share for each in outcomes])
+
+
+def _pay(outcomes: Sequence[Outcome]) -> Estimate:
+    return Estimate.of([each.pay for each in outcomes])
+
+
+def _measure_market(found: Results, market: Market) -> Iterator[Figure]:
+    """Each figure is of the adversary that does worst, which its note names."""
+    name = f"{PREFIX}{market.workers}x{market.tasks}"
+    lies = {lie: found[Cell(market, 0.3, lie)] for lie in LYING}
+    for share, target in ((0.3, 1.0), (0.5, 2.5)):
+        wrong = {lie: _wrong(found[Cell(market, share, lie)]) for lie in LYING}
+        worst = max(wrong, key=lambda lie: wrong[lie].mean)
+        part = f"{name}.wrong.f{share * 100:.0f}"
+        yield Figure(part, wrong[worst].mean, "%", target=f"<= {target}", note=worst)
+        yield Figure(f"{part}.most", wrong[worst].most, "%", note="upper end of the interval of 95 %")
+    honest = found[Cell(market, 0.3, "honest")]
+    fair, pays = _pay(honest), {lie: _pay(outcomes) for lie, outcomes in lies.items()}
+    best = max(pays, key=lambda lie: pays[lie].mean)
+    ratio = pays[best].mean / fair.mean
+    note = f"{best}: {pays[best].mean:.2f}±{pays[best].half:.2f} of {fair.mean:.2f}±{fair.half:.2f} a gradient"
+    yield Figure(f"{name}.lying_pay", ratio, "of sharing honestly", target="<= 1.05", note=note)
+    seats = {lie: mean(each.seat_pay for each in outcomes) for lie, outcomes in lies.items()}
+    best = max(seats, key=lambda lie: seats[lie])
+    yield Figure(f"{name}.lying_pay_per_seat", seats[best], "prices", target="<= 1", note=best)
+    unpaid = {lie: 100 * mean(each.unpaid_share for each in outcomes) for lie, outcomes in lies.items()}
+    worst = max(unpaid, key=lambda lie: unpaid[lie])
+    yield Figure(f"{name}.honest_unpaid", unpaid[worst], "% of honest seats", target="<= 0.5", note=worst)
+    ring = round(0.3 * market.workers) / market.workers
+    taken = {lie: mean(each.seat_share for each in lies[lie]) / ring for lie in INSTANT}
+    worst = max(taken, key=lambda lie: taken[lie])
+    yield Figure(f"{name}.instant_seats", taken[worst], "of their share", target="<= 1", note=worst)
+    cost = mean(each.computations for each in honest)
+    yield Figure(f"{name}.computations.honest", cost, "a right task", target="<= 3.25")
+    costs = {lie: mean(each.computations for each in outcomes) for lie, outcomes in lies.items()}
+    worst = max(costs, key=lambda lie: costs[lie])
+    again = 100 * mean(each.rounds_again for each in lies[worst]) / market.rounds
+    note = f"{worst}; {again:.1f} % of rounds done again"
+    yield Figure(f"{name}.computations.attacked", costs[worst], "a right task", target="<= 3.7", note=note)
+
+
+def _measure_adversaries(found: Results) -> Iterator[Figure]:
+    """Each adversary of 30 % in the middle market, beside the plain vote."""
+    for lie in LYING:
+        new, old = found[Cell(MIDDLE, 0.3, lie)], found[Cell(MIDDLE, 0.3, lie, voted=True)]
+        wrong, voted = _wrong(new), _wrong(old)
+        seat = (mean(each.seat_pay for each in outcomes) for outcomes in (new, old))
+        note = "±{:.2f}, vote ±{:.2f}; pay a seat {:.2f}, vote {:.2f}".format(wrong.half, voted.half, *seat)
+        ratio = wrong.mean / voted.mean if voted.mean else None
+        yield Figure(f"{PREFIX}ring.{lie}", wrong.mean, "% wrong", peer=VOTE, ratio=ratio, note=note)
+        yield Figure(f"{PREFIX}vote.{lie}", voted.mean, "% wrong", note=f"±{voted.half:.2f}")
+    unpaid = 100 * mean(each.unpaid_share for each in found[Cell(MIDDLE, 0.3, "quorum", voted=True)])
+    yield Figure(f"{PREFIX}vote.quorum.honest_unpaid", unpaid, "% of honest seats")
+
+
+def _measure_sharing(found: Results) -> Iterator[Figure]:
+    """What no vote sees: one computation for all seats of a task."""
+    for share in SHARES:
+        pay = _pay(found[Cell(MIDDLE, share, "honest")])
+        note = f"±{pay.half:.2f}; 3f / (1 - (1 - f)^3) = {3 * share / (1 - (1 - share) ** 3):.2f}"
+        yield Figure(f"{PREFIX}sharing.f{share * 100:.0f}", pay.mean, "prices a gradient", note=note)
+
+
+def _measure_joining() -> Iterator[Figure]:
+    """Rounds until the first pay of honest newcomers: as many as there are places, and one beside a flood."""
+    for market in dict.fromkeys((MIDDLE, Market(MIDDLE.workers, sized(40, 8), ROUNDS))):
+        places = max(1, int(Rules().newcomers * market.tasks))
+        name = f"{PREFIX}joining.{market.tasks}"
+        alone = [max(count_rounds_until_paid(market, Rules(), places, 0, 1, seed)) for seed in range(SEEDS)]
+        yield Figure(f"{name}.first_pay", mean(alone), "rounds", target="<= 1", note=f"{places} wait")
+        flood = 10 * market.workers
+        beside = [count_rounds_until_paid(market, Rules(), 1, flood, NETWORKS, seed)[0] for seed in range(4 * SEEDS)]
+        note = f"{flood} identities of {NETWORKS} networks, each with a payout of its own; at most {max(beside)}"
+        yield Figure(f"{name}.beside_flood", mean(beside), "rounds", target="<= 10", note=note)

@@ -1,0 +1,97 @@
+"""The simulation of free identities against formulas that it does not use, and against a second implementation's table.
+
+That one is of the proposal that the rules come from (60 workers, 8 tasks, 200 rounds, 30 %, ten seeds).
+"""
+
+from dataclasses import replace
+from statistics import mean
+
+import pytest
+
+from benchmarks.simulations.identities import (
+    ADVERSARIES,
+    Adversary,
+    Market,
+    Outcome,
+    Rules,
+    count_rounds_until_paid,
+    play,
+    play_majority,
+)
+from tests.lanes import leave_to_full
+
+MARKET = Market(60, 8)
+SEEDS = range(4)
+
+
+def played(name: str, rules: Rules = Rules(), share: float = 0.3, market: Market = MARKET) -> list[Outcome]:  # noqa: B008
+    return [play(market, share, ADVERSARIES[name], rules, seed) for seed in SEEDS]
+
+
+def wrong(outcomes: list[Outcome]) -> float:
+    return 100 * mean(each.wrong_share for each in outcomes)
+
+
+def test_a_plain_vote_is_wrong_as_often_as_a_ring_holds_two_of_three() -> None:
+    """18 of 60: hypergeometric, (C(18,2) 42 + C(18,3)) / C(60,3) = 21.2 %."""
+    outcomes = [play_majority(MARKET, 0.3, ADVERSARIES["quorum"], seed) for seed in SEEDS]
+    assert wrong(outcomes) == pytest.approx(21.2, abs=1.5)
+    assert mean(each.unpaid_share for each in outcomes) == pytest.approx(0.0877, abs=0.01)
+
+
+def test_sharing_is_paid_as_the_formula_says() -> None:
+    rare = Rules(rate=0.0, closing=0)
+    pay = mean(each.pay for each in played("honest", rare, market=Market(300, 100, 200)))
+    assert pay == pytest.approx(3 * 0.3 / (1 - 0.7**3), rel=0.03)
+
+
+def test_without_audits_a_ring_that_holds_all_three_is_always_believed() -> None:
+    """f^3 of the voted tasks, seven of eight, of a crew that is drawn anew."""
+    bare = Rules(rate=0.0, closing=0, newcomers=0.0)
+    outcomes = played("unanimous", bare, market=Market(60, 20, 100))
+    assert wrong(outcomes) == pytest.approx(100 * 18 * 17 * 16 / (60 * 59 * 58), rel=0.25)
+
+
+def test_each_lie_is_caught_with_the_rate_of_audits() -> None:
+    """Of a ring that lies once and leaves, nothing but the draw finds a lie."""
+    seldom, often = (wrong(played("once_and_leave", replace(Rules(), rate=rate, closing=0))) for rate in (0.0, 0.5))
+    assert often < 0.75 * seldom
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "computations"),
+    leave_to_full(
+        [
+            ("unanimous", 1.3, 3.23),
+            ("quorum", 0.02, 3.07),
+            ("always", 0.03, 3.07),
+            ("once_and_leave", 0.5, 3.11),
+            ("flood", 1.2, 3.16),
+            ("late", 0.2, 3.23),
+            ("dissent", 0.0, 3.07),
+        ]
+    ),
+)
+def test_the_table_of_the_proposal_is_found_again(name: str, most: float, computations: float) -> None:
+    outcomes = played(name)
+    assert wrong(outcomes) <= most
+    assert mean(each.computations for each in outcomes) == pytest.approx(computations, abs=0.06)
+
+
+def test_honest_work_is_always_paid_and_what_is_not_lied_about_is_right() -> None:
+    outcomes = [outcome for name in ADVERSARIES for outcome in played(name, market=Market(12, 8, 40))[:1]]
+    assert {each.honest_unpaid for each in outcomes} == {0}
+    honest = played("honest", market=Market(12, 8, 40))
+    assert [(each.wrong, each.seat_pay, each.again) for each in honest] == [(0, 1.0, 0)] * len(honest)
+
+
+def test_a_lone_wrong_answer_bars_nobody() -> None:
+    """It costs the standing: who errs works alone again, and none of its pay is burnt."""
+    erring = Adversary(lambda now: now.held == 1 and now.round == 5)
+    outcome = play(MARKET, 1 / 60, erring, Rules(), 0)
+    assert outcome.ring_paid in (outcome.ring_seats, outcome.ring_seats - 1)
+
+
+def test_newcomers_are_paid_in_the_first_round_while_there_are_places() -> None:
+    assert max(count_rounds_until_paid(Market(60, 40), Rules(), 5, 0, 1, 0)) == 1
+    assert max(count_rounds_until_paid(MARKET, Rules(), 5, 0, 1, 0)) > 1
