@@ -59,9 +59,16 @@ SPEC = {
 }
 
 
+class OneChildRunner(Runner):
+    """Computes all jobs in one child. In a worker each job has its own (tests/graphdoc/test_runner_jobs.py)."""
+
+    def turn(self, job: str, publishes: bool = False) -> None:
+        super().turn("any job", publishes)
+
+
 @pytest.fixture(scope="session")
 def runner() -> Iterator[Runner]:
-    with Runner(RunnerSettings(seconds=60.0)) as started:
+    with OneChildRunner(RunnerSettings(seconds=60.0)) as started:
         yield started
 
 
@@ -161,7 +168,7 @@ def make_desk(
     for fetcher in fetchers:
         fetcher.close()
     for server in opened:
-        server.__exit__()
+        server.stop()
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def work(context: WorkerContext, turns: int = 9, unpaid: int = 1) -> Loop:
     vars(context.signals)["pause"] = lambda _seconds: None
     for _ in range(turns):
         with suppress(ServiceProblem):
-            loop.turn()
+            loop.turn(wait_s=0.0)
     return loop
 
 

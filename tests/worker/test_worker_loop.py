@@ -105,6 +105,7 @@ def test_only_who_has_nothing_to_look_after_waits_for_minutes(
 ) -> None:
     """Claims end without the market, and a worker that is asked to leave waits for what is in flight."""
     context = make_desk(fake_market)
+    vars(context.signals)["pause"] = lambda _seconds: None
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     while not all_heard(fake_market):
         loop.turn(wait_s=600.0)

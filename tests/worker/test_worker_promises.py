@@ -53,7 +53,7 @@ def work(context: WorkerContext, turns: int = 9) -> Loop:
     vars(context.signals)["pause"] = lambda _seconds: None
     for _ in range(turns):
         with suppress(ServiceProblem, ServiceUnreachable):
-            loop.turn()
+            loop.turn(wait_s=0.0)
     return loop
 
 

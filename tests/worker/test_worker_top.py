@@ -74,7 +74,8 @@ def working(
     fake_market.verdict, fake_market._reveal = judged, revealed  # type: ignore[method-assign]
     fake_market._commit = lambda made: None if fake_market.rows[made.replica].number == SILENT else commit(made)  # type: ignore[method-assign]
     signals, said = Signals(), StringIO()
-    settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0, page=0)  # type: ignore[arg-type]
+    soon = {"leave_s": 0, "leave_market_s": 0, "wait_s": 0.3}
+    settings = WorkerSettings(market=server.url, data=folder, max_memory=2**31, page=0, **soon)  # type: ignore[arg-type]
     worker = threading.Thread(target=session.run_worker, args=(settings, None, Journal(True, said), signals))
     worker.start()
     wait_until(lambda: shown(folder, server)["rejected"] == 1 and shown(folder, server)["in_hand"])
@@ -94,7 +95,8 @@ def test_before_the_first_pay_the_market_that_it_joined_is_asked(
 ) -> None:
     fake_market.most = 0
     signals = Signals()
-    settings = WorkerSettings(market=server.url, data=folder, wait_s=0.3, max_memory=2**31, leave_s=0)  # type: ignore[arg-type]
+    soon = {"leave_s": 0, "leave_market_s": 0, "wait_s": 0.3}
+    settings = WorkerSettings(market=server.url, data=folder, max_memory=2**31, **soon)  # type: ignore[arg-type]
     worker = threading.Thread(target=session.run_worker, args=(settings, None, Journal(True, StringIO()), signals))
     worker.start()
 
