@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 import pytest
+from markdown_it import MarkdownIt
 
 from tests.source_tree import ROOT
 
@@ -47,3 +48,19 @@ def test_all_pages_have_27000_words_and_half_of_them_by_hand() -> None:
 )
 def test_words_are_what_a_reader_reads(text: str, count: int) -> None:
     assert count_words(text) == count
+
+
+def find_hidden_figures(text: str) -> list[str]:
+    """Returns the marked figures inside of HTML blocks, which CommonMark passes on with the rest of their line."""
+    blocks = [token.content for token in MarkdownIt("commonmark").parse(text) if token.type == "html_block"]
+    return [line for block in blocks for line in block.splitlines() if "<!--=" in line]
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_a_figure_begins_no_html_block(page: str) -> None:
+    assert find_hidden_figures(PAGES[page]) == []
+
+
+def test_a_line_that_begins_with_a_figure_is_one() -> None:
+    assert find_hidden_figures("- an element\n  of <!--=a:.0f-->149<!--/--> bytes") == []
+    assert find_hidden_figures("- an element\n  <!--=a:.0f-->149<!--/--> times")

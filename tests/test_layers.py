@@ -180,6 +180,7 @@ LATE_IMPORTS: Final[set[tuple[str, str]]] = set()
 """(module, function) at a command line's edge that import something heavy when called."""
 BY_NAME: Final = {
     "gradmarket",
+    "gradmarket.callbacks",
     "gradmarket.cli",
     "gradmarket.market.gradient.compiled",
     "graphdoc.command",

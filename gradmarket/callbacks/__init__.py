@@ -7,15 +7,10 @@ once it is merged anew.
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from gradmarket.client.events import ServerSentEvent
 from gradmarket.market.views.job_views import JobView
-
-if TYPE_CHECKING:
-    from gradmarket.callbacks.mlflow import MLflow as MLflow
-    from gradmarket.callbacks.tensorboard import TensorBoard as TensorBoard
-    from gradmarket.callbacks.wandb import WeightsAndBiases as WeightsAndBiases
 
 RECORDERS: Final = {"MLflow": "mlflow", "TensorBoard": "tensorboard", "WeightsAndBiases": "wandb"}
 """Class -> its module here, which is imported, with its library, when the class is asked for."""
