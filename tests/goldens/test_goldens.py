@@ -44,7 +44,7 @@ def test_another_order_of_statements_is_another_trace(new_floor: NewFloor) -> No
 
     jobs, tasks = (select(func.count()).select_from(table) for table in (Job, Task))
     (one, told), (other, _) = traced(jobs, tasks), traced(tasks, jobs)
-    assert one.split("; ")[-4:] == [
+    assert [line for line in one.split("; ") if "count(" in line or line in ("locks events of ID", "commit")] == [
         *(f"SELECT count(*) AS count_1 FROM {name}" for name in ("jobs", "tasks")),
         "locks events of ID",
         "commit",
