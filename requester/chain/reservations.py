@@ -8,6 +8,7 @@ from sqlalchemy import exists, select
 
 from contracts import calls
 from gradmarket.market.rules import assignment, lifecycle
+from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.payment import AccountStanding, top_up
 from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.network.chain_errors import ContractRefused
@@ -44,6 +45,8 @@ class ReservationCase:
     needs: tuple[Need, ...]
     unit: int
     """The token's smallest units in one of the job's."""
+    ahead: int = 0
+    """The most gradients to reserve ahead for each worker; 1 once workers that are gone hold what they may."""
 
 
 def compute_headroom(free: Units, price: Units, count: int, most: int) -> int:
@@ -109,7 +112,7 @@ def drop_late(chain: ChainContext) -> bool:
     return bool(rows)
 
 
-def _case_of(job: Job, needs: tuple[Need, ...]) -> ReservationCase:
+def _case_of(job: Job, needs: tuple[Need, ...], ahead: int) -> ReservationCase:
     return ReservationCase(
         job.id,
         job.chain_job or 0,
@@ -117,6 +120,7 @@ def _case_of(job: Job, needs: tuple[Need, ...]) -> ReservationCase:
         Units(job.deposited),
         needs,
         unit=int(job.unit),
+        ahead=ahead,
     )
 
 
@@ -131,10 +135,15 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     able = _list_able_classes(reader, job)
     live = [row for row in workers.list_live_earners(reader, job, now) if able is None or row.determinism_class in able]
     here = [worker.address for worker in live if workers.is_serving_job(worker, job.id)]
-    theirs = sorted({*here, *newcomers.next_covered(reader, job, now)})
+    locked = newcomers.sum_left_units(reader, job, now)
+    allowance = rules.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job))
+    earned = {worker: money.earned for worker, money in workers.standings_of(reader, job, here).items()}
+    price, quorum = jobs.compute_reserve_per_gradient(job), jobs.load_spec(job).plan().quorum
+    topped_up = rules.choose_topped_up(earned, price, locked, allowance, quorum)
+    theirs = sorted({*topped_up, *newcomers.next_covered(reader, job, now)})
     standings = workers.standings_of(reader, job, theirs)
     needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
-    return _case_of(job, needs)
+    return _case_of(job, needs, 1 if locked >= allowance else chain.policy.reserve_ahead)
 
 
 def _list_able_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
@@ -183,12 +192,12 @@ def _reserve_earned(chain: ChainContext, case: ReservationCase) -> bool:
 
 
 def _reserve_ahead(chain: ChainContext, case: ReservationCase) -> bool:
-    if not any(top_up(need.standing, case.price, chain.policy.reserve_ahead) for need in case.needs):
+    if not any(top_up(need.standing, case.price, case.ahead) for need in case.needs):
         return False
     free = chain.ledger.free(case.chain_job)
     if free * LOW_SHARE < case.deposited:
         tell_once(chain, case.job_id, "low_balance", free=str(free * case.unit))
-    rows = plan_reservations(case.needs, free, case.price, chain.policy.reserve_ahead)[:MOST_ROWS]
+    rows = plan_reservations(case.needs, free, case.price, case.ahead)[:MOST_ROWS]
     return bool(rows) and _post_reservation(chain, case, rows)
 
 

@@ -64,6 +64,18 @@ _IN_FLIGHT: Final = (
 )
 
 
+def sum_left_units(reader: RowReader, job: Job, now: float) -> Units:
+    """Returns what is reserved, beyond their earnings, for earners of the job that are gone."""
+    return Units(int(reader.session.scalar(_LEFT, {"job": job.id, "now": now}) or 0))
+
+
+_LEFT: Final = (
+    select(func.sum(Account.reserved - Account.earned))
+    .join(Worker, Worker.address == Account.worker)
+    .where(Account.job_id == bindparam("job"), Account.earned > 0, Account.reserved > Account.earned, ~workers.LIVE)
+)
+
+
 def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     """Returns the workers for which a gradient's price is reserved now, in random order.
 

@@ -150,6 +150,36 @@ def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
     assert chain_fixture.account(job_id, known).reserved == PRICE, "who delivered before has money of its own"
 
 
+def test_who_earns_once_and_leaves_locks_a_quarter_and_the_others_go_on(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    job_id = chain_fixture.running_job(budget=200 * PRICE)
+    staying = [chain_fixture.joins(job_id, new_key()) for _ in range(5)]
+    for times in (1, newcomers.ESTABLISHED):
+        chain_fixture.settle_down()
+        for worker in staying:
+            chain_fixture.earns(job_id, worker, times)
+    passing = []
+    for _ in range(25):
+        passing.append(chain_fixture.joins(job_id, new_key()))
+        with chain_fixture.chain.begin() as work:  # as its own answers elsewhere have it: it has money of its own
+            work.get_one(Worker, passing[-1]).accepted_at = chain_fixture.clock()
+        chain_fixture.settle_down()
+        chain_fixture.earns(job_id, passing[-1])
+        chain_fixture.settle_down()
+        chain_fixture.clock.now += 46
+        for worker in staying:
+            chain_fixture.asks(worker)
+    left = [chain_fixture.account(job_id, worker) for worker in passing]
+    locked = sum(account.reserved - account.earned for account in left) // PRICE
+    assert 50 <= locked <= 50 + 4
+    for worker in staying:
+        chain_fixture.earns(job_id, worker, 5)
+    chain_fixture.settle_down()
+    accounts = [chain_fixture.account(job_id, worker) for worker in staying]
+    assert all(account.reserved - account.earned >= PRICE for account in accounts)
+
+
 def test_the_books_follow_the_chain_not_the_wish(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())

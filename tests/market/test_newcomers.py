@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Opening, Party
-from gradmarket.market.rules.newcomers import Tried, at_once, count_lacking_places, in_turn, may_fill_places, rest_s
+from gradmarket.market.rules.newcomers import (
+    Tried,
+    at_once,
+    choose_topped_up,
+    count_lacking_places,
+    in_turn,
+    may_fill_places,
+    rest_s,
+)
 from gradmarket.market.terms import Address, JobId, Units
 
 TRIED = Tried(places=12, stalled=0, delivered=3, since_stall_s=0.0, stall_s=60.0)
@@ -102,3 +110,14 @@ def test_a_thousand_of_one_network_do_not_keep_three_others_waiting() -> None:
     sybils = [party(10 + n, network="192.0.2.0/24") for n in range(1000)]
     honest = [party(1, network="198.51.100.0/24"), party(2, network="203.0.113.0/24"), party(3)]
     assert {*honest} <= {*in_turn([*sybils, *honest])[:4]}
+
+
+def test_once_those_that_are_gone_hold_the_allowance_only_established_earners_are_covered_further() -> None:
+    earned = {f"old {number}": Units(40) for number in range(3)} | {"young": Units(30)}
+
+    def covered(locked: int, quorum: int = 2) -> set[str]:
+        return choose_topped_up(earned, Units(10), Units(locked), Units(100), quorum)
+
+    assert covered(99) == set(earned)
+    assert covered(100) == earned.keys() - {"young"}
+    assert covered(100, quorum=4) == set(earned), "too few established ones to go on without the others"

@@ -6,7 +6,7 @@ hold a place.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,8 @@ from gradmarket.market.terms import Units
 
 SHARE: Final = 4
 """A quarter of the deposit; and a quarter of a round's places, where workers that delivered before suffice."""
+ESTABLISHED: Final = 4
+"""Gradients earned in a job until a worker's reservation no longer counts on its staying."""
 FIRST_REST_S: Final = 30.0
 LONGEST_REST_S: Final = 3600.0
 PAUSE: Final = 4
@@ -27,6 +29,18 @@ def compute_allowance(deposited: Units, round_cost: Units) -> Units:
     That is what a round costs, or a quarter of the deposit where this is more; at most the deposit.
     """
     return Units(min(deposited, max(round_cost, deposited // SHARE)))
+
+
+def choose_topped_up(
+    earned: Mapping[str, Units], price: Units, locked: Units, allowance: Units, quorum: int
+) -> set[str]:
+    """Returns which earners of a job get money reserved ahead of their next work.
+
+    All of them, until workers that are gone hold the allowance (`locked`). From then on only those that earned
+    ESTABLISHED gradients, where these are a quorum: an identity that delivers once and leaves locks nothing more.
+    """
+    established = {worker for worker, units in earned.items() if units >= ESTABLISHED * price}
+    return established if locked >= allowance and len(established) >= quorum else set(earned)
 
 
 def rest_s(stalls: int, known: bool) -> float:
