@@ -50,12 +50,14 @@ def _by_place(arguments: Sequence[Any]) -> None:
 
 
 def _by_row(arguments: Sequence[Any]) -> None:
-    """(direction, length of each row, dimension): by the first alone, the other kernel's sums go by its threads."""
+    """(direction, length of each row, dimension): by the first or the last, for which torch has one kernel each."""
     direction, length, dimension = arguments
-    refuse_unless(dimension == 0, "its norms are not by the first dimension: use dim=0")
-    refuse_unless(len(direction.shape) >= 2, "its direction has no rows")
+    last = len(direction.shape) - 1
+    refuse_unless(last >= 1, "its direction has no rows")
+    refuse_unless(dimension in (0, last), "its norms are by a dimension between: use dim=0")
     check_has_elements(direction, "its direction")
-    check_tensor_shape(length, (direction.shape[0], *[1] * (len(direction.shape) - 1)), "its lengths")
+    lengths = [size if place == dimension else 1 for place, size in enumerate(direction.shape)]
+    check_tensor_shape(length, lengths, "its lengths")
     one_float_type([direction, length])
 
 

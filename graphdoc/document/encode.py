@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from graphdoc.document.calls import TORCH_MEMORY_FORMATS, TORCH_TYPES
-from graphdoc.document.refusals import build_document_refusal, operator_name
+from graphdoc.document.refusals import COMPLEX, build_document_refusal, operator_name
 from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
 
@@ -107,5 +107,10 @@ def _encode_scalar(kind: str, value: Any) -> Any:
 
 def _encode_name(names: dict[Any, str], value: Any) -> str:
     if value not in names:
-        raise DocumentRefused(f"the model uses {value}, which the language does not have")
+        raise DocumentRefused(f"{value}, which the language does not have{_suggest_for_type(value)}")
     return names[value]
+
+
+def _suggest_for_type(value: Any) -> str:
+    complex_type = isinstance(value, torch.dtype) and value.is_complex
+    return f"; {COMPLEX}" if complex_type else ""

@@ -148,7 +148,7 @@ def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: 
     with restore_buffers(buffers.values()), torch.enable_grad():
         with HashedDraws(_DRAW_SEED) if program.document.draws else nullcontext():
             loss, *metrics = objective(data)
-        _refuse_strangers(loss, parameters.values())
+        _refuse_strangers(loss, parameters.values(), data)
         if not loss.isfinite().all():
             raise _NotFinite(f"the loss of the data's own rows is {float(loss)}: nothing can be trained on it")
         updates = {name: buffers[name].clone() for name in document.updates}
@@ -177,11 +177,12 @@ def _digest_tensor(tensor: Tensor) -> bytes:
     return blake3(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + b"\0").update(body).digest()
 
 
-def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Raises DocumentRefused where a gradient flows to a tensor that is no parameter of the module.
+def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor], data: Data) -> None:
+    """Raises DocumentRefused where a gradient flows to a tensor that is neither a parameter of the module nor data.
 
-    Such a tensor would silently not be trained.
+    Such a tensor would silently not be trained. The data's gradient (wav2vec2 asks for it) changes nothing.
     """
+    rows = {tensor.untyped_storage().data_ptr() for tensor in data.values()}
     own = {id(parameter) for parameter in parameters}
     waiting, seen = [loss.grad_fn], set()
     while waiting:
@@ -191,7 +192,7 @@ def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor]) -> None:
         seen.add(step)
         waiting += [before for before, _ in step.next_functions]
         leaf = getattr(step, "variable", None)
-        if leaf is not None and id(leaf) not in own:
+        if leaf is not None and id(leaf) not in own and leaf.untyped_storage().data_ptr() not in rows:
             shape = list(leaf.shape)
             raise DocumentRefused(
                 f"the loss reads a trainable tensor of shape {shape} that is none of the module's parameters and would "

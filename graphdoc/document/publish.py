@@ -21,6 +21,7 @@ from graphdoc.document.exchanged import exchange_function
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import STEP_ERRORS, Program
 from graphdoc.document.modes import knows_its_mode, watch_mode_reads
+from graphdoc.document.refusals import CTC
 from graphdoc.document.schema import parse_document
 from graphdoc.document.sequences import OneCall
 from graphdoc.document.unfit import refuse_sum, refuse_unfit
@@ -272,6 +273,13 @@ def _suggest_remedy(lines: Sequence[str]) -> str:
     said = " ".join(lines)
     if "failed to unpack" in said or "pack_padded" in said:
         return "; lengths from data cannot be traced: for padded sequences keep the padding and mask what is beyond"
+    if "_ctc_loss" in said:
+        return f"; {CTC}"
+    if "data-dependent expression" in said:
+        return (
+            "; a computed or drawn number decides which operators run: choose by torch.where, or switch it off "
+            "(layerdrop=0.0, and of masks that NumPy draws apply_spec_augment=False, in transformers)"
+        )
     if "Constraints violated" in said:
         return "; what is computed depends on the number of rows or on the data: use torch.where(mask, x, 0), no index"
     return ""

@@ -7,6 +7,8 @@ from torch import fx
 
 from graphdoc.errors import DocumentRefused
 
+COMPLEX: Final = "use real and imaginary parts in two tensors; of a Fourier transform, a product with its matrix"
+CTC: Final = "its gradient is not the same twice on a GPU: write its forward recursion as a loop of torch.logaddexp"
 SUGGESTIONS: Final = {
     "empty": "use torch.zeros",
     "new_empty": "use new_zeros",
@@ -60,7 +62,7 @@ SUGGESTIONS: Final = {
         "use a matrix product with the transform's matrix, or a convolution",
     ),
     "linalg_inv_ex": "use a parametrization that needs no inverse",
-    "ctc_loss": "its gradient is not the same twice on a GPU",
+    **dict.fromkeys(("ctc_loss", "_ctc_loss"), CTC),
     "_transformer_encoder_layer_fwd": "publish in training mode, with parameters that require gradients",
 }
 """By the name before the dot."""
@@ -68,8 +70,10 @@ OTHERWISE: Final = "rewrite it in the operators of docs/document.md"
 
 
 def build_document_refusal(node: fx.Node, reason: str, name: str | None = None) -> DocumentRefused:
-    """What to raise about a traced node."""
+    """What to raise about a traced node; a reason may say itself, behind a semicolon, what to write instead."""
     operator = name or operator_name(node)
+    if "; " in reason:
+        return DocumentRefused(f"{module_path(node)}: {operator} {reason}")
     suggestion = SUGGESTIONS.get(operator.partition(".")[0], OTHERWISE)
     return DocumentRefused(f"{module_path(node)}: {operator} {reason}; {suggestion}")
 

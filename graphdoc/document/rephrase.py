@@ -140,6 +140,18 @@ def _rephrase_size(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Sa
     return Operation("integer.size", arguments)
 
 
+def _rephrase_view(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+    """Reshapes what attention gave in another order: that order in memory is the kernel's, and each device has its own.
+
+    The trace drops a copy that its own kernel makes needless; such a view would hold for that kernel alone.
+    """
+    moved, source = False, node.args[0]
+    while isinstance(source, fx.Node) and operator_name(source) in (*_MOVES, "view.default"):
+        moved, source = moved or operator_name(source) in _MOVES, source.args[0]
+    attends = moved and isinstance(source, fx.Node) and operator_name(source) == _ATTENTION
+    return Operation("reshape.default" if attends else "view.default", arguments)
+
+
 def _batch_norm(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     tensor, weight, bias, mean, variance, training, momentum, eps, *_ = arguments
     if training:
@@ -179,7 +191,9 @@ _FUNCTIONS: Final[dict[Any, str]] = {
     batch_norm_training: "batch_norm.training",
 }
 
+_MOVES: Final = ("transpose.int", "permute.default", "swapaxes.default", "movedim.int", "movedim.intlist")
 _RULES: Final[dict[str, Rule]] = {
+    "view.default": _rephrase_view,
     "to.dtype": _to_dtype,
     "to.device": _to_device,
     "to.dtype_layout": _to_layout,

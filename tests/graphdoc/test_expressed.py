@@ -128,6 +128,7 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
     "lstm both ways": lambda: Recurrent(nn.LSTM, bidirectional=True),
     "gru": lambda: Recurrent(nn.GRU, bidirectional=True, batch_first=True),
     "rnn": lambda: Recurrent(nn.RNN),
+    "weight norm by the last dimension": lambda: parametrizations.weight_norm(nn.Linear(8, 8), dim=1),
     "pairs of a buffer": Pairs,
     "rotary in two tensors": Rotary,
     "padded and masked": Padded,
@@ -140,6 +141,42 @@ def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module])
     answer = export_module(build(), functional.cross_entropy, {"x": X, "y": Y})
     assert parse_document(answer.document).trainable
     assert parse_document(answer.evaluation).trainable
+
+
+class Attending(nn.Module):
+    """Attention whose heads are joined as torch's fused kernel lays them out, so that the trace has no copy."""
+
+    def __init__(self, copies: bool) -> None:
+        super().__init__()
+        self.inner, self.outer, self.copies = nn.Linear(4, 12), nn.Linear(8, 4), copies
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.inner(x.view(-1, 2, 4)).view(-1, 2, 3, 2, 2).permute(2, 0, 3, 1, 4).unbind()
+        heads = functional.scaled_dot_product_attention(query, key, value)
+        joined = heads.transpose(1, 2)
+        return self.outer((joined.contiguous() if self.copies else joined).view(-1, 8))
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_heads_are_joined_on_every_device(copies: bool) -> None:
+    """On meta tensors and where attention is not fused, its result lies in another order, which a view cannot join."""
+    answer = export_module(Attending(copies), functional.cross_entropy, {"x": X, "y": Y})
+    assert "reshape.default" in {node.op for node in parse_document(answer.document).nodes}
+
+
+class Backpropagating(nn.Linear):
+    """Asks for the gradient of its data, as wav2vec2 does for its first convolution."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[:, None]
+        if self.training:
+            x.requires_grad = True
+        return super().forward(x).flatten(1)
+
+
+def test_a_gradient_of_the_data_is_no_parameter() -> None:
+    answer = export_module(Backpropagating(8, 4), functional.cross_entropy, {"x": X, "y": Y})
+    assert [entry.name for entry in parse_document(answer.document).trainable] == ["weight", "bias"]
 
 
 class Clipped(nn.Linear):
@@ -239,6 +276,37 @@ def test_the_librarys_models_are_published_as_they_come(build: Callable[[], nn.M
     assert parse_document(answer.document).trainable
 
 
+class Between(nn.Module):
+    """Its norms are by neither the first dimension nor the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = parametrizations.weight_norm(nn.Conv1d(2, 2, 3), dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.view(-1, 2, 4)).flatten(1)
+
+
+class Dropped(nn.Linear):
+    """Leaves itself out by chance."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if torch.rand([]) < 0.1 else super().forward(x)
+
+
+class Labelled(nn.Linear):
+    """Its loss is that of labels without places."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = super().forward(x).view(-1, 4, 2).transpose(0, 1).log_softmax(-1)
+        ones = torch.ones(x.shape[0], 1, dtype=torch.int64)
+        lengths = torch.full((x.shape[0],), 4), torch.full((x.shape[0],), 1)
+        return super().forward(x) + functional.ctc_loss(scores, ones, *lengths)
+
+
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a mask as an index": (
         lambda: Function(lambda h: h + h[h > 0].sum()),
@@ -249,7 +317,13 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         r"torch\.where\(mask, x, 0\)",
     ),
     "bags": (lambda: nn.Sequential(nn.EmbeddingBag(13, 8), nn.Linear(8, 4)), r"nn\.Embedding and \.mean\(1\)"),
-    "weight norm by columns": (lambda: parametrizations.weight_norm(nn.Linear(8, 8), dim=1), "use dim=0"),
+    "weight norm between": (Between, "use dim=0"),
+    "layers that are left out": (lambda: Dropped(8, 8), r"layerdrop=0\.0"),
+    "connectionist labels": (Labelled, r"logaddexp"),
+    "the real part of a transform": (
+        lambda: Function(lambda h: torch.fft.fftn(h.to(torch.complex64)).real),
+        "its matrix",
+    ),
     "orthogonal": (lambda: parametrizations.orthogonal(nn.Linear(8, 8)), "in products of matrices"),
     "fourier": (lambda: Function(lambda h: torch.fft.rfft(h).abs()), "the transform's matrix"),
     "complex": (lambda: Function(lambda h: torch.view_as_complex(h.view(-1, 4, 2)).abs()), "real and imaginary parts"),

@@ -225,6 +225,25 @@ def pixels() -> dict[str, Tensor]:
     return {"x": x, "y": x.clone()}
 
 
+SIZES: dict[str, int] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SOUND: dict[str, Any] = {
+    "conv_dim": (8, 8),
+    "conv_stride": (5, 2),
+    "conv_kernel": (10, 3),
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "classifier_proj_size": 8,
+    "layerdrop": 0.0,
+    "apply_spec_augment": False,
+    "num_labels": 4,
+}
+
+
+def sounds() -> dict[str, Tensor]:
+    return {"input_values": torch.randn(8, 400), "y": torch.arange(8) % 4}
+
+
 HELD: dict[str, Case] = {
     "depth as torchvision": (lambda: Residual("torchvision"), F.cross_entropy, numbers),
     "depth as timm": (lambda: Residual("timm"), F.cross_entropy, numbers),
@@ -308,6 +327,15 @@ HELD: dict[str, Case] = {
         classes,
         images,
     ),
+    "beit": (
+        lambda: hf.BeitForImageClassification(
+            hf.BeitConfig(**SIZES, image_size=16, patch_size=8, num_labels=4, use_relative_position_bias=True)
+        ),
+        classes,
+        images,
+    ),
+    "wav2vec2": (lambda: hf.Wav2Vec2ForSequenceClassification(hf.Wav2Vec2Config(**SIZES, **SOUND)), classes, sounds),
+    "hubert": (lambda: hf.HubertForSequenceClassification(hf.HubertConfig(**SIZES, **SOUND)), classes, sounds),
     "group norm": (lambda: convolutions(nn.GroupNorm(2, 8), nn.SiLU()), F.cross_entropy, pictures),
     "batch norm": (lambda: convolutions(nn.BatchNorm2d(8), nn.ReLU(True)), F.cross_entropy, pictures),
     "depthwise": (lambda: convolutions(nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.GELU()), F.cross_entropy, pictures),

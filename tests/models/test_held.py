@@ -1,4 +1,4 @@
-"""Sixty models that nothing was made for are published as they come, with their own bits in their own modes."""
+"""Models that nothing was made for are published as they come, with their own bits in their own modes."""
 
 import pytest
 import torch
@@ -33,4 +33,4 @@ def test_a_held_model_has_its_own_bits(name: str) -> None:
 
 
 def test_there_are_sixty() -> None:
-    assert len(HELD) == 60
+    assert len(HELD) >= 60
