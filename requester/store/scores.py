@@ -1,7 +1,10 @@
 """Queries about scores and the trusted runs among them. The rule is market.rules.loss_change_test."""
 
+from collections.abc import Collection
+
 from sqlalchemy import exists, func, select
 
+from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Change
 from requester.store.tables import Replica, Score, Task
 from requester.store.work import RowReader
@@ -37,6 +40,19 @@ def list_newest_scores(reader: RowReader, job_id: str) -> list[Score]:
     """Returns the last WINDOW judged scores of the job: their trusted runs count."""
     theirs = select(Score).where(Score.job_id == job_id, Score.number.is_not(None))
     return list(reader.session.scalars(theirs.order_by(Score.number.desc()).limit(WINDOW)))
+
+
+def list_cleared_operators(reader: RowReader, job_id: str) -> frozenset[str]:
+    """Returns the operators that a whole test has found honest in this job."""
+    cleared = select(Score.operator).where(Score.job_id == job_id, Score.total <= CLEARS)
+    return frozenset(reader.session.scalars(cleared.distinct()))
+
+
+def count_uncleared_answers(reader: RowReader, job_id: str, number: int, cleared: Collection[str]) -> int:
+    """Returns how many places of the round's tasks other operators hold or were paid for."""
+    theirs = select(func.count()).select_from(Replica).join(Task, Task.id == Replica.task_id)
+    held = theirs.where(Replica.state.in_((*IN_FLIGHT, *PAID)), Replica.operator.not_in(cleared))
+    return reader.session.scalar(held.where(Task.job_id == job_id, Task.round == number)) or 0
 
 
 def is_operator_cleared(reader: RowReader, job_id: str, operator: str) -> bool:

@@ -97,6 +97,31 @@ def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_aga
     check_books(market)
 
 
+def uncleared_answers(market: MarketFixture, cleared: set[str], number: int) -> int:
+    """How many of the round's tasks somebody answered whom no whole test has cleared."""
+    theirs = {task.id for task in market.tasks() if task.round == number}
+    return sum(replica.task_id in theirs and replica.worker not in cleared for replica in market.replicas())
+
+
+@pytest.mark.parametrize(("honest", "share"), [(1, 2), (3, 4)])
+def test_noise_that_changes_wallets_gets_a_part_of_the_places(new_floor: NewFloor, honest: int, share: int) -> None:
+    """No wallet answers often enough to be convicted, and the first answer of each makes it known."""
+    market = new_floor(rounds=9, tasks_per_round=16, **scored())
+    workers = hired(market, *[HONEST] * honest)
+    auditor = Scorer(market, passing=1.0)
+    cleared = {worker.address for worker in workers}
+    while {event["operator"] for event in market.events("scores_honest")} != cleared:
+        auditor.play(passes=1)
+    first = market.rounds()[-1].number + 1
+    for number in range(first, first + 2):
+        (liar,) = hired(market, NOISE)
+        while not market.events("finished") and market.rounds()[-1].number <= number:
+            liar.turn()
+            auditor.play(passes=1)
+        assert uncleared_answers(market, cleared, number) <= 16 // share
+    assert any(replica.worker not in cleared for replica in market.replicas())
+
+
 @FULL
 def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))

@@ -47,6 +47,10 @@ BETA: Final = 0.01
 """The probability that one whole test clears an operator whose gradients ignore the rows."""
 CONVICTS: Final = math.log((1.0 - BETA) / ALPHA)
 CLEARS: Final = math.log(BETA / (1.0 - ALPHA))
+SEVERAL: Final = 3
+"""Cleared operators from which on others get a smaller part of the places."""
+FEW_CLEARED, SEVERAL_CLEARED = 2, 4
+"""One place in so many goes to the others."""
 UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
 """What passes the test, in words: it follows the task's rows."""
 _HALVINGS: Final = 40
@@ -80,6 +84,15 @@ class ChangeVerdict(StrEnum):
     HONEST = "honest"
     OPEN = "open"
     CONVICTED = "convicted"
+
+
+def count_uncleared_places(places: int, cleared: int) -> int:
+    """Returns how many of a round's places operators may have that no whole test has cleared in the job.
+
+    Half of them while fewer than SEVERAL separate cleared operators are there, then a quarter. Noise that changes its
+    wallet before its test ends is never convicted, but it spoils no more of a round than this.
+    """
+    return max(1, places // (FEW_CLEARED if cleared < SEVERAL else SEVERAL_CLEARED))
 
 
 def compute_rows_seed(link: Hash, offer: Hash) -> Hash:
