@@ -13,7 +13,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import OnFailure, PrivateData
-from gradmarket.market.rules import growth, private_jobs, replication, secure_sums, shapley, task_windows
+from gradmarket.market.rules import growth, private_jobs, replication, secure_sums, shapley, task_windows, verifiers
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.job_sum import SumTerms
 from gradmarket.market.rules.pricing import worth
@@ -54,6 +54,13 @@ class JobSpec(JobFields):
             raise ValueError(f"step.window: {why}")
         if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
+        return self
+
+    @model_validator(mode="after")
+    def _compares_roots(self) -> "JobSpec":
+        if self.proof and (self.private or self.verifier.name != verifiers.DEFAULT):
+            remedy = f"set verifier to {verifiers.DEFAULT}, or another replication"
+            raise ValueError(f"replication: {self.replication.name} compares answers with an auditor's bits: {remedy}")
         return self
 
     def _not_sketched(self) -> str:
@@ -241,6 +248,16 @@ class JobSpec(JobFields):
     def gain(self) -> float | None:
         """The most that a wrong gradient gains, in prices, where the policy compares stakes with it; else None."""
         return self.replication.gain
+
+    @property
+    def proof(self) -> int | None:
+        """The audited right answers until an operator votes, where the policy tells newcomers apart; else None."""
+        return getattr(self.replication, "proof", None)
+
+    @property
+    def fullest_plan(self) -> Plan:
+        """The plan of the tasks with the most workers."""
+        return max(self.plan(), self.plan(BEST), key=lambda plan: plan.maximum)
 
     @property
     def on_failure(self) -> OnFailure:

@@ -15,6 +15,8 @@ class Plan:
     """The most commitments: no worker is added beyond them."""
     audit: float = 0.0
     """The probability that the task is audited once it is accepted."""
+    referred: bool = False
+    """Whether an audit settles what the ballots leave open. One that is certain then comes before the acceptance."""
 
     def decides(self, committed: int, best: int) -> bool:
         """Returns whether `best` agreeing ballots of `committed` replicas are a quorum."""

@@ -48,12 +48,14 @@ class RoundState(StrEnum):
 class TaskState(StrEnum):
     """open: its wave needs workers; committing: all places are taken; revealing: the wave is closed.
 
-    accepted: used or not, an audit may still revoke it; final: nothing can.
+    referred: an audit settles what the ballots leave open; uploading: one of those that are right is asked for the
+    payload; accepted: used or not, an audit may still revoke it; final: nothing can.
     """
 
     OPEN = "open"
     COMMITTING = "committing"
     REVEALING = "revealing"
+    REFERRED = "referred"
     UPLOADING = "uploading"
     ACCEPTED = "accepted"
     DIVERGED = "diverged"

@@ -201,12 +201,17 @@ class Play:
         self._open -= 1
         self.outcome.computations += len(task.replicas)
         self._draw_soon()
-        if isinstance(verdict, voting.Inconclusive):
+        agreeing = frozenset[ReplicaId]()
+        if isinstance(verdict, voting.Quorum):
+            agreeing = verdict.agreeing
+        elif isinstance(verdict, voting.Referral):  # an audit finds the right one
+            agreeing = frozenset(id_ for id_, answer in cast.items() if answer == RIGHT)
+        if not agreeing:
             self.outcome.undecided += 1
             for replica in task.replicas.values():
                 replica.worker.operator.pending -= replica.answer is not None
             return
-        self._accept_task(task, verdict.agreeing)
+        self._accept_task(task, agreeing)
 
     def _accept_task(self, task: SimulatedTask, agreeing: frozenset[ReplicaId]) -> None:
         winners = [task.replicas[id_] for id_ in sorted(agreeing)]

@@ -10,12 +10,12 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import auditing, sketch_packing
-from gradmarket.market.terms import AuditState, Hash
+from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audits import AuditAnswer, WindowTask
 from gradmarket.market.wire.poll import digest_of
 from requester.context import Context
 from requester.moves import calibrating, scoring, window_draws
-from requester.store import audited_classes, audits, ballots, window_states
+from requester.store import answers, audited_classes, audits, ballots, window_states
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
 from requester.store.work import RowReader, Work
@@ -100,7 +100,11 @@ def record_audit_answer(context: Context, task_id: str, said: AuditAnswer) -> bo
 
 
 def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> bool:
-    passes = audit.scored or auditing.judge_audit(task.root or "", said.root, audit.root)
+    passes: bool | None
+    if task.state == TaskState.REFERRED:
+        passes = auditing.judge_referral(answers.list_revealed_roots(work, task.id), said.root, audit.root)
+    else:
+        passes = audit.scored or auditing.judge_audit(task.root or "", said.root, audit.root)
     scoring.store_score(work, task, audit, said.score)
     audit.sketch = _pack_sketch(work, task, said)
     audit.runs += 1

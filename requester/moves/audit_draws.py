@@ -26,6 +26,9 @@ UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
 SUSPECT: Final = "its answer diverged"
 
 
+REFERRED: Final = "it was to be settled before anything is accepted"
+
+
 REOPENED: Final = "another audit of the same operator failed"
 
 
@@ -40,6 +43,8 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
     has cleared the operator.
     """
     task, job = hand.task, hand.job
+    if work.get(Audit, task.id) is not None:  # an audit had settled it before it was accepted
+        return
     if copies.has_equal_answer(work, task):
         create_audit(work, task, 1.0, copies.ALIKE, now)
         return
@@ -70,7 +75,8 @@ def order_suspect_audit(work: Work, task: Task, now: float) -> None:
 
     Without it a worker could pause a job and be paid for it, since a diverged gradient is paid and never merged.
     """
-    create_audit(work, task, 1.0, SUSPECT, now)
+    if work.get(Audit, task.id) is None:  # else an auditor found the same
+        create_audit(work, task, 1.0, SUSPECT, now)
 
 
 def reopen_audit(work: Work, task: Task, now: float) -> None:

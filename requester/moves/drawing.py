@@ -12,6 +12,7 @@ from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from requester.context import Context
 from requester.moves.candidates import CandidatePool, is_asking, settle_class
+from requester.moves.seating import SeatPool
 from requester.notifier import worker_topic
 from requester.store import ballots, holders, jobs, newcomers, paces, progress, tasks, workers
 from requester.store.locks import locked_workers
@@ -38,7 +39,8 @@ def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | 
         return _short_of_money(context, work, job, now)
     if job.determinism_class != before:
         others = workers.idle_elsewhere(work, job, mixable, now)
-    pool = CandidatePool(work, job, workers.build_candidates(work, job, asking, now), mixable, now)
+    kind = SeatPool if jobs.load_spec(job).proof else CandidatePool
+    pool = kind(work, job, workers.build_candidates(work, job, asking, now), mixable, now)
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
         waiting = tasks.open_ones(work, job.id, most)
@@ -122,6 +124,9 @@ def _draw_for_task(
         return context.settings.sweep_s
     if places > 0 and (wait := _compute_draw_wait(task, len(able), idle, now)) > 0:
         return wait
+    if isinstance(pool, SeatPool):
+        seated, plan = pool.draw(task, replicas, able, opening, places, seed)
+        return Deal(task, len(seated) if plan else places, seated, plan) if seated else context.settings.sweep_s
     if spec.gain is not None and task.wave == 0 and not any(r.state in progress.HOLDS_A_PLACE for r in replicas):
         return _draw_first_wave(spec, task, seed, able, opening, pool) or context.settings.sweep_s
     drawn = assignment.draw_candidates(seed, pool.spread(able), opening, places)

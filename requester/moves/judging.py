@@ -8,7 +8,7 @@ from gradmarket.market.rules import faults, operators, upload_time, voting
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
-from requester.moves import task_attempts, verdicts
+from requester.moves import audit_draws, task_attempts, verdicts
 from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
 from requester.store import ballots, jobs, reputations
@@ -76,6 +76,9 @@ def _carry_out(
         hand.wave = None
         record_event(work, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
         work.notify("assign")
+    elif isinstance(judgement, voting.Referral):
+        audit_draws.create_audit(work, task, 1.0, audit_draws.REFERRED, now)
+        work.move(task, TaskState.REFERRED, due_at=None)
     else:
         fail_task(context, work, hand, "no quorum among those that the job may ask", now)
 
@@ -96,11 +99,24 @@ def _accept_quorum(
     quorum: voting.Quorum,
     now: float,
 ) -> None:
-    task, agreeing = hand.task, [replicas[id_] for id_ in sorted(quorum.agreeing)]
-    uploader = _choose_uploader(hand, agreeing)
+    agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
     _record_outvoted(work, rejected, now)
-    reason = _REASONS[task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
+    reason = _REASONS[hand.task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
+    accept_answer(context, work, hand, agreeing, rejected, reason, now)
+
+
+def accept_answer(
+    context: Context,
+    work: Work,
+    hand: TaskInHand,
+    agreeing: Sequence[Replica],
+    rejected: Sequence[Replica],
+    reason: str,
+    now: float,
+) -> None:
+    """Signs the verdicts of a decided task, and asks one of the `agreeing` for the payload."""
+    task, uploader = hand.task, _choose_uploader(hand, agreeing)
     for replica in agreeing:
         verdicts.sign_verdict(context, work, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
     for replica in rejected:

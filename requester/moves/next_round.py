@@ -100,7 +100,7 @@ def _is_round_affordable(reader: RowReader, job: Job, rounds: RoundsNow, price: 
         owed += merges.count_missing_answers(reader, job, under_way, spec.needed_in(under_way)) * (
             open_round.price + later
         )
-    return job.deposited - jobs.sum_earned_units(reader, job.id) >= spec.plan().quorum * owed
+    return job.deposited - jobs.sum_earned_units(reader, job.id) >= spec.fullest_plan.quorum * owed
 
 
 def _open_round(context: Context, work: Work, job: Job, number: int, price: Units, now: float) -> None:

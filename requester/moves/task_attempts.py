@@ -10,7 +10,7 @@ from requester.context import Context
 from requester.store import jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Job, Round, Task
+from requester.store.tables import Audit, Job, Round, Task
 from requester.store.work import Work
 
 
@@ -53,9 +53,10 @@ def build_task(context: Context, job: Job, row: Round, index: int, attempt: int,
 def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
-    Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job; nor do those of a
-    private job, whose holders are refused once each (store.holders). A task of an earlier
-    round begins anew from the parameters of the round that merges it, with which it opens if it is not open yet.
+    Attempts that a worker left unanswered do not count, nor do those in which an audit found no answer right: silent
+    workers and liars pause no job. Nor do those of a private job, whose holders are refused once each (store.holders).
+    A task of an earlier round begins anew from the parameters of the round that merges it, with which it opens if it is
+    not open yet.
     """
     job, failed = hand.job, hand.task
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.is_task_wanted(work, job, failed):
@@ -67,7 +68,8 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
     alone = jobs.load_spec(job).private is not None  # who is refused there is drawn no more, so others come to an end
-    failures = failed.failures + (not alone and not hand.in_state(*lifecycle.SILENT))
+    blameless = alone or hand.in_state(*lifecycle.SILENT) or work.get(Audit, failed.id) is not None
+    failures = failed.failures + (not blameless)
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
         record_event(work, job.id, "paused", now, reason=job.reason)

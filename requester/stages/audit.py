@@ -18,6 +18,7 @@ from requester.moves import (
     blob_cleanup,
     calibrating,
     copies,
+    referrals,
     resume,
     scoring,
     task_attempts,
@@ -57,23 +58,14 @@ def run(context: Context, task_id: str) -> float | None:
             return None
         if row is not None and row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
-        hand, diverged = in_hand.of_task(work, task, job), task.state == TaskState.DIVERGED
-        paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
-        if lapsed:
+        hand = in_hand.of_task(work, task, job)
+        if task.state == TaskState.REFERRED:
+            settle = referrals.lapse_referral if lapsed else referrals.settle_referral
+            settle(context, work, hand, audit, now)
+        elif lapsed:
             _lapse_audit(context, work, hand, audit, row, now)
-        elif _is_answer_right(work, task, audit, now):
-            _pass_audit(work, job, task, audit, paid, now)
-            if not diverged:
-                calibrating.record_trusted_run(work, job, audit, now)
         else:
-            wrong = _list_wrong(work, task, audit, paid)
-            _fail_audit(context, work, hand, audit, wrong, now)
-            _apply_consequences(context, work, hand, row, now)
-            copies.record_copied_answer(work, task, [replica.worker for replica in wrong], now)
-            if diverged:
-                resume.after_a_lie(context, work, job)
-        for other in () if lapsed else copies.lock_equal_unaudited_tasks(work, task):
-            create_audit(work, other, 1.0, copies.ALIKE, now)
+            _judge_accepted(context, work, hand, audit, row, now)
         let_go = audit.leaves is not None
         window_draws.release_states(work, task, audit, now)
         work.notify("rollback", "plan", "aggregate", "settle")
@@ -82,6 +74,26 @@ def run(context: Context, task_id: str) -> float | None:
     if let_go:
         blob_cleanup.drop_unneeded(context, its_job)
     return None
+
+
+def _judge_accepted(
+    context: Context, work: Work, hand: TaskInHand, audit: Audit, row: Round | None, now: float
+) -> None:
+    task, job, diverged = hand.task, hand.job, hand.task.state == TaskState.DIVERGED
+    paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
+    if _is_answer_right(work, task, audit, now):
+        _pass_audit(work, job, task, audit, paid, now)
+        if not diverged:
+            calibrating.record_trusted_run(work, job, audit, now)
+    else:
+        wrong = _list_wrong(work, task, audit, paid)
+        _fail_audit(context, work, hand, audit, wrong, now)
+        _apply_consequences(context, work, hand, row, now)
+        copies.record_copied_answer(work, task, [replica.worker for replica in wrong], now)
+        if diverged:
+            resume.after_a_lie(context, work, job)
+    for other in copies.lock_equal_unaudited_tasks(work, task):
+        create_audit(work, other, 1.0, copies.ALIKE, now)
 
 
 def _is_answer_right(work: Work, task: Task, audit: Audit, now: float) -> bool:

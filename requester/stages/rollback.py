@@ -28,7 +28,13 @@ NOT_MERGED: Final[dict[str, Any]] = {
     "optimizer_state": "",
 }
 """The columns of a round as before its merge."""
-IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
+IN_FLIGHT = (
+    TaskState.OPEN,
+    TaskState.COMMITTING,
+    TaskState.REVEALING,
+    TaskState.REFERRED,
+    TaskState.UPLOADING,
+)
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:

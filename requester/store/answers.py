@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from gradmarket.market.rules.copying import AcceptedAnswer
-from gradmarket.market.terms import AuditState, Digest, TaskState
-from requester.store.tables import Audit, Task
+from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
+from requester.store.tables import Audit, Replica, Task
 from requester.store.work import RowReader
 from requester.store.worker_figures import ACCEPTED
 
@@ -24,6 +24,12 @@ def load_equal_answers(reader: RowReader, task: Task, reason: str) -> tuple[Acce
         )
     (own,) = (answer for answer in answers if answer.task == task.id)
     return own, [answer for answer in answers if answer is not own]
+
+
+def list_revealed_roots(reader: RowReader, task_id: str) -> Sequence[str]:
+    """Returns the roots that the task's replicas revealed and that are not judged yet."""
+    revealed = (Replica.task_id == task_id, Replica.state == ReplicaState.REVEALED)
+    return [root for root in reader.session.scalars(select(Replica.root).where(*revealed)) if root]
 
 
 def _with_roots(reader: RowReader, job_id: str, roots: Sequence[str | None]) -> list[AcceptedAnswer]:

@@ -99,7 +99,7 @@ def count_places(reader: RowReader, job: Job) -> int:
     """Returns the number of replicas that the newest round begins with."""
     parsed = load_spec(job)
     newest = latest_round(reader, job.id) if parsed.growth else None
-    return parsed.sizes.of(newest.number if newest else 0) * parsed.plan().first_wave
+    return parsed.sizes.of(newest.number if newest else 0) * parsed.fullest_plan.first_wave
 
 
 def compute_reserve_per_gradient(job: Job) -> Units:
@@ -110,7 +110,7 @@ def compute_reserve_per_gradient(job: Job) -> Units:
 
 def round_cost(reader: RowReader, job: Job) -> Units:
     """Returns the price of all replicas of the newest round, were one of its tasks split to the end."""
-    plan = load_spec(job).plan()
+    plan = load_spec(job).fullest_plan
     return Units((count_places(reader, job) + plan.maximum - plan.first_wave) * compute_reserve_per_gradient(job))
 
 

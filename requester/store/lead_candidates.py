@@ -25,7 +25,7 @@ def compute_leads(
     """Returns each candidate's standing and cover; `gain` is what a wrong gradient brings, in prices of a task."""
     known = {candidate.party.worker: candidate for candidate in candidates}
     stakes, held = _load_stakes(reader, job), _count_pending_tasks(reader, job)
-    records = _load_standings(reader, {candidate.party.operator for candidate in known.values()}, now)
+    records = load_standings(reader, {candidate.party.operator for candidate in known.values()}, now)
     result = {}
     for worker, candidate in known.items():
         standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
@@ -48,7 +48,8 @@ def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
     return dict(reader.session.execute(counted.group_by(Replica.worker)).all())
 
 
-def _load_standings(reader: RowReader, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
+def load_standings(reader: RowReader, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
+    """Returns standings by operator and determinism class."""
     rows = reader.session.scalars(select(Reputation).where(Reputation.operator.in_(operators))).all()
     return {
         (row.operator, row.determinism_class): reputations.compute_operator_standing(row, max(now, row.at))

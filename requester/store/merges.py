@@ -17,6 +17,7 @@ UNACCEPTED: Final = (
     TaskState.OPEN,
     TaskState.COMMITTING,
     TaskState.REVEALING,
+    TaskState.REFERRED,
     TaskState.UPLOADING,
     TaskState.DIVERGED,
 )

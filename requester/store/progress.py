@@ -61,7 +61,9 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     servable = audited_classes.list_servable_classes(reader, job)
     if servable is not None and job.determinism_class is None and present and servable.isdisjoint(map(FIRST, present)):
         return UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
-    least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
+    least = spec.plan().first_wave
+    if job.determinism_class is not None:
+        least = min(least, spec.plan(BEST).first_wave)
     if have < least and spec.private is not None:
         joined = f"{holders.count_holders(reader, job)} of {len(spec.private.holders)} holders have joined"
         return f"no holder's worker is here, {joined}: `gradmarket worker run --dataset FOLDER --for {job.id}`"

@@ -46,6 +46,13 @@ def record_outvoted_ballots(work: Work, operators: Iterable[str], determinism_cl
         _apply_rule(row, reputation.apply_outvoted_ballot, now)
 
 
+def record_lone_error(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
+    """Records an unpaid wrong answer that nobody else gave: the evidence of the class is lost, and nobody is barred."""
+    keys = set(operators)
+    for row in _lock_records(work, Reputation.operator.in_(keys), determinism_class) if keys else ():
+        _apply_rule(row, reputation.apply_lone_error, now)
+
+
 def record_failed_audit(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """Records that an audit found their work wrong; their evidence in every class is lost."""
     for operator in sorted(set(operators)):

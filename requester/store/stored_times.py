@@ -31,7 +31,13 @@ from requester.store.workers import LIVE_S
 SLACK_S: Final = 5.0
 """Clocks of the machines that share a database differ by less."""
 LONGEST_DUTY_S: Final = 60.0
-RUNS: Final = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
+RUNS: Final = (
+    TaskState.OPEN,
+    TaskState.COMMITTING,
+    TaskState.REVEALING,
+    TaskState.REFERRED,
+    TaskState.UPLOADING,
+)
 
 
 def bring_back(work: Work, now: float) -> int:

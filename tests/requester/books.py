@@ -8,6 +8,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.rules.replication import BEST, lies_between
 from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, TaskState, Units
 from gradmarket.market.wire.poll import hash_of
+from requester.moves.audit_draws import REFERRED
 from requester.store import jobs
 from requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
 from tests.requester.market_fixture import MarketFixture
@@ -43,8 +44,14 @@ def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replic
     if vindicated(market, row, task):
         return
     assert (row.replica_id, row.digest) in {(r.id, hash_of(Digest(r.root or ""))) for r in agreeing}
-    assert 2 * len(agreeing) > len(committed)
-    assert len(agreeing) >= plan.quorum
+    found = market.all(Audit, Audit.task_id == task.id, Audit.reason == REFERRED)
+    if found:  # before the acceptance
+        assert plan.referred
+        assert [audit.root for audit in found] == [replica.root for replica in agreeing][:1]
+        assert len({replica.root for replica in agreeing}) == 1
+    else:
+        assert 2 * len(agreeing) > len(committed)
+        assert len(agreeing) >= plan.quorum
     assert len(committed) <= plan.maximum
     spec = jobs.load_spec(market.the_job())
     assert lies_between(plan, spec.plan(), spec.plan(BEST))

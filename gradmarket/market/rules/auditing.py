@@ -17,6 +17,7 @@ operator's next `window` accepted tasks, (1 - p)^window of the lies of a worker 
 """
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
@@ -38,6 +39,16 @@ def judge_audit(accepted: str, found: str, before: str | None) -> bool | None:
     err, and a conviction costs a record and a stake, so a conviction needs the same other root twice.
     """
     if found == accepted:
+        return True
+    return False if found == before else None
+
+
+def judge_referral(roots: Collection[str], found: str, before: str | None) -> bool | None:
+    """Returns whether one of the revealed `roots` is right; None where the auditor has to run the task once more.
+
+    Two computations that agree are enough to accept one answer; to refuse all of them the auditor repeats itself.
+    """
+    if found in roots:
         return True
     return False if found == before else None
 

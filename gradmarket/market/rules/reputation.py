@@ -56,6 +56,11 @@ def apply_outvoted_ballot(record: TrustRecord, at: float) -> TrustRecord:
     return TrustRecord(decay_record(record, at).evidence * OUTVOTED, at)
 
 
+def apply_lone_error(record: TrustRecord, at: float) -> TrustRecord:
+    """Returns the record after an unpaid wrong answer that no other worker gave (rules.identities)."""
+    return TrustRecord(0.0, decay_record(record, at).at)
+
+
 def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustRecord]:
     """Returns an operator's records in all classes after a failed audit."""
     return [TrustRecord(0.0, decay_record(record, at).at) for record in records]

@@ -81,10 +81,14 @@ class VerdictCase:
 
     @cached_property
     def agreeing(self) -> frozenset[ReplicaId]:
-        """The quorum that follows from the ballots; empty if there is none."""
-        plan = self.evidence.plan
-        plan = plan if plan is not None and self.checks.allow(plan) else self.checks.strictest
+        """The quorum that follows from the ballots, or from the audit that settled them; empty if there is none."""
+        plan, audit = self.evidence.plan, self.evidence.audit
+        unshown = self.checks.lightest if self.checks.strictest.referred else self.checks.strictest
+        plan = plan if plan is not None and self.checks.allow(plan) else unshown
         judged = voting.judge_ballots(self.groups, len(self.committed), plan)
+        if isinstance(judged, voting.Referral) and audit is not None:
+            opened = {id_ for group in self.groups for id_ in group}
+            return frozenset(one.id for one in self.committed if one.id in opened and one.root == audit.root)
         return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
 
     @property

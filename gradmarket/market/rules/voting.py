@@ -1,4 +1,4 @@
-"""Turns ballots into a quorum, a further wave, or no decision.
+"""Turns ballots into a quorum, a further wave, a referral to an audit, or no decision.
 
 The winner has at least the plan's quorum **and** strictly more than half of all committed replicas: when two of three
 replicas do not reveal, the third does not win. The outcome depends on neither arrival order nor ids.
@@ -31,7 +31,12 @@ class Inconclusive:
     """Undecided, and no further replica could decide it."""
 
 
-Judgement = Quorum | Another | Inconclusive
+@dataclass(frozen=True, slots=True)
+class Referral:
+    """Whoever has the root that an audit finds is right."""
+
+
+Judgement = Quorum | Another | Inconclusive | Referral
 
 
 def judge_ballots(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan) -> Judgement:
@@ -41,9 +46,10 @@ def judge_ballots(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: 
     """
     largest = groups[0] if groups else frozenset()
     if plan.decides(committed, len(largest)):
-        return Quorum(largest)
-    more = plan.next_wave(committed, len(largest))
-    return Another(more) if more else Inconclusive()
+        return Referral() if plan.referred and plan.audit >= 1.0 else Quorum(largest)
+    if more := plan.next_wave(committed, len(largest)):
+        return Another(more)
+    return Referral() if plan.referred and largest else Inconclusive()
 
 
 def upload_order(seed: Hash, agreeing: Mapping[ReplicaId, str]) -> list[ReplicaId]:

@@ -59,12 +59,16 @@ class TaskView(BaseModel):
 
 
 class PlanView(BaseModel):
-    """Replicas asked first, agreeing ballots that decide, replicas at most, and the probability of an audit."""
+    """Replicas asked first, agreeing ballots that decide, replicas at most, and the probability of an audit.
+
+    `referred`: an audit settles what the ballots leave open, before anything is accepted.
+    """
 
     first_wave: int
     quorum: int
     maximum: int
     audit: float
+    referred: bool = False
 
 
 class AllowedView(BaseModel):

@@ -19,6 +19,7 @@ from gradmarket.market.views.task_views import (
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.views.formats import format_hex, format_time, sketch_view
 from requester.api.views.trust_views import audit_view
+from requester.moves.audit_draws import REFERRED
 from requester.store.ballots import UNSKETCHED, RevealedBallot
 from requester.store.tables import Audit, Replica, Task, Wave
 
@@ -95,7 +96,7 @@ def build_task_evidence(
     made: RevealedBallot = UNSKETCHED,
 ) -> TaskEvidence:
     """Returns all that a verdict is based on. `published`: the task's answer may be shown (store.disclosure)."""
-    over = row.state in STANDING
+    over = row.state in STANDING or (published and audit is not None and audit.reason == REFERRED)
     return TaskEvidence(
         **_task_fields(row, published),
         offer=OfferFields.of(row.offer).model_dump(mode="json"),

@@ -30,6 +30,7 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "task_reissued": ("plain", "Task {task} of round {round} is given out again (attempt {attempt})."),
     "audit_passed": ("good", "An audit confirmed a task of round {round}."),
     "audit_failed": ("bad", "An audit found a wrong answer."),
+    "referral_settled": ("plain", "An audit settled a task of round {round} before anything was accepted."),
     "audit_lapsed": ("bad", "No auditor of its class came for a task of round {round}: it is done again."),
     "class_proven": ("good", "Three operators of the class are confirmed by audits."),
     "rewound": ("bad", "Round {round} is merged again without what an audit revoked."),

@@ -1,0 +1,41 @@
+"""`proven`: newcomers work alone, each answer audited before it is paid; proven ones vote, and only unanimity decides.
+
+Splits are settled by an audit, so the job needs an auditor of its class. The rules are those of rules.identities.
+"""
+
+from typing import Final
+
+from pydantic import Field
+
+from gradmarket.market.fields import Part
+from gradmarket.market.rules import identities
+from gradmarket.market.rules.replication import STRANGER, Lead
+from gradmarket.market.task_plan import Plan
+
+ALONE: Final = False
+
+
+class Settings(Part):
+    """Newcomers work alone and are audited; proven ones vote, and an audit settles what they disagree on."""
+
+    replicas: int = Field(default=3, ge=2, le=15)
+    """The votes of a task, which have to be equal."""
+    audit: float = Field(default=0.2, gt=0.0, le=1.0)
+    """The share of unanimous tasks that is audited."""
+    proof: int = Field(default=identities.PROOF, ge=1, le=1000)
+    """Audited right answers of an operator, in its determinism class, until it votes."""
+
+    @property
+    def max_replicas(self) -> int:
+        return self.replicas
+
+    @property
+    def gain(self) -> float | None:
+        return None
+
+
+def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
+    if not identities.is_proven(lead.standing, settings.proof):
+        return Plan(first_wave=1, quorum=1, maximum=1, audit=1.0, referred=True)
+    votes = settings.replicas
+    return Plan(first_wave=votes, quorum=votes, maximum=votes, audit=settings.audit, referred=True)

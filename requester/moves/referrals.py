@@ -1,0 +1,60 @@
+"""Has an audit settle what ballots leave open, before anything is accepted: whoever has the auditor's root is paid.
+
+The rules are market.rules.identities and, for the auditor's runs, market.rules.auditing.judge_referral.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gradmarket.market.rules import identities, operators
+from gradmarket.market.terms import AuditState, ReplicaState
+from requester.context import Context
+from requester.moves import judging
+from requester.moves.audit_draws import reopen_audit
+from requester.store import audits, reputations
+from requester.store.event_log import record_event
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Audit, Replica
+from requester.store.work import Work
+from requester.store.workers import build_party
+
+REASON: Final = "an audit found another root than it did"
+
+
+def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
+    """Accepts the answers that the auditor found too; where there are none, the task is done again.
+
+    A wrong answer is unpaid. Two equal ones bar their operators, and a lone one costs its operator's standing. The
+    caller has locked the audits, the job and the task.
+    """
+    task, revealed = hand.task, hand.in_state(ReplicaState.REVEALED)
+    right = [replica for replica in revealed if replica.root == audit.root]
+    wrong = [replica for replica in revealed if replica.root != audit.root]
+    convicted = identities.list_convicted({replica.id: replica.root or "" for replica in wrong})
+    guilty, alone = _list_keys(wrong, convicted), _list_keys(wrong, {row.id for row in wrong} - convicted)
+    others = audits.lock_spared_tasks(work, sorted(guilty))  # tasks are locked before accounts and records
+    work.set_state_now(audit, AuditState.PASSED if right else AuditState.FAILED, ended_at=now)
+    reputations.record_lone_error(work, alone, audit.determinism_class, now)
+    reputations.record_failed_audit(work, guilty, audit.determinism_class, now)
+    reputations.record_passed_audit(work, (replica.operator for replica in right), audit.determinism_class, now)
+    for other in others:
+        reopen_audit(work, other, now)
+    told = {"right": [row.worker for row in right], "wrong": [row.worker for row in wrong]}
+    barred = [row.worker for row in wrong if row.id in convicted]
+    record_event(work, task.job_id, "referral_settled", now, task=task.id, round=task.round, barred=barred, **told)
+    if right:
+        judging.accept_answer(context, work, hand, right, wrong, REASON, now)
+    else:
+        judging.fail_task(context, work, hand, "an audit found none of its answers", now)
+
+
+def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
+    """Fails an attempt that no auditor of its class looks at; nobody is blamed, and the task is done again."""
+    work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
+    details = {"task": hand.task.id, "round": hand.task.round, "determinism_class": audit.determinism_class}
+    record_event(work, hand.task.job_id, "audit_lapsed", now, **details)
+    judging.fail_task(context, work, hand, "no auditor of its class came", now)
+
+
+def _list_keys(replicas: Sequence[Replica], among: set[str]) -> set[str]:
+    return operators.list_answerable_keys(build_party(row) for row in replicas if row.id in among)

@@ -1,0 +1,95 @@
+"""Gives seats to newcomers and to proven workers, where a job tells them apart (rules.identities)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from gradmarket.market.rules import assignment, identities, newcomers
+from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
+from gradmarket.market.rules.replication import BEST, STRANGER
+from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Address, Hash, JobId, Units
+from requester.moves.candidates import CandidatePool
+from requester.store import jobs, seats
+from requester.store.tables import Job, Replica, Task
+from requester.store.work import RowReader
+
+Seating = tuple[list[Candidate], Plan | None]
+"""Who gets a task's open seats, and the plan of a task that begins with them."""
+NOBODY: Final[Seating] = ([], None)
+
+
+class SeatPool(CandidatePool):
+    """Candidates of a job that tells newcomers from proven workers; each can take one seat."""
+
+    def __init__(self, reader: RowReader, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
+        waiting = seats.list_waiting_workers(reader, job, asking, now)
+        free = [replace(one, capacity=min(1, one.capacity)) for one in asking if one.party.worker not in waiting]
+        super().__init__(reader, job, free, mixable, now)
+        self._reader, self._job, self._spec = reader, job, jobs.load_spec(job)
+        self._standings = seats.load_standings(reader, free, now)
+        self._proof = self._spec.proof or 0
+        self._present = seats.list_proven_parties(reader, job, mixable, self._proof, now)
+        self._alone: dict[int, int] = {}
+
+    def list_able_candidates(self, _seed: Hash, opening: Opening, _places: int) -> list[Candidate]:
+        """Returns the candidates that may take the task; newcomers are bounded by their share of tasks."""
+        return [one for one in self.candidates.values() if assignment.why_not(one, opening) is None]
+
+    def draw(
+        self,
+        task: Task,
+        replicas: Sequence[Replica],
+        able: Sequence[Candidate],
+        opening: Opening,
+        places: int,
+        seed: Hash,
+    ) -> Seating:
+        """Draws for the task's open places; nobody where too few are there."""
+        fresh = task.wave == 0 and not any(row.state in seats.SEATED for row in replicas)
+        new = [one.party.worker for one in able if not self._is_proven(one.party.worker)]
+        if fresh and new and self._count_left(task) > 0:
+            chosen = identities.choose_newcomer(seed, assignment.draw_order(seed, new), self._standings)
+            self._alone[task.round] = self._count_alone(task.round) + 1
+            return [self.candidates[chosen]], self._spec.plan(STRANGER)
+        plan = self._plan_vote(task)
+        places = plan.first_wave if fresh else places
+        crew = self._choose_crew(task, replicas, opening)
+        drawn = assignment.draw_candidates(seed, (one for one in able if one.party.worker in crew), opening, places)
+        if len(drawn) < places and (fresh or not drawn):
+            return NOBODY
+        return drawn, plan if fresh else None
+
+    def _is_proven(self, worker: Address) -> bool:
+        return identities.is_proven(self._standings.get(worker, 0.0), self._proof)
+
+    def _plan_vote(self, task: Task) -> Plan:
+        plan = self._spec.plan(BEST)
+        return replace(plan, audit=1.0) if task.round >= self._spec.rounds - identities.LAST else plan
+
+    def _count_alone(self, number: int) -> int:
+        if number not in self._alone:
+            self._alone[number] = seats.count_newcomers_tasks(self._reader, self._job, number)
+        return self._alone[number]
+
+    def _count_left(self, task: Task) -> int:
+        """Returns how many further tasks of the round newcomers may have."""
+        sizes, votes, spec = self._spec.sizes, self._spec.replication.replicas, self._spec
+        nothing = Opening(JobId(self._job.id), frozenset(), (), "", Units(0), spec.separation)
+        proven = len(newcomers.choose_filling_parties(self._present, nothing, 2 * votes))
+        share = identities.count_newcomers_tasks(sizes.before(task.round), sizes.of(task.round), proven, votes)
+        return share if proven < votes else share - self._count_alone(task.round)
+
+    def _choose_crew(self, task: Task, replicas: Sequence[Replica], opening: Opening) -> frozenset[Address]:
+        """Returns the crew of the task's round, without those that left a place of this task or belong to one."""
+        seated = {row.worker for row in replicas if row.state in seats.SEATED}
+        present = (one for one in self._present if one.worker in seated or not _has_tried(one, opening))
+        tasks, votes = self._spec.sizes.of(task.round), self._spec.replication.replicas
+        return identities.choose_crew(Hash(self._job.secret), present, task.round, tasks, votes, self._spec.separation)
+
+
+def _has_tried(party: Party, opening: Opening) -> bool:
+    others = opening.parties
+    return party.worker in opening.tried or any(
+        assignment.is_same_party(party, other, opening.separation) for other in others
+    )

@@ -1,0 +1,126 @@
+"""What market.rules.identities asks about the seats of a job: who is proven and present, and who had a seat when."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import and_, bindparam, exists, func, or_, select
+
+from gradmarket.market.rules import assignment, identities
+from gradmarket.market.rules.assignment import Candidate, Mixable, Party
+from gradmarket.market.terms import Address, AuditState, ReplicaState
+from requester.store import jobs, lead_candidates, workers
+from requester.store.among import is_in_bound_list
+from requester.store.tables import Audit, Job, Replica, Reputation, Task, Worker
+from requester.store.work import RowReader
+
+SEATED: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
+MOST: Final = 512
+"""Most audited answers that are measured, the newest first."""
+
+
+def load_standings(reader: RowReader, candidates: Iterable[Candidate], now: float) -> dict[Address, float]:
+    """Returns each candidate's standing in its own class, by its operator's record."""
+    known = list(candidates)
+    records = lead_candidates.load_standings(reader, {one.party.operator for one in known}, now)
+    return {one.party.worker: records.get((one.party.operator, one.determinism_class), 0.0) for one in known}
+
+
+def list_proven_parties(reader: RowReader, job: Job, mixable: Mixable, proof: int, now: float) -> list[Party]:
+    """Returns the proven workers of the job's classes that have money reserved and are there for it.
+
+    Such a worker asks for work, or had a seat not longer ago than a lease lasts: one that is there and never takes a
+    seat keeps none from others.
+    """
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
+    since = {"since": now - jobs.load_spec(job).deadlines.lease_s}
+    rows = reader.session.execute(_PRESENT, workers.asked_of(job, now, beside) | since).all()
+    records = lead_candidates.load_standings(reader, {row.operator for row in rows}, now)
+    return [
+        workers.build_party(row)
+        for row in rows
+        if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof)
+    ]
+
+
+_RECORDED: Final = exists().where(
+    Reputation.operator == Worker.operator, Reputation.determinism_class == Worker.determinism_class
+)
+_SEATED_LATELY: Final = exists().where(
+    Replica.worker == Worker.address, Replica.job_id == bindparam("job"), Replica.leased_at > bindparam("since")
+)
+_PRESENT: Final = workers.PRESENT.where(
+    or_(and_(workers.HERE, or_(Worker.capacity > 0, _SEATED_LATELY)), workers.BUSY), workers.COVERED, _RECORDED
+)
+
+
+def list_waiting_workers(reader: RowReader, job: Job, candidates: Iterable[Candidate], now: float) -> set[Address]:
+    """Returns the candidates that have a seat of the job, or whose next turn has not come."""
+    known = {one.party.worker: one for one in candidates}
+    rows = reader.session.execute(_LAST, {"job": job.id, "workers": list(known)}).all()
+    paces = _load_audited_paces(reader, job) if rows else AuditedPaces({}, {})
+    return {
+        worker
+        for worker, leased_at, seated in rows
+        if seated or paces.compute_next_turn(worker, known[worker].determinism_class, leased_at) > now
+    }
+
+
+_LAST: Final = (
+    select(
+        Replica.worker,
+        func.max(Replica.leased_at),
+        func.count().filter(Replica.state.in_(SEATED)),
+    )
+    .where(Replica.job_id == bindparam("job"), is_in_bound_list(Replica.worker, "workers"))
+    .group_by(Replica.worker)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedPaces:
+    """Seconds from a seat to its commitment of audited right answers, by class and by worker."""
+
+    by_class: Mapping[str, list[float]]
+    by_worker: Mapping[str, list[float]]
+
+    def compute_next_turn(self, worker: str, determinism_class: str, leased_at: float) -> float:
+        of_class, own = self.by_class.get(determinism_class, []), self.by_worker.get(worker, [])
+        return identities.compute_next_turn(leased_at, of_class, own)
+
+
+def _load_audited_paces(reader: RowReader, job: Job) -> AuditedPaces:
+    by_class: dict[str, list[float]] = {}
+    by_worker: dict[str, list[float]] = {}
+    for worker, name, start, end in reader.session.execute(_PACES, {"job": job.id}):
+        seconds = max(0.0, (end or start) - start)
+        by_class.setdefault(name, []).append(seconds)
+        by_worker.setdefault(worker, []).append(seconds)
+    return AuditedPaces(by_class, by_worker)
+
+
+_PACES: Final = (
+    select(Replica.worker, Replica.determinism_class, Replica.leased_at, Replica.committed_at)
+    .join(Audit, Audit.task_id == Replica.task_id)
+    .where(
+        Audit.job_id == bindparam("job"),
+        Audit.state == AuditState.PASSED,
+        Replica.root == Audit.root,
+        Replica.committed_at.is_not(None),
+    )
+    .order_by(Replica.leased_at.desc())
+    .limit(MOST)
+)
+
+
+def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
+    """Returns how many attempts at tasks of the round one worker decides, or decided, alone."""
+    return reader.session.scalar(_ALONE, {"job": job.id, "round": number}) or 0
+
+
+_ALONE: Final = select(func.count()).where(
+    Task.job_id == bindparam("job"),
+    Task.round == bindparam("round"),
+    Task.plan["first_wave"].as_integer() == 1,
+    exists().where(Replica.task_id == Task.id),
+)

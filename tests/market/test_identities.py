@@ -1,0 +1,175 @@
+"""The rules by which an identity that costs nothing gains nothing, and the bound that follows from them."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.rules import auditing, identities, reputation, voting
+from gradmarket.market.rules.assignment import Party
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead, lies_between, proven
+from gradmarket.market.rules.reputation import NEWCOMER
+from gradmarket.market.terms import Address, Hash, ReplicaId
+
+SECRET = Hash(bytes(32))
+SETTINGS = proven.Settings()
+
+
+def party(name: str, payout: str | None = None) -> Party:
+    return Party(Address(name), name, Address(payout or name), None)
+
+
+def names(count: int) -> list[str]:
+    return [f"0x{number:040x}" for number in range(count)]
+
+
+def standing(audits: int, days: float = 0.0) -> float:
+    record = NEWCOMER
+    for _ in range(audits):
+        record = reputation.apply_passed_audit(record, 0.0)
+    return reputation.compute_record_standing(record, days * 86_400)
+
+
+def ballots(*sizes: int) -> list[frozenset[ReplicaId]]:
+    return [frozenset(ReplicaId(f"{group}-{number}") for number in range(size)) for group, size in enumerate(sizes)]
+
+
+class TestNewcomers:
+    def test_sixteen_audits_prove_and_fifteen_do_not(self) -> None:
+        assert [identities.is_proven(standing(audits)) for audits in (0, 14, 16)] == [False, False, True]
+
+    def test_a_proven_operator_stays_so_for_some_days_without_work(self) -> None:
+        assert [identities.is_proven(standing(16, days)) for days in (4, 10)] == [True, False]
+
+    def test_one_that_erred_alone_begins_again(self) -> None:
+        record = reputation.apply_lone_error(reputation.apply_passed_audit(NEWCOMER, 0.0), 1.0)
+        assert not identities.is_proven(reputation.compute_record_standing(record, 1.0), proof=1)
+
+    @given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
+    def test_they_have_one_task_in_eight_over_all_rounds(self, sizes: list[int]) -> None:
+        before, given_ = 0, 0
+        for tasks in sizes:
+            given_ += identities.count_newcomers_tasks(before, tasks, 6, 3)
+            before += tasks
+            assert given_ == before // identities.SHARE
+
+    @pytest.mark.parametrize(("proven_ones", "most"), [(0, 40), (2, 40), (3, 20), (5, 20), (6, 5), (300, 5)])
+    def test_they_have_more_while_few_are_proven(self, proven_ones: int, most: int) -> None:
+        assert identities.count_newcomers_tasks(0, 40, proven_ones, 3) == most
+
+    def test_every_second_seat_goes_to_the_one_closest_to_its_proof(self) -> None:
+        order = [Address(name) for name in names(3)]
+        known = {order[1]: 0.2, order[2]: 0.5}
+        assert identities.choose_newcomer(Hash(b"\x00" * 32), order, known) == order[0]
+        assert identities.choose_newcomer(Hash(b"\x01" * 32), order, known) == order[2]
+
+
+class TestPlans:
+    def test_a_newcomer_is_audited_for_certain_before_its_answer_is_accepted(self) -> None:
+        plan = proven.plan(SETTINGS, STRANGER)
+        assert (plan.first_wave, plan.maximum, plan.audit) == (1, 1, 1.0)
+        assert isinstance(voting.judge_ballots(ballots(1), 1, plan), voting.Referral)
+
+    def test_unanimous_votes_of_proven_ones_decide(self) -> None:
+        plan = proven.plan(SETTINGS, Lead(standing(16), 0.0))
+        assert plan.audit == SETTINGS.audit
+        assert isinstance(voting.judge_ballots(ballots(3), 3, plan), voting.Quorum)
+
+    @pytest.mark.parametrize("sizes", [(2, 1), (1, 1, 1), (2,)])
+    def test_any_split_or_silent_seat_is_referred(self, sizes: tuple[int, ...]) -> None:
+        assert isinstance(voting.judge_ballots(ballots(*sizes), 3, proven.plan(SETTINGS, BEST)), voting.Referral)
+
+    def test_a_seat_that_is_missing_is_filled_first_and_nobody_that_opened_is_no_answer(self) -> None:
+        plan = proven.plan(SETTINGS, BEST)
+        assert voting.judge_ballots(ballots(2), 2, plan) == voting.Another(1)
+        assert isinstance(voting.judge_ballots([], 3, plan), voting.Inconclusive)
+
+    def test_workers_allow_both_plans_and_no_lighter_one(self) -> None:
+        strictest, lightest = proven.plan(SETTINGS), proven.plan(SETTINGS, BEST)
+        weaker = proven.plan(proven.Settings(audit=0.1), BEST)
+        allowed = [lies_between(plan, strictest, lightest) for plan in (strictest, lightest, weaker)]
+        assert allowed == [True, True, False]
+
+
+class TestReferrals:
+    def test_an_auditor_repeats_itself_before_it_refuses_all(self) -> None:
+        assert auditing.judge_referral(["a", "b"], "b", None) is True
+        assert auditing.judge_referral(["a", "b"], "c", None) is None
+        assert auditing.judge_referral(["a", "b"], "c", "c") is False
+        assert auditing.judge_referral(["a", "b"], "c", "d") is None
+
+    def test_two_equal_wrong_answers_convict_and_a_lone_one_does_not(self) -> None:
+        assert identities.list_convicted({"1": "a", "2": "a", "3": "b"}) == {"1", "2"}
+        assert identities.list_convicted({"1": "a", "2": "b"}) == set()
+
+
+class TestCrew:
+    def crew(self, number: int, present: list[Party], tasks: int = 2) -> frozenset[Address]:
+        return identities.choose_crew(SECRET, present, number, tasks, 3, ("payout",))
+
+    def test_it_has_as_many_as_a_round_has_seats(self) -> None:
+        assert len(self.crew(0, [party(name) for name in names(20)])) == 6
+        assert len(self.crew(0, [party(name) for name in names(4)])) == 4
+
+    def test_who_comes_back_has_its_place_again(self) -> None:
+        present = [party(name) for name in names(20)]
+        gone = next(iter(self.crew(0, present)))
+        without = self.crew(0, [one for one in present if one.worker != gone])
+        assert gone not in without
+        assert gone in self.crew(0, present)
+
+    def test_it_is_renewed_slowly_and_wholly(self) -> None:
+        present = [party(name) for name in names(60)]
+        crews = [self.crew(number, present) for number in range(3 * identities.TERM)]
+        changes = [len(one ^ other) // 2 for one, other in pairwise(crews)]
+        assert max(changes) <= 2
+        assert len(frozenset().union(*crews)) > 12
+
+    def test_one_party_fills_no_task_alone(self) -> None:
+        present = [party(name, "0xone") for name in names(20)] + [party(f"0x{name}") for name in "abcd"]
+        assert len([worker for worker in self.crew(0, present, tasks=1) if len(worker) == 42]) == 1
+
+    def test_nobody_chooses_its_own_number(self) -> None:
+        other = Hash(b"\x01" * 32)
+        one = [identities.compute_crew_number(secret, Address("0x1"), 0) for secret in (SECRET, other)]
+        assert one[0] != one[1]
+
+
+class TestTurns:
+    def test_who_answers_at_once_waits_as_long_as_others_work(self) -> None:
+        assert identities.compute_next_turn(100.0, [9.0, 10.0, 11.0], []) == 110.0
+
+    def test_who_was_right_faster_waits_no_longer_than_it_took(self) -> None:
+        assert identities.compute_next_turn(100.0, [9.0, 10.0, 11.0], [4.0, 5.0]) == 104.0
+
+    def test_nobody_waits_where_nothing_was_measured(self) -> None:
+        assert identities.compute_next_turn(100.0, [], []) == 100.0
+
+
+def play_returning_ring(seed: int, rounds: int, tasks: int = 8, votes: int = 3, rate: float = 0.2) -> float:
+    """Returns the share of tasks that a ring leaves wrong that has every newcomers' task and every vote it can cast.
+
+    It lies as soon as it has the votes of a task, and whoever is caught comes back under a fresh identity. Written
+    from the rules as the issue states them.
+    """
+    random, begun, stock, wrong = Random(seed), 0, 0, 0
+    for number in range(rounds):
+        alone = identities.count_newcomers_tasks(number * tasks, tasks, 100, votes)
+        begun += alone
+        stock, begun = stock + begun // identities.PROOF, begun % identities.PROOF
+        for _ in range(tasks - alone):
+            if stock >= votes:
+                if random.random() < rate:
+                    stock -= votes
+                else:
+                    wrong += 1
+    return wrong / (rounds * tasks)
+
+
+def test_a_ring_of_any_size_that_always_returns_leaves_about_one_percent_wrong() -> None:
+    bound = identities.compute_final_wrong(audit=0.2, replicas=3)
+    assert bound == pytest.approx(0.0104, abs=1e-4)
+    shares = [play_returning_ring(seed, rounds=20_000) for seed in range(5)]
+    assert sum(shares) / len(shares) == pytest.approx(bound, rel=0.1)

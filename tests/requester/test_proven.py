@@ -1,0 +1,181 @@
+"""`proven`: a free identity gains nothing, played on the market in one thread with an auditor beside it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from gradmarket.market.rules import identities
+from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
+from requester.store import reputations
+from requester.store.tables import Replica, Reputation
+from tests.kit.behaviour import NOISE, scaled
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker
+from tests.requester.test_audits import clean_parameters
+
+NewFloor = Callable[..., MarketFixture]
+LIE = scaled(3.0)
+
+
+def open_job(new_floor: NewFloor, proof: int = 16, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
+    """A job whose auditor has asked for work."""
+    market = new_floor(replication={"name": "proven", "proof": proof} | spec.pop("replication", {}), **spec)
+    auditor = SimAuditor(market)
+    assert auditor.claim() is None
+    return market, auditor
+
+
+def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16) -> None:
+    """As so many passed audits leave their operators' records."""
+    with market.context.begin() as work:
+        for _ in range(audits):
+            operators = [worker.address for worker in workers]
+            reputations.record_passed_audit(work, operators, CLASS, market.clock())
+
+
+def evidence(market: MarketFixture, worker: SimWorker) -> float:
+    return sum(row.evidence for row in market.all(Reputation, Reputation.operator == worker.address))
+
+
+def failed(market: MarketFixture) -> set[str]:
+    return {row.operator for row in market.all(Reputation) if row.failed_at is not None}
+
+
+def test_a_newcomer_works_alone_and_is_paid_once_the_auditor_found_the_same(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    worker = market.worker()
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    assert market.earned() == {}
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {worker.address: PRICE}
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert round(evidence(market, worker)) == 1
+    check_books(market)
+
+
+def test_a_newcomer_that_lies_is_not_paid_and_loses_its_standing_only(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    liar = market.worker(LIE)
+    prove(market, liar, audits=3)
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    auditor.work()
+    assert market.replica(liar).state == ReplicaState.INCONCLUSIVE
+    assert market.tasks()[0].state == TaskState.FAILED
+    assert evidence(market, liar) == 0.0
+    assert failed(market) == set()
+    honest = market.worker()
+    market.workers.remove(liar)
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {honest.address: PRICE}
+    check_books(market)
+
+
+def test_liars_pause_no_job(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    for _ in range(6):
+        market.worker(NOISE)
+    auditor.play(passes=8)
+    assert market.state() == JobState.RUNNING
+    market.workers.clear()
+    market.worker()
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    check_books(market)
+
+
+def test_proven_ones_decide_by_unanimity_without_an_audit(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 1e-9})
+    workers = [market.worker() for _ in range(3)]
+    prove(market, *workers)
+    market.until(lambda: len(market.rounds()) == 3)
+    assert audits_of(market) == []
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    assert len(audits_of(market)) == identities.LAST
+    assert market.earned() == {worker.address: 4 * PRICE for worker in workers}
+    check_books(market)
+
+
+def split(market: MarketFixture, auditor: SimAuditor, liars: Sequence[SimWorker], honest: Sequence[SimWorker]) -> None:
+    prove(market, *liars, *honest)
+    market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
+    assert market.earned() == {}
+    auditor.work()
+    market.until(lambda: market.tasks()[0].state == TaskState.ACCEPTED)
+
+
+def test_two_equal_liars_of_three_are_barred_and_the_honest_one_is_paid(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 1e-9})
+    liars, honest = [market.worker(LIE), market.worker(LIE)], market.worker()
+    split(market, auditor, liars, [honest])
+    assert market.earned() == {honest.address: PRICE}
+    assert failed(market) == {liar.address for liar in liars}
+    told = [held.told for held in liars[0].held.values()]
+    assert [verdict.state for verdict in told if verdict] in ([ReplicaState.REJECTED], [])
+    check_books(market)
+
+
+def test_a_lone_wrong_answer_costs_pay_and_standing_and_bars_nobody(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 1e-9})
+    liar, honest = market.worker(LIE), [market.worker(), market.worker()]
+    split(market, auditor, [liar], honest)
+    assert market.earned() == {worker.address: PRICE for worker in honest}
+    assert failed(market) == set()
+    assert evidence(market, liar) == 0.0
+    assert all(evidence(market, worker) > 16 for worker in honest)
+    check_books(market)
+
+
+def test_a_unanimous_ring_is_barred_by_an_audit_and_its_round_done_again(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=3, replication={"audit": 0.99})
+    ring = [market.worker(LIE) for _ in range(3)]
+    prove(market, *ring)
+    market.until(lambda: any(row.state == ReplicaState.PAYABLE for row in market.replicas()))
+    market.workers.clear()
+    honest = market.worker()
+    auditor.play()
+    assert failed(market) == {liar.address for liar in ring}
+    assert market.state() == JobState.FINISHED
+    assert market.earned()[honest.address] >= 3 * PRICE
+    assert [event["round"] for event in market.events("rewound")] == [0]
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    check_books(market)
+
+
+def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=3, tasks_per_round=8, replication={"audit": 1e-9})
+    proven = [market.worker() for _ in range(6)]
+    prove(market, *proven)
+    newcomers = [market.worker() for _ in range(4)]
+    for _ in range(60):
+        for worker in market.workers:
+            worker.turn()
+        market.lapse(1.0)
+        auditor.work()
+        if len(market.rounds()) > 1:
+            break
+    tasks = {task.id: task for task in market.tasks()}
+    voted = {row.worker for row in market.replicas() if tasks[row.task_id].plan.first_wave > 1}
+    assert voted == {worker.address for worker in proven}
+    alone = [row for row in market.replicas() if tasks[row.task_id].plan.first_wave == 1]
+    assert len([row for row in alone if tasks[row.task_id].round == 0]) == 1
+    assert {row.worker for row in alone} <= {worker.address for worker in newcomers}
+
+
+@pytest.mark.parametrize("verifier", ["tolerance", "loss_change"])
+def test_it_compares_bits_and_nothing_else(new_floor: NewFloor, verifier: str) -> None:
+    with pytest.raises(ValueError, match="verifier"):
+        new_floor(replication={"name": "proven"}, verifier={"name": verifier}, audit={"probability": 0.5})
+
+
+def test_nobody_holds_two_seats_whatever_capacity_it_claims(new_floor: NewFloor) -> None:
+    market, _ = open_job(new_floor, tasks_per_round=8)
+    greedy, modest = market.worker(), market.worker()
+    greedy.capacity = 20
+    market.gather()
+    assert [len(market.all(Replica, Replica.worker == one.address)) for one in (greedy, modest)] == [1, 1]
