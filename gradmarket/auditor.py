@@ -79,6 +79,8 @@ class Auditor:
         self._bench = self._build_executor()
         self._publications: dict[str, Publication] = {}
         self.determinism_class = runner.determinism_class()
+        self.warning = ""
+        """What its owner must hear: that its card computes nothing."""
 
     def turn(self) -> Done | None:
         """Runs one task; returns None if none is due for this class. Raises Refused if no two runs agree."""
@@ -171,7 +173,9 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
         limits = MachineLimits(
             max_flops=machine.flops, max_memory=machine.memory, max_disk=machine.disk, device=mine.device
         )
-        yield Auditor(name, market, mine.runner, fetcher, limits)
+        auditor = Auditor(name, market, mine.runner, fetcher, limits)
+        auditor.warning = mine.warning
+        yield auditor
 
 
 def run_due_tasks(auditor: Auditor, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:

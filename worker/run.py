@@ -77,6 +77,8 @@ def _open_shared_parts(
         mine = stack.enter_context(open_runner_on_device(runner_settings(settings), settings.device, settings.threads))
         settings = settings.model_copy(update={"device": mine.device, "threads": mine.threads})
         journal.say("machine", f"{mine.text} {_CHOOSE}", device=mine.device, threads=mine.threads, cores=mine.cores)
+        if mine.warning:
+            journal.say("card", mine.warning, why=mine.why)
         if settings.page is not None:
             outlook = Outlook(settings, OwnFolder(settings.data))
             url = stack.enter_context(local_page.serve_own_page(outlook, settings.page))

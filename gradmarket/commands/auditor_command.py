@@ -65,6 +65,8 @@ def run(
             raise Refused(*other)
     with endpoint.market() as client, open_auditor(name, client, endpoint.token, machine) as runner:
         echo_text(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
+        if runner.warning:
+            echo_text(runner.warning, err=True)
         run_due_tasks(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
 
 

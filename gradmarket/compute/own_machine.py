@@ -3,20 +3,22 @@
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from gradmarket.compute.card_choice import CUDA, take_card
 from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.runner.cards import list_cards
+from graphdoc.runner.driver import Card
 from graphdoc.runner.settings import DEVICE
 
 AUTO: Final = "auto"
 CPU: Final = "cpu"
-CUDA: Final = "cuda"
 MOST_THREADS: Final = 16
-_NO_CARD: Final = "compute on the CPU with --device cpu, or look at the card's driver"
+_NO_CARD: Final = "`gradmarket doctor` starts it step by step; --device cpu computes without"
 CARDS: Final = ("dev/nvidiactl", "dev/dxg")
 """Files that a machine with a card has: of NVIDIA's driver, and under WSL."""
 ROOT: Final = Path("/")
@@ -77,10 +79,11 @@ def has_card(root: Path = ROOT) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """A runner, the cores that are there, and why it is not on a card although this machine has one."""
+    """A runner, the cores that are there, its card, and why it is not on a card although this machine has one."""
 
     runner: Runner
     cores: float
+    card: Card | None = None
     why: str = ""
 
     @property
@@ -94,31 +97,49 @@ class Computing:
     @property
     def text(self) -> str:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        why = f" Its card is not used: {self.why}." if self.why else ""
-        return f"Computes on {self.device} with {threads}, of {self.cores:g} cores that it may use.{why}"
+        card = f" ({self.card.name}, {self.card.memory / 2**30:.0f} GiB)" if self.card else ""
+        return f"Computes on {self.device}{card} with {threads}, of {self.cores:g} cores that it may use."
+
+    @property
+    def warning(self) -> str:
+        """What is to be said loudly: a card is there and computes nothing. Empty otherwise."""
+        if not self.why:
+            return ""
+        return f"WARNING: this machine has a card, and it is NOT used: {self.why}. `gradmarket doctor` tells more."
 
 
 @contextmanager
 def open_runner_on_device(settings: RunnerSettings, device: str, threads: int | None) -> Iterator[Computing]:
-    """Yields a runner on this device; on the card that torch finds, else the CPU, where `device` is AUTO.
+    """Yields a runner on this device; on a card that nobody else has, else on the CPU, where `device` is AUTO.
 
     Without `threads` the CPU gets what `threads_for` gives, or OMP_NUM_THREADS where that is set, a card one. Raises
     Refused where a card that is named cannot be used.
     """
-    there, why = count_cores(), ""
-    for one in ((CUDA, CPU) if has_card() else (CPU,)) if device == AUTO else (device,):
-        settings = replace(settings, device=one, threads=threads or (_choose_thread_count(there) if one == CPU else 1))
-        with Runner(settings) as runner:
+    why = ""
+    if device != CPU and (device != AUTO or has_card()):
+        with ExitStack() as stack:
             try:
-                if one != CPU:
-                    runner.start()
+                mine = stack.enter_context(_open_on_card(settings, CUDA if device == AUTO else device, threads or 1))
             except (Refused, RunnerFailed) as error:
                 if device != AUTO:
-                    raise Refused(error.detail, _NO_CARD) from error
+                    raise Refused(error.detail, error.remedy or _NO_CARD) from error
                 why = error.detail
-                continue
-            yield Computing(runner, there, why)
-            return
+            else:
+                yield mine
+                return
+    there = count_cores()
+    with Runner(replace(settings, device=CPU, threads=threads or _choose_thread_count(there))) as runner:
+        yield Computing(runner, there, why=why)
+
+
+@contextmanager
+def _open_on_card(settings: RunnerSettings, device: str, threads: int) -> Iterator[Computing]:
+    """Yields a runner whose child runs on this card. Raises Refused, RunnerFailed."""
+    with take_card(list_cards(), device) as card:
+        settings = replace(settings, device=f"{CUDA}:{card.number}", threads=threads)
+        with Runner(settings) as runner:
+            runner.start()
+            yield Computing(runner, count_cores(), card)
 
 
 def _choose_thread_count(there: float) -> int:

@@ -43,6 +43,7 @@ class Calls:
     clone: int
     clone3: int
     seccomp: int
+    opening: Mapping[str, int]
     forbidden: Mapping[str, int]
 
 
@@ -54,6 +55,7 @@ CALLS: Final = {
         56,
         435,
         317,
+        {"open": 2, "openat": 257, "openat2": 437},
         {
             **_EVERYWHERE,
             "socket": 41, "connect": 42, "bind": 49, "listen": 50, "socketpair": 53,
@@ -68,6 +70,7 @@ CALLS: Final = {
         220,
         435,
         277,
+        {"openat": 56, "openat2": 437},
         {
             **_EVERYWHERE,
             "socket": 198, "connect": 203, "bind": 200, "listen": 201, "socketpair": 199,

@@ -30,11 +30,11 @@ from graphdoc.document.interpret import Program
 from graphdoc.document.meter import Limits
 from graphdoc.document.ranges import find_input_ranges
 from graphdoc.document.schema import parse_document
-from graphdoc.errors import Refused
 from graphdoc.figures import Bound
 from graphdoc.passes import build_tensors, evaluate, mean_gradient, numpy_of
 from graphdoc.runner import allowance, serving
 from graphdoc.runner.arena import Arena, decode_placements
+from graphdoc.runner.card_class import describe_card
 from graphdoc.runner.serving import Configuration, Request
 
 Arrays = Mapping[str, np.ndarray]
@@ -151,13 +151,13 @@ def set_global_state(configuration: Configuration) -> None:
 
 
 def determinism_class(configuration: Configuration) -> str:
-    """Returns what must match for equal bits: device, processor vendor, versions, vector width, threads."""
-    if configuration.device == "cpu":
-        parts = ["cpu", _describe_processor(), torch.backends.cpu.get_cpu_capability().lower()]
-    else:
-        if not torch.cuda.is_available():
-            raise Refused(f"{configuration.device}: torch finds no CUDA device here")
-        parts = [torch.cuda.get_device_name(), f"cuda-{torch.version.cuda}"]
+    """Returns what must match for equal bits: of a processor its vendor, versions, vector width and threads.
+
+    Of a card see card_class.py, which starts CUDA. Raises Refused where it does not start.
+    """
+    if configuration.device != "cpu":
+        return describe_card(configuration.device)
+    parts = ["cpu", _describe_processor(), torch.backends.cpu.get_cpu_capability().lower()]
     parts += [f"torch-{torch.__version__}", f"threads-{configuration.threads}"]
     return "/".join(parts).replace(" ", "-")
 

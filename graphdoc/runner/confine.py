@@ -23,7 +23,7 @@ _PR_SET_SECCOMP: Final = 22
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_MODE_FILTER: Final = 2
 _SECCOMP_SET_MODE_FILTER: Final = 1
-_EVERY_THREAD: Final = 1
+_EVERY_THREAD, _NEW_LISTENER = 1, 8
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
 _CLONE_THREAD: Final = 0x10000
@@ -31,6 +31,7 @@ _CLONE_THREAD: Final = 0x10000
 _ALLOW: Final = 0x7FFF0000
 _EPERM: Final = 0x00050000 | 1
 _ENOSYS: Final = 0x00050000 | 38
+_ASK_WATCHER: Final = 0x7FC00000
 _LOAD: Final = 0x20
 _EQUAL: Final = 0x15
 _AT_LEAST: Final = 0x35
@@ -92,6 +93,20 @@ def forbid_driver_calls() -> bool:
     return bool(_load_libc().syscall(calls.seccomp, *arguments) == 0)
 
 
+def ask_watcher() -> int:
+    """Has another process decide on each call that is forbidden and each that opens a file; see watched_start.py.
+
+    Returns the descriptor to ask at. Raises OSError. New privileges are given up before.
+    """
+    calls = CALLS[platform.machine()]
+    program = _build_program(build_instructions(calls, True, _ASK_WATCHER, tuple(calls.opening.values())))
+    arguments = (_SECCOMP_SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(program))
+    descriptor = int(_load_libc().syscall(calls.seccomp, *arguments))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "the filter of system calls was refused")
+    return descriptor
+
+
 def _limit_resources(device: str, memory_bytes: int) -> None:
     _set_limit(resource.RLIMIT_CORE, 0)
     _set_limit(resource.RLIMIT_FSIZE, memory_bytes)
@@ -122,10 +137,10 @@ def _build_program(instructions: Sequence[bytes]) -> _FilterProgram:
     return _FilterProgram(len(instructions), ctypes.c_char_p(b"".join(instructions)))
 
 
-def build_instructions(calls: Calls, driver: bool) -> list[bytes]:
+def build_instructions(calls: Calls, driver: bool, refusal: int = _EPERM, watched: Sequence[int] = ()) -> list[bytes]:
     """Returns a filter that forbids the listed calls, other architectures' calls, and a clone that is not a thread.
 
-    `driver`: but for what a card's driver calls when it starts.
+    `driver`: but for what a card's driver calls when it starts. `watched` calls are answered with `refusal` as well.
     """
     forbidden = [number for name, number in calls.forbidden.items() if not (driver and name in DRIVER_CALLS)]
     return [
@@ -135,26 +150,26 @@ def build_instructions(calls: Calls, driver: bool) -> list[bytes]:
         _encode_instruction(_LOAD, _NUMBER_AT),
         *_build_test_and_return(_AT_LEAST, _X32_CALLS, _EPERM),
         *_build_test_and_return(_EQUAL, calls.clone3, _ENOSYS),
-        *(step for call in forbidden for step in _build_test_and_return(_EQUAL, call, _EPERM)),
-        *(_build_socket_rule(calls.forbidden["socket"]) if driver else ()),
+        *(step for call in (*forbidden, *watched) for step in _build_test_and_return(_EQUAL, call, refusal)),
+        *(_build_socket_rule(calls.forbidden["socket"], refusal) if driver else ()),
         _encode_instruction(_EQUAL, calls.clone, then=1),
         _encode_instruction(_RETURN, _ALLOW),
         _encode_instruction(_LOAD, _FIRST_ARGUMENT_AT),
         *_build_test_and_return(_ANY_BIT, _CLONE_THREAD, _ALLOW),
-        _encode_instruction(_RETURN, _EPERM),
+        _encode_instruction(_RETURN, refusal),
     ]
 
 
-def _build_socket_rule(number: int) -> list[bytes]:
+def _build_socket_rule(number: int, refusal: int) -> list[bytes]:
     """Returns instructions that decide on `socket`, by its two first arguments, and continue for any other call."""
     domain, kind = DRIVER_SOCKET
     rule = [
         _encode_instruction(_LOAD, _FIRST_ARGUMENT_AT),
         _encode_instruction(_EQUAL, domain, then=1),
-        _encode_instruction(_RETURN, _EPERM),
+        _encode_instruction(_RETURN, refusal),
         _encode_instruction(_LOAD, _SECOND_ARGUMENT_AT),
         *_build_test_and_return(_EQUAL, kind, _ALLOW),
-        _encode_instruction(_RETURN, _EPERM),
+        _encode_instruction(_RETURN, refusal),
     ]
     return [_encode_instruction(_EQUAL, number, otherwise=len(rule)), *rule]
 

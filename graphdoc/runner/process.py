@@ -107,7 +107,7 @@ class ChildProcess:
             "requests": requests,
             "answers": answers,
             "arena": self.arena.descriptor,
-            "device": self._settings.device,
+            "device": self._settings.device.partition(":")[0],
             "threads": self._settings.threads,
             "memory_bytes": self._settings.memory_bytes,
             "operations": self._settings.operations,

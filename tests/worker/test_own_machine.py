@@ -1,16 +1,23 @@
 """What a worker takes of its machine by itself: its cores, within its control group's quota, and a card."""
 
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.compute import own_machine
+from gradmarket.compute import card_choice, own_machine
+from gradmarket.compute.card_choice import take_card
 from gradmarket.compute.own_machine import AUTO, MOST_THREADS, count_cores, open_runner_on_device, threads_for
 from gradmarket.market.errors import Refused
-from gradmarket.runner import RunnerSettings
+from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.runner.driver import Card, Cards
 
 SMALL = RunnerSettings(memory_bytes=2**30)
 ALL = float(len(os.sched_getaffinity(0)))
@@ -85,16 +92,85 @@ def test_a_system_s_own_limit_on_threads_is_kept(monkeypatch: pytest.MonkeyPatch
         assert mine.threads == 6
 
 
-def test_a_card_that_torch_does_not_find_is_left_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's file is there, torch is not built for it: as on a machine with a card and torch for the CPU."""
+def no_driver() -> Cards:
+    return Cards(fault="no driver: libcuda.so.1", remedy="install it")
+
+
+def two_cards() -> Cards:
+    """Cards that the driver lists and the child cannot use: its card is of a number that no machine has."""
+    return Cards("580", tuple(Card(number, "H100", f"GPU-{number}", "sm_90", 2**36, 2**35) for number in (998, 999)))
+
+
+@pytest.mark.parametrize(("found", "word"), [(no_driver, "no driver"), (two_cards, "CUDA|driver|card")])
+def test_a_card_that_is_there_and_unusable_is_a_loud_warning_or_an_error(
+    found: Callable[[], Cards], word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: True)
-    monkeypatch.setattr(own_machine, "CUDA", "cuda:99")
+    monkeypatch.setattr(own_machine, "list_cards", found)
+    monkeypatch.setattr(card_choice, "LOCKS", tmp_path)
     with open_runner_on_device(SMALL, AUTO, 1) as mine:
         assert mine.device == "cpu"
-        assert "Its card is not used: cuda:99" in mine.text
+        assert mine.warning.startswith("WARNING: this machine has a card, and it is NOT used: ")
+        assert re.search(word, mine.why)
         assert mine.runner.determinism_class().startswith("cpu/")
+    with pytest.raises(Refused, match=word) as error, open_runner_on_device(SMALL, "cuda", None):
+        raise AssertionError("it computes nothing")
+    assert error.value.remedy
 
 
-def test_a_card_that_is_named_and_not_there_is_refused() -> None:
-    with pytest.raises(Refused, match="torch finds no CUDA device"), open_runner_on_device(SMALL, "cuda:99", None):
+def test_without_a_card_nothing_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_machine, "has_card", lambda: False)
+    with open_runner_on_device(SMALL, AUTO, 1) as mine:
+        assert mine.warning == ""
+
+
+def card(number: int, free: int | None = None) -> Card:
+    return Card(number, f"card {number}", f"GPU-{number}", "sm_90", 2**36, free)
+
+
+def test_workers_of_one_machine_take_different_cards(tmp_path: Path) -> None:
+    found = Cards("580", (card(0, 7), card(1, 9), card(2, None)))
+    with ExitStack() as stack:
+        taken = [stack.enter_context(take_card(found, "cuda", tmp_path)).number for _ in range(3)]
+        assert taken == [0, 1, 2]
+        assert stack.enter_context(take_card(found, "cuda", tmp_path)).number == 1  # all have one: the most free
+        assert stack.enter_context(take_card(found, "cuda:2", tmp_path)).number == 2
+    with take_card(found, "cuda:1", tmp_path), take_card(found, "cuda", tmp_path) as first:
+        assert first.number == 0
+        with take_card(found, "cuda", tmp_path) as second:
+            assert second.number == 2
+
+
+def test_a_card_is_free_again_when_its_worker_was_killed(tmp_path: Path) -> None:
+    code = f"""
+import sys, time
+from pathlib import Path
+from gradmarket.compute.card_choice import take_card
+from graphdoc.runner.driver import Card, Cards
+with take_card(Cards("", (Card(0, "c", "GPU-0", "sm_90", 1),)), "cuda", Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    found = Cards("", (card(0), card(1)))
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with take_card(found, "cuda", tmp_path) as mine:
+            assert mine.number == 1
+        other.kill()
+    with take_card(found, "cuda", tmp_path) as mine:
+        assert mine.number == 0
+
+
+@pytest.mark.parametrize("device", ["cuda:2", "cuda:99"])
+def test_a_card_of_no_such_number_is_refused_with_those_that_are_there(device: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused) as error, take_card(Cards("580", (card(0), card(1))), device, tmp_path):
         raise AssertionError("there is no such card")
+    assert error.value.detail == f"{device}: this machine has 2 cards: cuda:0 (card 0), cuda:1 (card 1)"
+
+
+def test_what_a_worker_says_names_its_own_card(tmp_path: Path) -> None:
+    with Runner(SMALL) as runner:
+        mine = own_machine.Computing(runner, 4.0, card(1))
+        assert mine.text == "Computes on cpu (card 1, 64 GiB) with 1 thread, of 4 cores that it may use."

@@ -1,0 +1,63 @@
+"""Which card a worker or auditor takes: the one that is named, else one that no other of this machine has."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gradmarket.market.errors import Refused
+from graphdoc.runner.driver import Card, Cards
+
+CUDA: Final = "cuda"
+LOCKS: Final = Path(tempfile.gettempdir())
+
+
+@contextmanager
+def take_card(found: Cards, device: str, locks: Path | None = None) -> Iterator[Card]:
+    """Yields the card of this device, held against others that name none; raises Refused where there is none.
+
+    `cuda:N` is the N-th card in PCI order whoever has it; `cuda` the first that nobody has, else the one with most
+    memory free.
+    """
+    if not found.cards:
+        raise Refused(f"{device}: {found.fault or 'the driver lists no card'}", found.remedy)
+    named = device.partition(":")[2]
+    if named and int(named) >= len(found.cards):
+        raise Refused(f"{device}: this machine has {list_names(found.cards)}", "name one of them with --device")
+    wanted = [found.cards[int(named)]] if named else list(found.cards)
+    for card in wanted:
+        lock = _lock_card(card, locks or LOCKS)
+        if lock is not None:
+            try:
+                yield card
+            finally:
+                os.close(lock)
+            return
+    yield max(wanted, key=lambda card: (card.free or 0, -card.number))
+
+
+def list_names(cards: Sequence[Card]) -> str:
+    """Returns the cards in words."""
+    names = ", ".join(f"cuda:{card.number} ({card.name})" for card in cards)
+    return f"{len(cards)} card{'' if len(cards) == 1 else 's'}: {names}"
+
+
+def _lock_card(card: Card, locks: Path) -> int | None:
+    """Returns a descriptor that holds the card for this process until it is closed; None where another has it.
+
+    Users of one machine share the folder: the file of another's is opened as it is.
+    """
+    path, flags = locks / f"gradmarket-{card.uuid}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        lock = os.open(path, flags if path.exists() else flags | os.O_CREAT, 0o644)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock

@@ -1,0 +1,129 @@
+"""A card's driver without torch: whether CUDA starts, and each card, by libcuda and the management library (NVML).
+
+https://docs.nvidia.com/cuda/cuda-driver-api and https://docs.nvidia.com/deploy/nvml-api. What only the management
+library tells, such as free memory, is None where it is missing (WSL, some containers).
+"""
+
+import ctypes
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from graphdoc.errors import Refused
+
+LIBRARY: Final = "libcuda.so.1"
+MANAGEMENT: Final = "libnvidia-ml.so.1"
+_MAJOR, _MINOR = 75, 76
+_NAME_BYTES: Final = 96
+REMEDIES: Final = {
+    100: "name a card that is there in CUDA_VISIBLE_DEVICES, and give the container its nodes (docker run --gpus all)",
+    101: "name a card that is there in CUDA_VISIBLE_DEVICES",
+    304: "something refuses the driver a call or a file: `gradmarket doctor` names it",
+    802: "start nvidia-fabricmanager: the cards' links are not up yet",
+    803: "load the kernel module of the installed driver: restart the machine",
+    999: "load the kernel module nvidia_uvm (nvidia-modprobe -u -c 0)",
+}
+"""What to do about a code of cuInit."""
+NO_DRIVER: Final = "install NVIDIA's driver; in a container let its runtime mount it (docker run --gpus all)"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card by its number in PCI order, as CUDA sees it. Memory in bytes."""
+
+    number: int
+    name: str
+    uuid: str
+    architecture: str
+    memory: int
+    free: int | None = None
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The driver's version, empty where unknown, and the cards; `fault` is why there are none, `remedy` what to do."""
+
+    driver: str = ""
+    cards: tuple[Card, ...] = ()
+    fault: str = ""
+    remedy: str = ""
+
+
+class Driver:
+    """The loaded library; `start` must come first. Raises Refused with the library's own words."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        try:
+            self._cuda: Any = ctypes.CDLL(library)
+        except OSError as error:
+            raise Refused(f"no driver: {error}", NO_DRIVER) from None
+
+    def start(self) -> None:
+        code = self._cuda.cuInit(0)
+        if code:
+            said = f"cuInit says {self._read_text('cuGetErrorName', code)} ({code})"
+            told = self._read_text("cuGetErrorString", code)
+            raise Refused(f"{said}: {told}", REMEDIES.get(code, "look at the card's driver: nvidia-smi, dmesg"))
+
+    def list_cards(self) -> Iterator[Card]:
+        """Yields the cards of CUDA_VISIBLE_DEVICES, without their free memory."""
+        for number in range(self._ask("cuDeviceGetCount", ctypes.c_int).value):
+            device = self._ask("cuDeviceGet", ctypes.c_int, number).value
+            name, uuid = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_ubyte * 16)()
+            self._call("cuDeviceGetName", name, _NAME_BYTES, device)
+            self._call("cuDeviceGetUuid_v2", uuid, device)
+            levels = [
+                self._ask("cuDeviceGetAttribute", ctypes.c_int, which, device).value for which in (_MAJOR, _MINOR)
+            ]
+            memory = self._ask("cuDeviceTotalMem_v2", ctypes.c_size_t, device).value
+            yield Card(number, name.value.decode(), _write_uuid(bytes(uuid)), f"sm_{levels[0]}{levels[1]}", memory)
+
+    def _ask(self, function: str, kind: Any, *arguments: int) -> Any:
+        answer = kind()
+        self._call(function, ctypes.byref(answer), *arguments)
+        return answer
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        code = getattr(self._cuda, function)(*arguments)
+        if code:
+            raise Refused(f"{function} says {self._read_text('cuGetErrorName', code)} ({code})")
+
+    def _read_text(self, function: str, code: int) -> str:
+        text = ctypes.c_char_p()
+        found = getattr(self._cuda, function)(code, ctypes.byref(text)) == 0
+        return text.value.decode() if found and text.value else "an error without a name"
+
+
+def _write_uuid(uuid: bytes) -> str:
+    hexadecimal = uuid.hex()
+    ends = (0, 8, 12, 16, 20, 32)
+    return "GPU-" + "-".join(hexadecimal[start:end] for start, end in itertools.pairwise(ends))
+
+
+class Management:
+    """NVIDIA's management library; every method returns None where it is missing or does not know."""
+
+    def __init__(self, library: str = MANAGEMENT) -> None:
+        try:
+            self._nvml: Any = ctypes.CDLL(library)
+        except OSError:
+            self._nvml = None
+        if self._nvml is not None and self._nvml.nvmlInit_v2():
+            self._nvml = None
+
+    def read_driver_version(self) -> str | None:
+        text = ctypes.create_string_buffer(_NAME_BYTES)
+        if self._nvml is None or self._nvml.nvmlSystemGetDriverVersion(text, _NAME_BYTES):
+            return None
+        return text.value.decode()
+
+    def read_free_bytes(self, uuid: str) -> int | None:
+        handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+        if (
+            self._nvml is None
+            or self._nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle))
+            or self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+        ):
+            return None
+        return memory[1]

@@ -1,0 +1,59 @@
+"""The class of a card, as far as a processor can stand in: its fixed kernels and their digest."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphdoc.errors import Refused
+from graphdoc.runner import card_class
+from graphdoc.runner.card_class import KERNELS, compute_kernels, digest_kernels
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, bytes]:
+    return compute_kernels("cpu")
+
+
+def test_fixed_kernels_have_the_same_bits_again_and_each_is_in_the_digest(results: dict[str, bytes]) -> None:
+    assert compute_kernels("cpu") == results
+    whole = digest_kernels(results)
+    assert re.fullmatch("[0-9a-f]{16}", whole)
+    assert digest_kernels(dict(reversed(results.items()))) == whole
+    changed = [digest_kernels(results | {name: bytes(32)}) for name in results]
+    assert len({whole, *changed}) == len(KERNELS) + 1
+    assert len(set(results.values())) == len(KERNELS)
+
+
+def test_one_bit_of_one_result_changes_its_kernel_s_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.ones(1000)
+
+    def compute(_device: str) -> Iterator[Tensor]:
+        yield values
+
+    monkeypatch.setattr(card_class, "KERNELS", {"one": compute})
+    before = compute_kernels("cpu")
+    values[7] = torch.nextafter(values[7], torch.tensor(2.0))
+    assert compute_kernels("cpu") != before
+
+
+@pytest.mark.parametrize("words", ["x does not have a deterministic implementation", "an illegal memory access"])
+def test_a_kernel_that_torch_refuses_is_part_of_the_class(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute(_device: str) -> Iterator[Tensor]:
+        yield torch.ones(1)
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(card_class, "KERNELS", {"one": compute})
+    if "deterministic" in words:
+        assert compute_kernels("cpu") == compute_kernels("cpu")
+    else:
+        with pytest.raises(RuntimeError, match="illegal"):
+            compute_kernels("cpu")
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built with CUDA")
+def test_a_torch_without_cuda_says_so() -> None:
+    with pytest.raises(Refused, match="is built without CUDA"):
+        card_class.describe_card("cuda")
