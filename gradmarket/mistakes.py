@@ -43,7 +43,7 @@ KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (NodeRefused, "look whether the sender has money for gas, and the node is one of this chain"),
     (ContractRefused, "look how it stands with `gradmarket job show` or `gradmarket wallet show`"),
     (LocalChainFailed, "run `gradmarket doctor`, or name a node with --rpc"),
-    (OutOfMemory, "free some memory, or raise --max-memory"),
+    (OutOfMemory, "free memory of the machine or its card, or raise --max-memory"),
     (RunnerFailed, "run `gradmarket doctor`, and try again"),
 )
 """What to do about an error that does not say so itself: the first kind that it is of."""

@@ -10,6 +10,11 @@ GraphdocError
     └── OutOfMemory
 """
 
+import re
+from typing import Final
+
+_TRIED: Final = re.compile(r"tried to allocate ([\d.]+ (?:bytes|[KMGT]iB))", re.IGNORECASE)
+
 
 class GraphdocError(Exception):
     """Something went wrong."""
@@ -49,10 +54,19 @@ class RunnerTimeout(RunnerFailed):
 
 
 class OutOfMemory(RunnerFailed):
-    """The step needed more memory than its limit."""
+    """The step found too little memory."""
 
 
 def says_out_of_memory(error: Exception) -> bool:
     """Returns whether the error is one of the many by which libraries say that an allocation failed."""
-    words = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate")
+    words = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate", "STATUS_ALLOC_FAILED")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
+def describe_exhaustion(error: Exception) -> str:
+    """Returns what was full, and the allocation that failed; nothing else of the text, which tells of the machine's
+    other processes."""
+    text = str(error)
+    what = "the card is full" if "CUDA" in text or "CUBLAS" in text else "its bound or the machine's memory is used up"
+    tried = _TRIED.search(text)
+    return f"{what}: an allocation of {tried[1]} failed" if tried else what

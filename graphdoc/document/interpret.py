@@ -28,7 +28,7 @@ from graphdoc.document.plans import (
 )
 from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepare_document
 from graphdoc.document.scans import Scanned, ScanRun, every_step, run_scan_ends
-from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, says_out_of_memory
+from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, describe_exhaustion, says_out_of_memory
 
 STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
@@ -165,7 +165,7 @@ def explain_error(where: str, error: Exception) -> GraphdocError:
     """Returns what an operator's error is told as."""
     text = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
-        return OutOfMemory(f"{where}: {text[0][:200]}")
+        return OutOfMemory(f"{where}: {describe_exhaustion(error)}")
     return DocumentRefused(f"{where}: {text[0][:200]}")
 
 

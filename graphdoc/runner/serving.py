@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from graphdoc.errors import GraphdocError, OutOfMemory, says_out_of_memory
+from graphdoc.errors import GraphdocError, OutOfMemory, describe_exhaustion, says_out_of_memory
 from graphdoc.runner import frames
 from graphdoc.runner.confine import confine_process, forbid_driver_calls
 
@@ -74,7 +74,7 @@ def _answer_request(act: Callable[[Request], Any], request: Request) -> dict[str
     except (MemoryError, RuntimeError) as error:
         if not says_out_of_memory(error):
             raise
-        return _encode_error(OutOfMemory())
+        return _encode_error(OutOfMemory(describe_exhaustion(error)))
 
 
 def _encode_error(error: GraphdocError) -> dict[str, Any]:

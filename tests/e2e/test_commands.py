@@ -184,7 +184,7 @@ def test_an_unknown_job_and_an_absent_service_are_said_in_a_line(run: Run, tmp_p
 def test_an_uploaded_document_is_taken_from_the_service(served: Service, tmp_path: Path) -> None:
     with RequesterClient(served.place.url, served.place.token) as there:
         document = there.upload(encoded(linear()))
-        summing = there.upload(encoded(with_nodes(node("cumsum.default", [value(1), 1, None], 3))))
+        padding = there.upload(encoded(with_nodes(node("pad.default", [value(0), [1, 1], "reflect", None], 3))))
         partition = Partition(name="a", link="https://data/a", digest=document, bytes=10**9, rows=64)  # type: ignore[arg-type]
         inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
         manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
@@ -197,10 +197,10 @@ def test_an_uploaded_document_is_taken_from_the_service(served: Service, tmp_pat
     assert takes["operations"] > 0
     assert takes["card"]
     assert takes["only_on_cpu"] == ""
-    spec["model"] = {"document": summing, "parameters": summing}
+    spec["model"] = {"document": padding, "parameters": padding}
     takes = planned(tmp_path, spec | {"evaluation": None}, *there_too)["takes"]
     assert takes["card"] == ""
-    assert takes["only_on_cpu"].startswith("cumsum.default: ")
+    assert takes["only_on_cpu"].startswith("pad.default: ")
 
 
 def test_the_chain_is_shown(run: Run, served: Service) -> None:

@@ -85,10 +85,12 @@ def test_on_a_card_only_what_has_one_answer_there_is_computed(
     card = make_bench(replace(LIMITS, device="cuda"))
     assert card.work(publication, offer(publication))
     asked.clear()
-    summing = encoded(with_nodes(node("cumsum.default", [value(1), 1, None], 3)))
-    other = publication.model_copy(update={"document": Digest("blake3:" + blake3(summing).hexdigest())})
-    blobs[other.document] = summing
-    with pytest.raises(Refused, match=r"cumsum.default: torch has no deterministic CUDA kernel for torch.cumsum"):
+    padding = encoded(with_nodes(node("pad.default", [value(0), [1, 1], "reflect", None], 3)))
+    other = publication.model_copy(update={"document": Digest("blake3:" + blake3(padding).hexdigest())})
+    blobs[other.document] = padding
+    with pytest.raises(
+        Refused, match=r"pad.default: torch has no deterministic CUDA kernel for torch.nn.ReflectionPad"
+    ):
         card.work(other, offer(other))
     assert asked == [other.document]
     with pytest.raises(Refused, match="arrays too many or missing"):

@@ -75,7 +75,7 @@ _FAILED: Final = {
     FaultKind.STEP_FAILED: "the step fails",
     FaultKind.DATA_REFUSED: "the data is not what its manifest declares",
     FaultKind.LINK_FAILED: "the data's link does not serve it",
-    FaultKind.OUT_OF_MEMORY: "the step needs more memory than its bound",
+    FaultKind.OUT_OF_MEMORY: "the step finds too little memory",
     FaultKind.TIMED_OUT: "the step takes longer than workers allow",
     FaultKind.CRASHED: "the step ends the process that computes it",
     FaultKind.REFUSED: "what was published is unfit",
