@@ -43,7 +43,7 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
     has cleared the operator.
     """
     task, job = hand.task, hand.job
-    if work.get(Audit, task.id) is not None:  # an audit had settled it before it was accepted
+    if task.plan.referred and work.get(Audit, task.id) is not None:  # an audit had settled it before it was accepted
         return
     if copies.has_equal_answer(work, task):
         create_audit(work, task, 1.0, copies.ALIKE, now)
@@ -75,7 +75,7 @@ def order_suspect_audit(work: Work, task: Task, now: float) -> None:
 
     Without it a worker could pause a job and be paid for it, since a diverged gradient is paid and never merged.
     """
-    if work.get(Audit, task.id) is None:  # else an auditor found the same
+    if not task.plan.referred or work.get(Audit, task.id) is None:  # else an auditor found the same
         create_audit(work, task, 1.0, SUSPECT, now)
 
 

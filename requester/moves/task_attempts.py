@@ -68,7 +68,9 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
     alone = jobs.load_spec(job).private is not None  # who is refused there is drawn no more, so others come to an end
-    blameless = alone or hand.in_state(*lifecycle.SILENT) or work.get(Audit, failed.id) is not None
+    blameless = (
+        alone or hand.in_state(*lifecycle.SILENT) or (failed.plan.referred and work.get(Audit, failed.id) is not None)
+    )
     failures = failed.failures + (not blameless)
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")

@@ -1,0 +1,99 @@
+"""The attacks of identities that cost one sign-in, on a job whose newcomers work alone and whose proven ones vote."""
+
+from collections.abc import Callable, Sequence
+
+from gradmarket.market.rules.proof import Fault
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from requester.store.tables import Replica, Reputation
+from tests.kit.behaviour import NOISE, filled, scaled
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker
+from tests.requester.test_audits import clean_parameters
+from tests.requester.test_proven import failed, open_job, prove
+from tests.requester.test_verdicts_replayed import changed, found, shown
+
+NewFloor = Callable[..., MarketFixture]
+LIE = scaled(3.0)
+
+
+def check_outcome(market: MarketFixture, new_floor: NewFloor, honest: Sequence[SimWorker], rounds: int) -> None:
+    """Everything merged is right, no honest answer is unpaid, and the others earned nothing."""
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=rounds)
+    named = {worker.address for worker in honest}
+    ends = {row.state for row in market.all(Replica) if row.worker in named and row.root is not None}
+    assert ends == {ReplicaState.PAYABLE}
+    assert set(market.earned()) <= named
+    assert not failed(market) & named
+    check_books(market)
+
+
+def test_identities_that_compute_nothing_and_claim_any_capacity_earn_nothing(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=2)
+    instant = [market.worker(NOISE) for _ in range(3)]
+    for worker in instant:
+        worker.capacity = 20
+    honest = [market.worker() for _ in range(2)]
+    auditor.play()
+    check_outcome(market, new_floor, honest, rounds=2)
+
+
+def test_a_ring_that_lies_in_each_vote_is_barred_and_leaves_nothing_wrong(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=3, replication={"audit": 1e-9})
+    ring, honest = [market.worker(LIE) for _ in range(2)], [market.worker() for _ in range(4)]
+    prove(market, *ring, *honest)
+    auditor.play()
+    check_outcome(market, new_floor, honest, rounds=3)
+
+
+def test_a_flood_of_fresh_liars_delays_its_own_share_of_tasks_alone(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=2)
+    flood = [market.worker(NOISE) for _ in range(8)]
+    honest = [market.worker() for _ in range(6)]
+    prove(market, *honest)
+    auditor.play()
+    check_outcome(market, new_floor, honest, rounds=2)
+    tasks = {task.id: task for task in market.tasks()}
+    liars = {worker.address for worker in flood}
+    assert all(tasks[row.task_id].plan.first_wave == 1 for row in market.all(Replica) if row.worker in liars)
+
+
+def test_a_made_up_class_gets_no_task_of_a_job_whose_auditor_has_another(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    made_up = [market.worker(determinism_class="made up") for _ in range(3)]
+    market.gather()
+    assert market.all(Replica) == []
+    honest = market.worker()
+    auditor.play()
+    assert market.earned() == {honest.address: PRICE}
+    assert {row.operator for row in market.all(Reputation)}.isdisjoint(worker.address for worker in made_up)
+
+
+def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    market.worker(filled("w", float("inf")))
+    market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
+    auditor.work()
+    assert market.state() == JobState.RUNNING
+    honest = market.worker()
+    market.workers = [honest]
+    auditor.play()
+    assert market.earned() == {honest.address: PRICE}
+
+
+def test_its_evidence_proves_a_referral_and_lies_in_it_are_found(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    liars, honest = [market.worker(LIE), market.worker(LIE)], market.worker()
+    prove(market, *liars, honest)
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    auditor.work()
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    told = shown(market, market.tasks()[0])
+    assert found(market, told) == set()
+    liar = next(replica for replica in told["replicas"] if replica["root"] != told["root"])
+    assert Fault.OTHER_TASK_ROOT in found(market, changed(told, "audit", "root", value=liar["root"]))
+    assert Fault.REJECTED_UNPROVEN in found(market, changed(told, "audit", value=None))
+    assert Fault.OTHER_PLAN in found(market, changed(told, "plan", "referred", value=False))
