@@ -14,6 +14,7 @@ from contracts.toolchain import ToolMissing, locate_tool
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.compute.card_checks import check_cards
 from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find_endpoint as find_place
 from gradmarket.market.errors import MarketError
@@ -28,7 +29,8 @@ def doctor(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """What this machine lacks, and how to mend it. Ends with 1 if anything is wrong."""
-    machine = [check_python(), check_torch(), check_anvil(), check_node()]
+    cards = [CheckResult(one.name, one.told, one.fix) for one in check_cards()]
+    machine = [check_python(), check_torch(), *cards, check_anvil(), check_node()]
     findings = [*machine, *check_service_data(data_folder(data)), *check_service(market, token, data)]
     if as_json:
         say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])

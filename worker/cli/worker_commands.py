@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from contracts.private_files import OTHERS
+from worker.cli.check_command import check
 from worker.cli.options import (
     DataOption,
+    DeviceOption,
     JsonOption,
     PassphraseOption,
     PlainOption,
@@ -25,6 +27,7 @@ from worker.signals import LeaveNow
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")
 app.command("top")(top)
+app.command("check")(check)
 
 MarketOption = Annotated[
     list[str] | None, typer.Option("--market", help="Address of a requester's service; may be repeated.")
@@ -38,7 +41,6 @@ PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnin
 ConsentOption = Annotated[
     list[Path] | None, typer.Option("--consent", help="File of the payout key's consent; may be repeated.")
 ]
-DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: auto, cpu, or cuda.")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Threads of a step; part of the class.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
 DiskOption = Annotated[int | None, typer.Option("--max-disk", help="Bytes that downloads may take.")]

@@ -1,0 +1,61 @@
+"""Starts the cards of this machine step by step, as a worker does: what each step said, and what to do about it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gradmarket.compute.own_machine import ROOT, has_card
+from gradmarket.market.errors import MarketError
+from gradmarket.runner import Runner, RunnerSettings
+from graphdoc.runner.cards import list_cards, start_confined
+from graphdoc.runner.driver import Card
+
+_CPU: Final = "or compute with --device cpu"
+
+
+@dataclass(frozen=True)
+class CardFinding:
+    """The result of one step; `fix` is empty if nothing is wrong."""
+
+    name: str
+    told: str
+    fix: str = ""
+
+
+def check_cards(root: Path = ROOT) -> Iterator[CardFinding]:
+    """Yields a finding a step: nodes, driver, its start in the confinement, then each card with a worker's child.
+
+    Ends after the first step that fails, but for the cards' own.
+    """
+    if not has_card(root):
+        yield CardFinding("card", "none: neither /dev/nvidiactl nor /dev/dxg is here")
+        return
+    found = list_cards()
+    if found.fault:
+        yield CardFinding("card's driver", found.fault, f"{found.remedy}, {_CPU}")
+        return
+    yield CardFinding(
+        "card's driver", f"{found.driver or 'of an unknown version'}, starts with {len(found.cards)} cards"
+    )
+    confined, refused = start_confined(root)
+    if confined.fault:
+        named = str(refused) or "nothing that is watched"
+        fix = f"report it with this line ({_CPU}): the confinement refuses what this driver needs"
+        yield CardFinding("card's confinement", f"{confined.fault}; refused was {named}", fix)
+        return
+    yield CardFinding("card's confinement", "the driver starts under it")
+    for card in found.cards:
+        yield _check_child(card)
+
+
+def _check_child(card: Card) -> CardFinding:
+    name, free = f"cuda:{card.number}", "unknown" if card.free is None else f"{card.free / 2**30:.1f} GiB"
+    told = f"{card.name}, {card.memory / 2**30:.1f} GiB, free {free}, {card.architecture}"
+    try:
+        with Runner(RunnerSettings(device=name)) as runner:
+            missing = ", ".join(runner.missing())
+            without = f", without the measures {missing}" if missing else ""
+            return CardFinding(name, f"{told}, class {runner.determinism_class()}{without}")
+    except MarketError as error:
+        return CardFinding(name, f"{told}; its child: {error.detail}", f"{error.remedy or 'mend it'}, {_CPU}")

@@ -1,0 +1,61 @@
+"""The start of a card step by step, as doctor and `worker check` show it; a compiled stand-in is the driver."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from gradmarket.compute.card_checks import check_cards
+from tests.kit.stand_in_card import install_driver, make_nodes
+from worker.cli.worker_commands import app
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return make_nodes(tmp_path / "root")
+
+
+def test_a_machine_without_a_card_says_so_and_nothing_is_wrong(tmp_path: Path) -> None:
+    (one,) = check_cards(tmp_path)
+    assert (one.name, one.fix) == ("card", "")
+    assert one.told.startswith("none")
+
+
+def test_a_card_without_its_library_is_wrong(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "libcuda.so.1").write_text("no library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(root))
+    (one,) = check_cards(root)
+    assert one.told.startswith("no driver: ")
+    assert "install NVIDIA's driver" in one.fix
+
+
+def test_the_refused_path_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "lib", root, 'MORE_PATH="/etc/shadow"'))
+    driver, confinement = check_cards(root)
+    assert driver.told == "580.159.04, starts with 2 cards"
+    assert "cuInit says CUDA_ERROR_OPERATING_SYSTEM (304)" in confinement.told
+    assert confinement.told.endswith("refused was the path /etc/shadow")
+    assert confinement.fix
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch would start the stand-in")
+def test_each_card_is_shown_with_what_its_child_says(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "lib", root))
+    driver, confinement, first, second = check_cards(root)
+    assert not driver.fix
+    assert confinement.told == "the driver starts under it"
+    assert first.told.startswith("NVIDIA H100 80GB HBM3, 80.0 GiB, free 70.0 GiB, sm_90; its child: torch ")
+    assert second.told.startswith("NVIDIA H200, 141.0 GiB, free 5.0 GiB, sm_90; its child: torch ")
+    assert "is built without CUDA" in first.told
+    assert first.fix
+
+
+def test_worker_check_shows_what_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = CliRunner().invoke(app, ["check", "--device", "cpu", "--json"])
+    assert shown.exit_code == 0, shown.output
+    machine = json.loads(shown.output.splitlines()[-1])
+    assert machine["device"] == "cpu"
+    assert machine["class"].startswith("cpu/")
