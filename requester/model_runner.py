@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,7 +99,7 @@ class ModelRunner:
             bounded = self._runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
             estimate = compute_task_cost(loaded, bounded, spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
-        tensors.unpack_tensors(blobs.read(parameters), loaded.state)
+        _check_finite(tensors.unpack_tensors(blobs.read(parameters), loaded.state), [e.name for e in loaded.trainable])
         if loaded.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
         return PublishedModel(
@@ -170,3 +171,12 @@ class ModelRunner:
             self._runner.turn(publication.digest)
             metrics = self._runner.evaluate(document, parameters, batch)
         return {"loss": metrics.loss, **metrics.values}
+
+
+def _check_finite(state: Arrays, trained: Iterable[str]) -> None:
+    """Raises JobRefused where a trained parameter is no number: its loss would be none, from the first task on."""
+    for name in trained:
+        if not np.isfinite(state[name]).all():
+            raise JobRefused(
+                "model.parameters", f"{name} has a value that is not finite: nothing can be trained from it"
+            )

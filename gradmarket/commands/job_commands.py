@@ -186,7 +186,7 @@ def fund(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Raise the job's budget; the difference is deposited on-chain. A job that paused for it goes on with `resume`.
+    """Raise the job's budget; the difference is deposited on-chain. A job that paused for it goes on.
 
     Where the money has an owner elsewhere, prints the transactions that it is to sign; without an amount, those alone.
     """

@@ -33,7 +33,8 @@ class Lines:
         self._why = ""
 
     def print_job_lines(self, job: JobView) -> None:
-        why = f"{job.state}: {job.reason}" if job.reason else job.state
+        why = f"{job.state}: {job.reason}" if job.reason else str(job.state)
+        why += f" (`{job.remedy}`)" if job.remedy else ""
         if job.round != self._round:
             self._round = job.round
             self._print_line("  ".join(f"{name} {value}" for name, value in list_job_figures(job, self._token)))

@@ -1,6 +1,8 @@
 """One job: its state, a bar while it runs, and its parameters loaded into the researcher's own module."""
 
+import math
 import tempfile
+import time
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -11,7 +13,7 @@ from torch import nn
 from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
-from gradmarket.commands.following import describe_outage, follow_job, record_callbacks
+from gradmarket.commands.following import OVER, describe_outage, follow_job, record_callbacks
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
@@ -27,6 +29,14 @@ from graphdoc.tensors import unpack_tensors
 
 class JobEnded(MarketError):
     """The job ended before it was done."""
+
+
+class JobPaused(MarketError):
+    """The job is paused."""
+
+
+class WatchTimeout(MarketError):
+    """The job has not ended in time."""
 
 
 class TrainingJob:
@@ -73,8 +83,11 @@ class TrainingJob:
         """Returns its loss by round as a picture that notebooks show and `save` writes; raises Refused without one."""
         return draw_loss_curve(title or self.view().name, self.rounds())
 
-    def watch(self, console: Console | None = None, callbacks: Sequence[Callback] = ()) -> JobView:
-        """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished.
+    def watch(
+        self, console: Console | None = None, callbacks: Sequence[Callback] = (), timeout: float | None = None
+    ) -> JobView:
+        """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished, JobPaused with
+        the command that mends it once it is paused, and WatchTimeout two seconds after `timeout` seconds at the latest.
 
         Each of `callbacks` (see gradmarket.callbacks) is told of every round; one that fails is warned of once, and the
         watching goes on. Where the service is away for a while, it is tried again; an interrupt (Ctrl-C) ends the
@@ -82,9 +95,19 @@ class TrainingJob:
         """
         check_callbacks(callbacks)
         console = console or ShownConsole()
+        until = math.inf if timeout is None else time.monotonic() + timeout
         token = TokenUnit.of(self._client.chain())
 
-        def away(_job: JobView, error: MarketError, tries: int) -> None:
+        def check(job: JobView) -> None:
+            if job.state is JobState.PAUSED:
+                raise JobPaused(replace_controls(f"paused: {job.reason}; `{job.remedy}`", " "))
+            if job.state not in OVER and time.monotonic() > until:
+                raise WatchTimeout(
+                    f"after {timeout:g} s the job is {job.state}; it goes on, and so does another watch()"
+                )
+
+        def away(job: JobView, error: MarketError, tries: int) -> None:
+            check(job)
             if tries == 1:
                 console.print(describe_outage(error), markup=False, highlight=False)
 
@@ -95,7 +118,12 @@ class TrainingJob:
             open_progress_bar(console, token) as show,
             record_callbacks(self._client, self.id, callbacks, warn) as told,
         ):
-            ended = follow_job(self._client, self.id, show, away, told)
+
+            def look(job: JobView) -> None:
+                show(job)
+                check(job)
+
+            ended = follow_job(self._client, self.id, look, away, told)
         if ended.state is not JobState.FINISHED:
             raise JobEnded(replace_controls(f"{ended.state}: {ended.reason}", " "))
         return ended
@@ -106,6 +134,10 @@ class TrainingJob:
             path = Path(folder) / "parameters.safetensors"
             self._client.download(self.id, path, after_round)
             load_state(module, unpack_tensors(path.read_bytes()))
+
+    def fund(self, amount: str) -> None:
+        """Raises the budget by an amount like "0.5 GRAD"; a job that paused for lack of money goes on."""
+        self._client.fund(self.id, TokenUnit.of(self._client.chain()).parse(amount))
 
     def cancel(self) -> None:
         """Ends the job; what is not owed is refunded."""

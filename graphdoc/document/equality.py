@@ -150,7 +150,7 @@ def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: 
             loss, *metrics = objective(data)
         _refuse_strangers(loss, parameters.values(), data)
         if not loss.isfinite().all():
-            raise _NotFinite(f"the loss of the data's own rows is {float(loss)}: nothing can be trained on it")
+            raise _NotFinite(f"the loss of the data's own rows is {float(loss.detach())}: nothing can be trained on it")
         updates = {name: buffers[name].clone() for name in document.updates}
         answers = {"loss": loss, **dict(zip(document.metrics, metrics, strict=True)), **updates}
         return _digest_answers(answers, loss, leaves if training else None)

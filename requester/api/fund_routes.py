@@ -16,6 +16,7 @@ from requester.api.posted_job import amount_of
 from requester.api.state import Here
 from requester.api.views.payment_views import to_sign_view
 from requester.context import Context
+from requester.moves.resume import resume_funded_job
 from requester.store.event_log import record_event
 from requester.store.tables import Job
 from requester.store.work import Work
@@ -66,4 +67,5 @@ def _raise_budget(context: Context, work: Work, job: Job, amount: Amount) -> Non
         raise Conflict(f"the job is {job.state}")
     job.budget += _compute_units(job, amount)
     record_event(work, job.id, "budget_raised", context.clock(), amount=str(amount))
+    resume_funded_job(context, work, job)
     work.notify("settle")

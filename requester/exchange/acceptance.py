@@ -8,11 +8,12 @@ from typing import Final
 from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
 from gradmarket.market.gradient.inspection import Diverged
 from gradmarket.market.messages import Outcome
+from gradmarket.market.rules.mending import DIVERGED
 from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.exchange.payload_upload import Delivery, Unlike
-from requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
+from requester.moves import audit_draws, blob_cleanup, judging, verdicts
 from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
 from requester.store import earned_rows, jobs, merges
 from requester.store.event_log import record_event
@@ -152,7 +153,7 @@ def _accept_task(
     elif not diverged and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
-        work.set_state_now(job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
+        work.set_state_now(job, JobState.PAUSED, reason=f"{DIVERGED} in round {task.round}: {diverged}")
         record_event(work, job.id, "paused", now, reason=job.reason)
 
 

@@ -6,6 +6,7 @@ from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.rules.mending import UNMEASURED
 from gradmarket.market.terms import Digest
 from requester.context import Context
 from requester.live_states import Image
@@ -24,7 +25,7 @@ def evaluate_if_due(
     try:
         return context.modelling.evaluate(context.blobs, publication, arrays, manifest, partition), ""
     except (Refused, OutOfMemory, RunnerTimeout) as error:
-        return {}, f"round {number} cannot be evaluated: {error}"[:1000]
+        return {}, f"round {number} {UNMEASURED}: {error}"[:1000]
 
 
 def load_parameter_arrays(context: Context, parameters: Digest) -> Arrays:

@@ -6,6 +6,7 @@ The transaction that closes a round opens the next one and hands out its leases,
 from typing import Final
 
 from gradmarket.market.rules import overlap
+from gradmarket.market.rules.mending import AWAITS_TOP_UP, ESCROW_SHORT
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
 from requester.context import Context
 from requester.moves import drawing, left_tasks
@@ -70,8 +71,11 @@ def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float
             work.notify("assign")
     elif rounds.under_way:
         return context.settings.sweep_s  # its work may cost less than is set aside for it
+    elif job.budget > job.deposited:
+        job.reason = AWAITS_TOP_UP
+        return context.settings.sweep_s
     else:
-        work.set_state_now(job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
+        work.set_state_now(job, JobState.PAUSED, reason=f"{ESCROW_SHORT}: fund the job")
         record_event(work, job.id, "paused", now, reason=job.reason)
     return None
 
@@ -104,7 +108,7 @@ def _is_round_affordable(reader: RowReader, job: Job, rounds: RoundsNow, price: 
 
 
 def _open_round(context: Context, work: Work, job: Job, number: int, price: Units, now: float) -> None:
-    publication = jobs.load_publication(job)
+    publication, job.reason = jobs.load_publication(job), ""
     parameters = _find_start_parameters(work, job, number) or publication.parameters
     values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
     row = work.get(Round, (job.id, number))

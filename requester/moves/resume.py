@@ -1,24 +1,22 @@
 """Resumes a paused job, and tries tasks whose gradient diverged again."""
 
-from typing import Final
-
 from gradmarket.market.errors import Conflict
+from gradmarket.market.rules.mending import AWAITS_TOP_UP, DIVERGED, ESCROW_SHORT
 from gradmarket.market.terms import JobState, TaskState
 from requester.context import Context
 from requester.moves import task_attempts
-from requester.store import audits, in_hand, tasks
+from requester.store import audits, in_hand, jobs, tasks
 from requester.store.event_log import record_event
 from requester.store.tables import Job
-from requester.store.work import Work
-
-DIVERGED: Final = "a gradient diverged"
-"""The start of the reason of a job that a divergence paused."""
+from requester.store.work import RowReader, Work
 
 
 def resume_job(context: Context, work: Work, job: Job) -> None:
-    """Resumes the job. Raises Conflict while an audit may still find that a divergence is a lie."""
+    """Resumes the job. Raises Conflict while an audit may still find that a divergence is a lie, or without money."""
     if job.state == JobState.RUNNING:
         return
+    if job.budget == job.deposited and not can_pay_task(work, job):
+        raise Conflict("the deposit is spent: nothing could be paid", f"`gradmarket job fund {job.id} AMOUNT` first")
     diverged = tasks.list_diverged_tasks(work, job.id)
     if audits.under_way(work, [task.id for task in diverged]):
         raise Conflict(f"{DIVERGED}, and its audit is not over: run an auditor (gradmarket auditor run)")
@@ -29,6 +27,19 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
         work.move(hand.task, TaskState.FINAL)
         task_attempts.reissue_task(context, work, hand, now)
     _go_on(work, job, now)
+
+
+def can_pay_task(reader: RowReader, job: Job) -> bool:
+    """Returns whether the deposit less the earnings pays for the quorum of one task."""
+    least = jobs.load_spec(job).plan().quorum * jobs.compute_reserve_per_gradient(job)
+    return job.deposited - jobs.sum_earned_units(reader, job.id) >= least
+
+
+def resume_funded_job(context: Context, work: Work, job: Job) -> None:
+    """Resumes a job that paused for money, once more is promised: it waits for the deposit, no longer for a command."""
+    if job.state == JobState.PAUSED and job.reason.startswith(ESCROW_SHORT):
+        work.set_state_now(job, JobState.RUNNING, reason=AWAITS_TOP_UP)
+        _go_on(work, job, context.clock())
 
 
 def after_a_lie(context: Context, work: Work, job: Job) -> None:

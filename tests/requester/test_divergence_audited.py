@@ -14,6 +14,7 @@ from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.test_endings import remedy
 from tests.requester.test_verdicts_replayed import found, shown
 
 NewFloor = Callable[..., MarketFixture]
@@ -59,6 +60,7 @@ def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: N
 
 def test_until_its_audit_is_over_nobody_has_the_job_go_on(new_floor: NewFloor) -> None:
     market = diverged(new_floor, rounds=1)
+    assert remedy(market) == "gradmarket auditor run"
     with pytest.raises(Conflict, match="run an auditor"):
         market.resume()
     assert market.state() == JobState.PAUSED
@@ -73,6 +75,7 @@ def test_honest_work_that_diverges_stays_the_reason_and_costs_nobody_anything(ne
     SimAuditor(market).play()
     assert market.state() == JobState.PAUSED
     assert "norm_over_bound" in market.the_job().reason
+    assert remedy(market) == f"gradmarket job cancel {market.job}", "its parameters give the same gradient again"
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
     assert {(row.passed, row.failed) for row in market.all(Reputation)} == {(1, 0)}
     assert market.earned() == {worker.address: PRICE for worker in workers}

@@ -2,8 +2,14 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.rules.mending import AWAITS_TOP_UP
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from graphdoc import tensors
+from requester.api.views.job_views import read_standing
+from requester.moves.resume import resume_funded_job
 from requester.store.tables import Job, Replica, Round, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
 from tests.requester.books import check_books
@@ -97,13 +103,48 @@ def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no
 def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=9)
     with market.context.begin() as work:
-        work.get_one(Job, market.job).deposited = 5 * PRICE - 1
+        job = work.get_one(Job, market.job)
+        job.budget = job.deposited = 4 * PRICE - 1
     for _ in range(3):
         market.worker()
     market.play()
     assert market.state() == JobState.PAUSED
     assert "fund the job" in market.why_waiting()
     assert sum(market.earned().values()) == 3 * PRICE
+    assert remedy(market).startswith(f"gradmarket job fund {market.job} ")
+    with pytest.raises(Conflict, match="the deposit is spent"):
+        market.resume()
+    assert market.state() == JobState.PAUSED
+
+
+def test_a_job_that_was_short_of_money_goes_on_once_it_is_funded(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """From the promise of more on it runs, and waits for the deposit; no other command is needed."""
+    market = new_floor(rounds=2)
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        job.budget = job.deposited = 4 * PRICE
+    for _ in range(3):
+        market.worker()
+    market.play()
+    assert market.state() == JobState.PAUSED
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        job.budget += 10 * PRICE
+        resume_funded_job(market.context, work, job)
+    market.play()
+    assert (market.state(), market.why_waiting()) == (JobState.RUNNING, AWAITS_TOP_UP)
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        job.deposited = job.budget
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert sum(market.earned().values()) == 6 * PRICE
+
+
+def remedy(market: MarketFixture) -> str:
+    with market.context.reading() as reader:
+        job = reader.get_one(Job, market.job)
+        return read_standing(reader, job, market.context.clock()).remedy
 
 
 def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -60,7 +60,7 @@ def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it
     market = staffed(new_floor, **growing)
     with market.context.begin() as work:
         job = work.get_one(type(market.the_job()), market.job)
-        job.deposited = PRICE * (replicas * spent + quorum * 5) - 1
+        job.budget = job.deposited = PRICE * (replicas * spent + quorum * 5) - 1
     market.play()
     assert market.state() == JobState.PAUSED
     assert "does not cover" in market.the_job().reason

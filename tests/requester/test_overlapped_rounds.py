@@ -299,7 +299,8 @@ def test_a_deposit_that_covers_the_rounds_under_way_alone_pauses_it_after_them(n
     market = new_floor(**ALONE)
     market.worker()
     with market.context.begin() as work:
-        work.get_one(type(market.the_job()), market.job).deposited = 7 * PRICE
+        job = work.get_one(type(market.the_job()), market.job)
+        job.budget = job.deposited = 7 * PRICE
     market.play()
     assert market.state() == JobState.PAUSED
     assert "does not cover" in market.the_job().reason

@@ -84,7 +84,8 @@ def test_a_worker_that_wants_more_of_this_job_gets_no_lease_of_it(new_floor) -> 
 def test_a_round_opens_only_if_its_own_price_is_there(new_floor, second, state) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor, replication={"name": "fixed", "replicas": 2, "max_replicas": 2})
     with market.context.begin() as work:
-        work.get_one(Job, market.job).deposited = 2 * FIRST + 2 * second
+        job = work.get_one(Job, market.job)
+        job.budget = job.deposited = 2 * FIRST + 2 * second
     workers = [market.worker() for _ in range(2)]
     market.until(lambda: market.rounds()[0].state == "closed", *workers)
     assert market.state() == state

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import html
 import io
 import json
@@ -26,13 +27,13 @@ from gradmarket import Market, TrainingJob
 from gradmarket.cli import app
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.data.inputs import columns_of
-from gradmarket.data.pack import Cut
+from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.demo.service import Service
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.sdk import market_handle as door
-from gradmarket.sdk.job_handle import JobEnded
+from gradmarket.sdk.job_handle import JobEnded, JobPaused, WatchTimeout
 from gradmarket.sdk.rows import arrays_of
 from graphdoc import formats
 from graphdoc.document.schema import parse_document as load_document
@@ -90,6 +91,49 @@ def test_the_lines_that_a_jobs_page_shows_do_what_they_say(
         )
     (downloaded,) = tmp_path.glob("*.safetensors")
     assert downloaded.stat().st_size > 0
+
+
+def test_a_loss_that_is_no_number_is_refused_before_anything_is_sent(market: Market) -> None:
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(out, y).mul(-1).log()
+
+    before = len(list(market.jobs()))
+    with pytest.raises(DocumentRefused, match="the loss of the data's own rows is nan"):
+        market.train(network(), loss, blobs(), rounds=1, price="0.01 GRAD", replication=ALONE)
+    assert len(list(market.jobs())) == before
+
+
+def test_a_watched_job_that_pauses_raises_with_the_command_that_mends_it(market: Market) -> None:
+    job = market.train(network(), nn.CrossEntropyLoss(), blobs(), rounds=500, price="0.0001 GRAD", replication=ALONE)
+    try:
+        with pytest.raises(WatchTimeout, match="after 0 s the job is"):
+            job.watch(QUIET, timeout=0)
+        wait_until(lambda: job.state == "running")
+        job.pause()
+        with pytest.raises(JobPaused, match=f"paused by its requester; `gradmarket job resume {job.id}`"):
+            job.watch(QUIET)
+        job.fund("0.001 GRAD")
+        assert job.state == "paused", "more money alone mends no pause that its requester wished for"
+    finally:
+        job.cancel()
+
+
+def test_parameters_that_are_no_numbers_are_refused(market: Market) -> None:
+    made = export_module(network(), nn.CrossEntropyLoss(), arrays_of(blobs(), None), "fp32")
+    state = dict(made.parameters)
+    name = next(name for name, array in state.items() if array.dtype == np.float32)
+    state[name] = np.full_like(state[name], np.nan)
+    packed = pack_dataset(arrays_of(blobs(), None), Cut(4096, formats.DEFAULT, 0.0, 0))
+    fields = {
+        "name": "nan",
+        "step": {"rows": 10},
+        "optimizer": {"name": "sgd", "lr": 0.1},
+        "rounds": 1,
+        "price": "1e18 units",
+    }
+    job = market._post_job(fields, dataclasses.replace(made, parameters=state), packed, None)
+    with pytest.raises(JobEnded, match=f"failed: .*model.parameters: {name} has a value that is not finite"):
+        job.watch(QUIET)
 
 
 def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:

@@ -92,6 +92,8 @@ class JobView(BaseModel):
     state: JobState
     reason: str
     """Why the job makes no progress, or why it ended."""
+    remedy: str = ""
+    """The command that makes a paused job go on, or ends it; empty for others, and from older services."""
     fault: FaultView | None
     """The fault that paused the job, if its document or data are at fault."""
     notice: str

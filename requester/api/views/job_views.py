@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.mending import choose_mending_command
 from gradmarket.market.rules.privacy import Privacy
-from gradmarket.market.terms import ReplicaState
+from gradmarket.market.terms import Amount, JobState, ReplicaState
 from gradmarket.market.views.job_views import (
     Costs,
     FaultView,
@@ -17,7 +18,7 @@ from gradmarket.market.views.job_views import (
 )
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
-from requester.store import jobs, progress
+from requester.store import audits, jobs, progress, tasks
 from requester.store.noised_rounds import count_noised_rounds
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
@@ -50,6 +51,8 @@ class Standing:
     reason: str
     parts: Mapping[str, Any]
     noised_rounds: float
+    remedy: str = ""
+    """The one command that mends a pause."""
 
 
 def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
@@ -58,8 +61,22 @@ def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
     newest = jobs.latest_closed(reader, job.id) if jobs.load_spec(job).privacy else None
     noised = count_noised_rounds(reader, job.id, jobs.load_spec(job), newest.number + 1) if newest else 0.0
     return Standing(
-        jobs.sum_earned_units(reader, job.id), progress.count_replicas_by_state(reader, job.id), reason, parts, noised
+        jobs.sum_earned_units(reader, job.id),
+        progress.count_replicas_by_state(reader, job.id),
+        reason,
+        parts,
+        noised,
+        _choose_remedy(reader, job) if job.state == JobState.PAUSED else "",
     )
+
+
+def _choose_remedy(reader: RowReader, job: Job) -> str:
+    spec, diverged = jobs.load_spec(job), [task.id for task in tasks.list_diverged_tasks(reader, job.id)]
+    unit = int(job.unit)
+    round_costs = spec.most_expensive // spec.rounds // unit * unit
+    missing = Amount(max(spec.most_expensive - job.deposited * unit, round_costs))
+    audited_now = bool(audits.under_way(reader, diverged))
+    return choose_mending_command(job.id, job.reason, job.fault is not None, audited_now, missing)
 
 
 def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) -> JobView:
@@ -72,6 +89,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         name=spec.name,
         state=job.state,
         reason=reason,
+        remedy=standing.remedy,
         fault=FaultView.model_validate(job.fault) if job.fault else None,
         notice=spec.notice,
         spec=spec,

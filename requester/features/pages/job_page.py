@@ -41,10 +41,9 @@ CELLS: Final = {
 """How a replica is shown in the grid; every other state as "unused"."""
 MEND: Final = {
     JobState.AWAITING_FUNDS: "gradmarket job fund {id}",
-    JobState.PAUSED: "gradmarket job resume {id}",
     JobState.RUNNING: "gradmarket worker run --market {url}",
 }
-"""The command that most often mends a job that does not get on."""
+"""The command that most often mends a job that does not get on; a paused one has its remedy."""
 HOLD: Final = "gradmarket worker run --market {url} --dataset FOLDER --for {id}"
 """The same of a private job that runs: it gets on with its holders' workers alone."""
 
@@ -101,7 +100,9 @@ class JobPage:
     grid: list[GridRow]
 
 
-def _build_mend_command(context: Context, job: Job, spec: JobSpec) -> str:
+def _build_mend_command(context: Context, job: Job, spec: JobSpec, remedy: str) -> str:
+    if job.state == JobState.PAUSED:
+        return remedy
     hold = spec.private is not None and job.state == JobState.RUNNING
     command = HOLD if hold else MEND.get(job.state, "")
     return command.format(id=job.id, url=context.public_url)
@@ -123,7 +124,7 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         rounds=spec.rounds,
         round=closed[-1].number if closed else None,
         reason=standing.reason,
-        mend=_build_mend_command(context, job, spec) if waits else "",
+        mend=_build_mend_command(context, job, spec, standing.remedy) if waits else "",
         money=_build_money(context, reader, job, known),
         left_s=_estimate_seconds_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),
