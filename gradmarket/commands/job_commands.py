@@ -69,7 +69,7 @@ def submit(
 
 def _build_cost_warning(spec: JobSpec, token: TokenUnit) -> str:
     most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
-    least = spec.plan(BEST).first_wave
+    least = min(spec.plan().first_wave, spec.plan(BEST).first_wave)
     return (
         f"{spec.name}: costs at most {token.text(most)}, {_describe_expected_cost(spec, most, token)}: {spec.rounds} "
         f"rounds of {_describe_task_count(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import auditing, drift, exposure, task_windows
+from gradmarket.market.rules import auditing, drift, exposure, identities, task_windows
 from gradmarket.market.rules.collusion import (
     ColludingPool,
     compute_lying_pay,
@@ -149,14 +149,20 @@ class Forecast:
     drift: DriftAlarm
     windows: Windows | None = None
     others: tuple[Compared, ...] = ()
+    returning: float | None = None
+    """The share of tasks that colluders of any number leave wrong in a long job, if each that is caught comes back as a
+    newcomer (rules.identities). None where newcomers vote."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
-    """Where audits repeat windows of a task, a lie is in one window: that is what they find most rarely."""
-    plan = spec.plan() if assumed.audit is None else replace(spec.plan(), audit=assumed.audit)
+    """Where audits repeat windows of a task, a lie is in one window: that is what they find most rarely.
+
+    Where newcomers work alone, the plan is that of proven ones: the colluders' best case.
+    """
+    plan = spec.fullest_plan if assumed.audit is None else replace(spec.fullest_plan, audit=assumed.audit)
     tasks, windows = spec.all_needed, Windows.of(spec.step)
     found, share = (1.0, 1.0) if windows is None else (windows.found, windows.share)
     seen, repeated = plan.audit * found, plan.audit * share
@@ -170,7 +176,10 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
 
     others = tuple(Compared(name, build_rows(other, other.audit, other.audit)) for name, other in COMPARED.items())
     deterrence = _compute_deterrence(seen, assumed)
-    return Forecast(plan, tasks, build_rows(plan, seen, repeated), deterrence, alarm, windows, others)
+    returning = None
+    if spec.proof and plan.audit:
+        returning = identities.compute_final_wrong(plan.audit, plan.first_wave, spec.proof)
+    return Forecast(plan, tasks, build_rows(plan, seen, repeated), deterrence, alarm, windows, others, returning)
 
 
 def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:

@@ -1,5 +1,6 @@
 """The rules by which an identity that costs nothing gains nothing, and the bound that follows from them."""
 
+from fractions import Fraction
 from itertools import pairwise
 from random import Random
 
@@ -7,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.demo.spec import JOB
+from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, identities, reputation, voting
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, lies_between, proven
 from gradmarket.market.rules.reputation import NEWCOMER
 from gradmarket.market.terms import Address, Hash, ReplicaId
+from gradmarket.trust.forecast import Assumed, compute_forecast
 
 SECRET = Hash(bytes(32))
 SETTINGS = proven.Settings()
@@ -173,3 +177,14 @@ def test_a_ring_of_any_size_that_always_returns_leaves_about_one_percent_wrong()
     assert bound == pytest.approx(0.0104, abs=1e-4)
     shares = [play_returning_ring(seed, rounds=20_000) for seed in range(5)]
     assert sum(shares) / len(shares) == pytest.approx(bound, rel=0.1)
+
+
+def test_a_forecast_shows_the_votes_of_proven_ones_and_the_bound_of_a_long_job() -> None:
+    spec = JobSpec.model_validate(JOB | {"replication": {"name": "proven"}})
+    assumed = Assumed((Fraction(3, 10),), None, None, stake=0.0, saved=1.0, benefit=0.0)
+    forecast = compute_forecast(spec, assumed)
+    (row,) = forecast.rows
+    assert row.wrong_per_task == pytest.approx(0.027 / (0.027 + 0.973))
+    assert row.wrong_at_end == pytest.approx(0.8 * 0.027)
+    assert forecast.returning == pytest.approx(0.0104, abs=1e-4)
+    assert compute_forecast(JobSpec.model_validate(JOB), assumed).returning is None

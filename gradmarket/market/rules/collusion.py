@@ -79,6 +79,8 @@ def compute_odds(plan: Plan, pool: ColludingPool) -> Odds:
             return Odds(1 - wrong, wrong, ZERO)
         if isinstance(verdict, voting.Another):
             return after(honest, colluding, verdict.wave)
+        if isinstance(verdict, voting.Referral):  # an audit accepts what honest ones answered, if there is any
+            return Odds(Fraction(honest > 0), ZERO, ZERO)
         return Odds(ZERO, ZERO, ZERO)
 
     return after(0, 0, plan.first_wave)
