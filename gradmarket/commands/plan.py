@@ -182,8 +182,8 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
     if expected.returning is not None:
         echo_text(
             "Newcomers work alone and are audited for certain, so this job's figures are those of a ring that is all "
-            f"proven. Where whoever is caught begins anew, a ring of any size leaves {expected.returning:.2%} of a long "
-            "job's tasks wrong, besides what it was proven for at the start."
+            f"proven. Where whoever is caught begins anew, any ring leaves {expected.returning:.2%} of a long job's "
+            "tasks wrong, besides what it was proven for at the start."
         )
     for line in (_drift_words(expected), *_window_words(expected), *_describe_deterrence(expected, assumed)):
         echo_text(line)

@@ -1,5 +1,6 @@
 """`proven`: a free identity gains nothing, played on the market in one thread with an auditor beside it."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16) -> None:
 
 
 def evidence(market: MarketFixture, worker: SimWorker) -> float:
-    return sum(row.evidence for row in market.all(Reputation, Reputation.operator == worker.address))
+    return math.fsum(row.evidence for row in market.all(Reputation, Reputation.operator == worker.address))
 
 
 def failed(market: MarketFixture) -> set[str]:
