@@ -5,13 +5,13 @@ Who is suspended, rests or holds a lease for an hour too long otherwise stays so
 
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, select, update
+from sqlalchemy import ColumnElement, CursorResult, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.rules import upload_time
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.store import jobs
+from requester.store import jobs, leftovers
 from requester.store.tables import (
     Account,
     Audit,
@@ -49,7 +49,8 @@ def bring_back(work: Work, now: float) -> int:
     changed += _shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
     changed += _at_most(work, Worker.asking_until, now + LIVE_S)
     changed += _at_most(work, Account.rests_until, now + LONGEST_REST_S)
-    changed += _at_most(work, LeaderLease.until, now + LONGEST_DUTY_S)
+    changed += _at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.name != leftovers.NAME)
+    changed += _at_most(work, LeaderLease.until, now + leftovers.EVERY_S, LeaderLease.name == leftovers.NAME)
     changed += sum(
         _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
     )
@@ -65,8 +66,9 @@ def _shift_times(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead:
     return _count_changed_rows(work, statement)
 
 
-def _at_most(work: Work, until: InstrumentedAttribute[Any], latest: float) -> int:
-    return _count_changed_rows(work, update(until.class_).where(until > latest + SLACK_S).values({until.key: latest}))
+def _at_most(work: Work, until: InstrumentedAttribute[Any], latest: float, *which: ColumnElement[bool]) -> int:
+    later = update(until.class_).where(until > latest + SLACK_S, *which)
+    return _count_changed_rows(work, later.values({until.key: latest}))
 
 
 def _count_changed_rows(work: Work, statement: Any) -> int:

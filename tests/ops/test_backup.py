@@ -85,11 +85,13 @@ def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalCh
 
     assert "gradmarket serve --data restored" in run("restore", tmp_path)
     assert written("serve").strip() == "gradmarket serve --data restored"
-    with served(tmp_path / "restored", own_anvil.url, SOON) as service, worker(service, tmp_path / "second"):
+    with served(tmp_path / "restored", own_anvil.url, SOON) as service:
         assert int(told(service, job)["costs"]["earned"]) == copied
-        wait_until(lambda: told(service, job)["state"] == "finished")
-        ledger = Ledger(own_anvil.connect(), deployment.load_deployment(tmp_path / "restored" / "deployment.json"))
-        wait_until(lambda: not differences(service, ledger, job))
+        wait_until(lambda: "has 0" in told(service, job)["reason"], lambda: told(service, job))
+        with worker(service, tmp_path / "second"):
+            wait_until(lambda: told(service, job)["state"] == "finished")
+            ledger = Ledger(own_anvil.connect(), deployment.load_deployment(tmp_path / "restored" / "deployment.json"))
+            wait_until(lambda: not differences(service, ledger, job))
         assert rounds(service, job) == JOB["rounds"]
 
 
