@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts import deployment as deployments
+from requester.api import long_poll
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 
@@ -24,8 +25,10 @@ JOB = {
 def service(anvil, deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data: Path = tmp_path_factory.mktemp("service")
     deployments.write_deployment(deployment, data / "deployment.json")
-    with serving(RequesterSettings(data=data, rpc=anvil.url)) as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_poll, "KEEP_S", 0.5)
+        with serving(RequesterSettings(data=data, rpc=anvil.url)) as made:
+            yield made
 
 
 @pytest.fixture
