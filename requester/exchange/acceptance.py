@@ -13,7 +13,7 @@ from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, Tas
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.exchange.payload_upload import Delivery, Unlike
-from requester.moves import audit_draws, blob_cleanup, judging, verdicts
+from requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
 from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
 from requester.store import earned_rows, jobs, merges
 from requester.store.event_log import record_event
@@ -152,7 +152,8 @@ def _accept_task(
         audit_draws.draw_audit(work, hand, delivery.leaves(), now)
     elif not diverged and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
-    if diverged and job.state == JobState.RUNNING:
+    asked = diverged and not audit_draws.may_be_a_lie(job) and resume.ask_others(context, work, hand, now)
+    if diverged and not asked and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"{DIVERGED} in round {task.round}: {diverged}")
         record_event(work, job.id, "paused", now, reason=job.reason)
 

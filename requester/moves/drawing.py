@@ -87,7 +87,7 @@ def _deal_tasks(
     deals, wait = [], context.settings.sweep_s
     tried, busy = (
         replicas_of(reader, tasks),
-        holders.list_unavailable_by_round(reader, job, {task.round for task in tasks}),
+        holders.list_unavailable_by_round(reader, job, tasks),
     )
     for task in tasks:
         free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())

@@ -2,11 +2,13 @@
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.rules.mending import AWAITS_TOP_UP, DIVERGED, ESCROW_SHORT
+from gradmarket.market.rules.newcomers import may_fill_places
 from gradmarket.market.terms import JobState, TaskState
 from requester.context import Context
 from requester.moves import task_attempts
-from requester.store import audits, in_hand, jobs, tasks
+from requester.store import audits, in_hand, jobs, progress, set_aside, tasks, workers
 from requester.store.event_log import record_event
+from requester.store.in_hand import TaskInHand
 from requester.store.tables import Job
 from requester.store.work import RowReader, Work
 
@@ -23,6 +25,7 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
     now = context.clock()
     work.set_state_now(job, JobState.RUNNING, reason="", fault=None)
     tasks.forgive_failures(work, job.id)
+    set_aside.forget_set_aside(work, job.id)
     for hand in in_hand.of_tasks(work, diverged).values():
         work.move(hand.task, TaskState.FINAL)
         task_attempts.reissue_task(context, work, hand, now)
@@ -40,6 +43,26 @@ def resume_funded_job(context: Context, work: Work, job: Job) -> None:
     if job.state == JobState.PAUSED and job.reason.startswith(ESCROW_SHORT):
         work.set_state_now(job, JobState.RUNNING, reason=AWAITS_TOP_UP)
         _go_on(work, job, context.clock())
+
+
+def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bool:
+    """Issues a task that diverged again, to others than answered it, if such are there; returns whether it did.
+
+    Without it three wallets of a voted job without audits pause it by an answer that is not finite. What an honest
+    model brings about diverges for the others too, and pauses the job then.
+    """
+    job, task, spec = hand.job, hand.task, jobs.load_spec(hand.job)
+    if spec.plan().first_wave == 1 or spec.private is not None or set_aside.were_others_asked(work, task):
+        return False
+    opening = progress.opening_for(job, task, hand.replicas, frozenset())
+    classes = None if task.determinism_class is None else (task.determinism_class,)
+    present = map(workers.build_party, workers.list_present_workers(work, job, now, classes))
+    if not may_fill_places(present, opening, spec.plan().first_wave):
+        return False
+    work.move(task, TaskState.FINAL, reason=f"{set_aside.ASKED}{task.reason}")
+    record_event(work, job.id, "asked_others", now, task=task.id, round=task.round, reason=task.reason)
+    task_attempts.reissue_task(context, work, hand, now)
+    return True
 
 
 def after_a_lie(context: Context, work: Work, job: Job) -> None:

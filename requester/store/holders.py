@@ -8,7 +8,7 @@ from sqlalchemy import and_, bindparam, or_, select
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
-from requester.store import jobs, secure_sums
+from requester.store import jobs, secure_sums, set_aside
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Holder, Job, Replica, Task
 from requester.store.work import RowReader, Work
@@ -42,13 +42,17 @@ def count_holders(reader: RowReader, job: Job) -> int:
     return len(reader.session.scalars(select(Holder.worker).where(_OF_JOB), {"job": job.id}).all())
 
 
-def list_unavailable_by_round(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, frozenset[Address]]:
-    """Returns by round the workers that get no further task there: each answers once in a round of a private job.
+def list_unavailable_by_round(reader: RowReader, job: Job, tasks: Sequence[Task]) -> dict[int, frozenset[Address]]:
+    """Returns by the tasks' rounds the workers that get no further task there.
 
-    One whose answer was refused gets none in any round: an honest one is within the bounds.
+    Each answers once in a round of a private job, and one whose answer was refused gets none in any round: an honest
+    one is within the bounds. In other jobs those get none that are set aside (store.set_aside).
     """
+    rounds = {task.round for task in tasks}
     if jobs.load_spec(job).private is None:
-        return dict.fromkeys(rounds, frozenset[Address]())
+        again = {task.round for task in tasks if task.attempt}
+        aside = set_aside.list_set_aside(reader, job, again) if again else {}
+        return dict.fromkeys(rounds, frozenset[Address]()) | aside
     rows = reader.session.execute(_BUSY, {"job": job.id, "rounds": list(rounds)}).all()
     refused = {worker for worker, _, state in rows if state == ReplicaState.REJECTED}
     refused |= {worker for number in rounds for worker in secure_sums.too_late(reader, job, number)}

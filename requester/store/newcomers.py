@@ -150,7 +150,7 @@ def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[
     rows = reader.session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
     replicas, busy = (
         tasks.replicas_of(reader, rows),
-        holders.list_unavailable_by_round(reader, job, {task.round for task in rows}),
+        holders.list_unavailable_by_round(reader, job, rows),
     )
     return [
         (

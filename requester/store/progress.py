@@ -79,7 +79,12 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
             )
         )
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
-    opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable), replicas, now)
+    busy = (
+        holders.list_unavailable_by_round(reader, job, [open_task])[open_task.round]
+        if not spec.private
+        else frozenset()
+    )
+    opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable, busy), replicas, now, busy)
     alive = workers.list_live_workers(reader, now, LOOKED_AT)
     candidates = candidates_of(reader, job, alive, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
@@ -207,7 +212,7 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
             return f"{jobs.load_spec(job).name}: {stuck}"
         (candidate,) = candidates_of(reader, job, [worker], now)
         replicas = tasks.replicas_of(reader, [task])[task.id]
-        busy = holders.list_unavailable_by_round(reader, job, [task.round])[task.round]
+        busy = holders.list_unavailable_by_round(reader, job, [task])[task.round]
         opening = opening_for(job, task, replicas, ballots.list_mixable_classes(reader, job), busy)
         opening = admit_returners(reader, job, opening, replicas, now, busy)
         reason = assignment.why_not(candidate, opening)

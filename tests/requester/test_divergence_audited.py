@@ -10,7 +10,7 @@ from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskStat
 from requester.moves.audit_draws import SUSPECT
 from requester.store import reputations
 from requester.store.tables import Job, Reputation
-from tests.kit.behaviour import scaled
+from tests.kit.behaviour import Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -92,6 +92,58 @@ def test_a_job_that_its_requester_paused_stays_paused(new_floor: NewFloor) -> No
     SimAuditor(market).play()
     assert market.state() == JobState.PAUSED
     assert [task.state for task in market.tasks()] == [TaskState.REVOKED, TaskState.OPEN]
+
+
+@pytest.mark.parametrize("kind", [HUGE, filled("w", float("inf"))], ids=["over the bound", "infinite"])
+def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(new_floor: NewFloor, kind: Behaviour) -> None:
+    market = new_floor(rounds=2)
+    liars = [market.worker(kind) for _ in range(3)]
+    market.gather(*liars), market.commit(*liars), market.reveal(*liars)
+    assert market.task().state == TaskState.UPLOADING
+    honest = [market.worker() for _ in range(3)]
+    for worker in honest:
+        worker.ask()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert [event["task"] for event in market.events("asked_others")] == [market.tasks()[0].id]
+    first, again, _ = market.tasks()
+    assert (first.state, first.used, again.attempt) == (TaskState.FINAL, False, 1)
+    assert {replica.worker for replica in market.replicas() if replica.task_id == again.id} == {
+        worker.address for worker in honest
+    }
+    assert {market.earned()[liar.address] for liar in liars} == {PRICE}
+    check_books(market)
+
+
+def test_honest_work_that_diverges_for_others_too_pauses_the_job(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=1, norm_bound=1e-6)
+    workers = [market.worker() for _ in range(6)]
+    market.play()
+    assert market.state() == JobState.PAUSED
+    assert "norm_over_bound" in market.the_job().reason
+    assert [task.state for task in market.tasks()] == [TaskState.FINAL, TaskState.DIVERGED]
+    assert market.earned() == {worker.address: PRICE for worker in workers}
+    market.resume()
+    assert [task.state for task in market.tasks()] == [TaskState.FINAL, TaskState.FINAL, TaskState.COMMITTING]
+    check_books(market)
+
+
+def test_who_is_set_aside_is_asked_again_once_the_requester_resumes(new_floor: NewFloor) -> None:
+    """The others that were to be asked are gone."""
+    market = new_floor(rounds=1)
+    liars = [market.worker(HUGE) for _ in range(3)]
+    market.gather(*liars), market.commit(*liars), market.reveal(*liars)
+    for _ in range(3):
+        market.worker().ask()
+    market.until(lambda: market.events("asked_others"), *liars)
+    market.play(*liars, passes=10)
+    assert (market.state(), len(market.earned())) == (JobState.RUNNING, 3)
+    assert market.why_waiting()
+    with market.context.begin() as work:
+        work.set_state_now(work.get_one(Job, market.job), JobState.PAUSED, reason="paused by its requester")
+    market.resume()
+    market.play(*liars, passes=3)
+    assert len(market.replicas(liars[0])) == 2
 
 
 def test_a_job_without_audits_pauses_and_asks_nobody(new_floor: NewFloor) -> None:

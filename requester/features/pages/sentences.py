@@ -23,6 +23,7 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "paid_by_worth": ("good", "The answers of round {round} were paid by what they are worth."),
     "worth_unmeasured": ("bad", "Answers were paid no more than the floor: {reason}"),
     "diverged": ("plain", "A task of round {round} had honest answers that differ; {paid} are paid."),
+    "asked_others": ("plain", "A task of round {round} is given to others: {reason}"),
     "rejected": ("bad", "An answer was rejected: {reason}"),
     "withheld": ("bad", "A worker agreed and did not send its payload."),
     "split": ("plain", "Answers to a task differ; {more} more workers are asked."),

@@ -1,0 +1,33 @@
+"""Workers whose quorum of a task diverged, so that others are asked for it before the job pauses."""
+
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import select, update
+
+from gradmarket.market.terms import Address, ReplicaState, TaskState
+from requester.store.tables import Job, Replica, Task
+from requester.store.work import RowReader, Work
+
+ASKED: Final = "others are asked: "
+"""The start of the reason of a diverged task that is done again by others."""
+_OTHERS_ASKED: Final = (Task.state == TaskState.FINAL, Task.reason.startswith(ASKED))
+
+
+def list_set_aside(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, frozenset[Address]]:
+    """Returns by round the workers that get no further task there while others are asked what they diverged in."""
+    rows = select(Replica.worker, Task.round).join(Task, Task.id == Replica.task_id)
+    theirs = rows.where(Task.job_id == job.id, Task.round.in_(rounds), *_OTHERS_ASKED)
+    found = reader.session.execute(theirs.where(Replica.state == ReplicaState.DIVERGED)).all()
+    return {number: frozenset(worker for worker, of in found if of == number) for number in rounds}
+
+
+def were_others_asked(reader: RowReader, task: Task) -> bool:
+    """Returns whether an earlier attempt at the task diverged, too."""
+    same = (Task.job_id == task.job_id, Task.round == task.round, Task.index == task.index)
+    return reader.session.scalar(select(Task.id).where(*same, *_OTHERS_ASKED).limit(1)) is not None
+
+
+def forget_set_aside(work: Work, job_id: str) -> None:
+    """Lets everybody be asked again, as a requester that resumes the job wants it."""
+    work.session.execute(update(Task).where(Task.job_id == job_id, *_OTHERS_ASKED).values(reason=ASKED.strip()))
