@@ -50,7 +50,8 @@ class Machine:
     folder: Path
     device: str = AUTO
     threads: int | None = None
-    memory: int = 8 * 2**30
+    memory: int | None = None
+    """Where none is given, as a worker's `max_memory`."""
     disk: int = 16 * 2**30
     flops: float = 1e16
     seconds: float = 3600.0
@@ -153,11 +154,10 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
     """Yields an auditor with its runner and cache until the `with` block ends."""
     with ExitStack() as stack:
         settings = RunnerSettings(
-            memory_bytes=machine.memory,
             seconds=machine.seconds,
             operations=int(machine.flops),
         )
-        mine = stack.enter_context(open_runner_on_device(settings, machine.device, machine.threads))
+        mine = stack.enter_context(open_runner_on_device(settings, machine.device, machine.threads, machine.memory))
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
         cache = Cache(machine.folder / "cache", machine.disk)
         fetcher = Fetcher(
@@ -171,7 +171,7 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
         )
         stack.callback(fetcher.close)
         limits = MachineLimits(
-            max_flops=machine.flops, max_memory=machine.memory, max_disk=machine.disk, device=mine.device
+            max_flops=machine.flops, max_memory=mine.memory, max_disk=machine.disk, device=mine.device
         )
         auditor = Auditor(name, market, mine.runner, fetcher, limits)
         auditor.warning = mine.warning

@@ -16,10 +16,11 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.task_cost import compute_task_cost
+from gradmarket.market.step import Step
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
-from graphdoc.cost import evaluation_cost, evaluation_sizes
+from graphdoc.cost import evaluation_cost, evaluation_sizes, pass_sizes
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
@@ -30,6 +31,9 @@ PUBLISHING: Final = "publishing"
 """Whose child publishes ready architectures, and bounds them."""
 BOUNDING: Final = "bounding"
 """Whose child bounds the documents that requesters uploaded, on shapes alone."""
+GIB: Final = 2**30
+UNBOUNDED: Final = 2**60
+"""Bytes that no pass takes."""
 FASTEST: Final = 10**11
 """Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
 IN_ORDER: Final = 100_000
@@ -61,8 +65,10 @@ class ModelRunner:
     Calls wait for each other.
     """
 
-    def __init__(self, settings: RunnerSettings | None = None) -> None:
-        self._runner = Runner(settings or RunnerSettings())
+    def __init__(self, model_memory: int = RunnerSettings.memory_bytes, step_memory: int = UNBOUNDED) -> None:
+        """`model_memory`: bytes of the child; `step_memory`: of a pass of a job's step on its workers."""
+        self._runner = Runner(RunnerSettings(memory_bytes=model_memory, bound_bytes=UNBOUNDED))
+        self._step_memory = step_memory
         self._lock = threading.RLock()
         self._in_order: dict[str, None] = {}
         self._held_out: tuple[tuple[Digest, str, Expected], dict[str, np.ndarray]] | None = None
@@ -97,6 +103,7 @@ class ModelRunner:
             self._runner.turn(child, publishes=child == PUBLISHING)
             loaded = self._runner.load(blobs.read(document))
             bounded = self._runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
+            self._check_step_memory(spec.step, bounded.peak_bytes)
             estimate = compute_task_cost(loaded, bounded, spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
         _check_finite(tensors.unpack_tensors(blobs.read(parameters), loaded.state), [e.name for e in loaded.trainable])
@@ -114,6 +121,18 @@ class ModelRunner:
             peak_bytes=estimate.memory,
             child=child,
         )
+
+    def _check_step_memory(self, step: Step, peak: int) -> None:
+        """Raises JobRefused where a pass of the current document takes too much, with the microbatch that would fit."""
+        if peak <= self._step_memory:
+            return
+        takes = f"a pass of {step.pass_rows} rows takes {peak / GIB:.3g} GiB, and workers' devices have at most"
+        takes += f" {self._step_memory / GIB:.3g} GiB (the service's GRADMARKET_STEP_MEMORY)"
+        rows = step.pass_rows
+        while rows and peak > self._step_memory:
+            rows //= 2
+            peak = self._runner.bound(*pass_sizes(step.rows, rows), by_row=step.by_row).peak_bytes if rows else peak
+        raise JobRefused("step.microbatch", f"{takes}: {f'set it to {rows}' if rows else 'take a smaller model'}")
 
     def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:
         """So many held-out rows can be evaluated here, by their bound. Raises JobRefused, DocumentRefused."""

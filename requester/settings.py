@@ -150,6 +150,11 @@ class RequesterSettings(BaseSettings):
     after a crash. Where several processes merge (Celery), each replays what others merged: few rounds are better."""
     snapshot_s: float = Field(default=10.0, ge=0)
     """Or after the first round that ends so many seconds after the last snapshot."""
+    step_memory: int = Field(default=128 << 30, ge=2**28)
+    """Bytes that a pass of a job's step may take on its workers' devices, by the document's bound: a job that no card
+    holds is refused, with the microbatch that fits. Nothing of it is computed here."""
+    model_memory: int = Field(default=4 << 30, ge=2**28)
+    """Bytes that publishing a model and measuring it on held-out rows may take here."""
     merge_memory: int = Field(default=2 << 30, ge=0)
     """Bytes of models and optimizer states that each process that merges keeps in memory: those of the job that it
     merges and, between merges, of others. A job that takes more is worked on in files in the data folder, a shard at a

@@ -96,7 +96,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
             signer = keys.load_or_create_key(settings.signer_key, settings.data / "keys" / "signer", lock)
             sender = keys.load_or_create_key(settings.sender_key, settings.data / "keys" / "sender", lock)
             _remember_token(settings, sessions)
-        modelling = ModelRunner()
+        modelling = ModelRunner(settings.model_memory, settings.step_memory)
         stack.callback(modelling.close)
         notifier = notifier_of(settings.database_url, relay)
         stack.callback(notifier.stop)

@@ -74,8 +74,10 @@ def _open_shared_parts(
         key = _load_or_create_key(settings, journal)
         account_store = ownership.open_account_store(settings.data, key.address)
         account_store.keep()
-        mine = stack.enter_context(open_runner_on_device(runner_settings(settings), settings.device, settings.threads))
-        settings = settings.model_copy(update={"device": mine.device, "threads": mine.threads})
+        wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
+        mine = stack.enter_context(open_runner_on_device(*wanted))
+        found = {"device": mine.device, "threads": mine.threads, "max_memory": mine.memory}
+        settings = settings.model_copy(update=found)
         journal.say("machine", f"{mine.text} {_CHOOSE}", device=mine.device, threads=mine.threads, cores=mine.cores)
         if mine.warning:
             journal.say("card", mine.warning, why=mine.why)

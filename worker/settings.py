@@ -82,8 +82,9 @@ class WorkerSettings(BaseSettings):
     """Least pay for 10^12 floating-point operations, by the document's bound."""
     min_per_hour: PayText = "0"
     """Least pay for an hour of steps, at the speed that this machine is measured at."""
-    max_memory: int = Field(default=8 * GIB, ge=2**28)
-    """Bytes that a step may take."""
+    max_memory: int | None = Field(default=None, ge=2**28)
+    """Bytes that a step may take. Where none is given: nine tenths of what is free on the card, else half of the
+    machine's memory or of its control group's."""
     max_disk: int = Field(default=16 * GIB, ge=2**20)
     """Bytes that downloads may take."""
     max_window_states: int = Field(default=4 * GIB, ge=0)

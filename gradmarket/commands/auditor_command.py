@@ -38,7 +38,7 @@ def run(
     cache: Annotated[Path | None, typer.Option(help="Folder of downloads; else auditor in the data folder.")] = None,
     device: Annotated[str, typer.Option(help="What computes: auto, cpu, or cuda; part of the class.")] = AUTO,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads of a step; part of the class.")] = None,
-    max_memory: Annotated[int, typer.Option(min=2**28, help="Bytes that a step may take.")] = Machine.memory,
+    max_memory: Annotated[int | None, typer.Option(min=2**28, help="Bytes that a step may take.")] = None,
     max_disk: Annotated[int, typer.Option(min=2**20, help="Bytes that downloads may take.")] = Machine.disk,
     reach: Annotated[
         list[str] | None, typer.Option(help="Origin in your own network that downloads may lead to; may be repeated.")

@@ -22,6 +22,9 @@ _NO_CARD: Final = "`gradmarket doctor` starts it step by step; --device cpu comp
 CARDS: Final = ("dev/nvidiactl", "dev/dxg")
 """Files that a machine with a card has: of NVIDIA's driver, and under WSL."""
 ROOT: Final = Path("/")
+LEAST_MEMORY: Final = 2**28
+CARD_SHARE: Final = 0.9
+"""Of the free memory of a card; other programs and the driver's own growth have the rest."""
 
 
 def device_name(text: str) -> str:
@@ -47,7 +50,7 @@ def count_cores(root: Path = ROOT) -> float:
 def _list_core_quotas(root: Path) -> Iterator[float]:
     """Yields the quotas, in cores, of this process's control group and those around it, of either version."""
     groups = root / "sys/fs/cgroup"
-    for place in _own_groups(root):
+    for place in _own_groups(root, "cpu"):
         quota, _, period = _read_stripped(groups / place / "cpu.max").partition(" ")
         if not quota:
             quota = _read_stripped(groups / "cpu" / place / "cpu.cfs_quota_us")
@@ -56,11 +59,11 @@ def _list_core_quotas(root: Path) -> Iterator[float]:
             yield int(quota) / int(period)
 
 
-def _own_groups(root: Path) -> Iterator[Path]:
+def _own_groups(root: Path, kind: str) -> Iterator[Path]:
     """Yields the paths of this process's group and those around it; the outermost, which a container sees as `.`."""
     lines = (line.split(":", 2) for line in _read_stripped(root / "proc/self/cgroup").splitlines())
     for _, kinds, path in (line for line in lines if len(line) == 3):
-        if not kinds or "cpu" in kinds.split(","):
+        if not kinds or kind in kinds.split(","):
             own = Path(path.lstrip("/"))
             yield from (own, *own.parents)
     yield Path()
@@ -71,6 +74,27 @@ def _read_stripped(file: Path) -> str:
         return file.read_text().strip()
     except OSError:
         return ""
+
+
+def choose_memory(root: Path = ROOT) -> int:
+    """Returns the bytes that a step may take where nobody said: half of what this machine or its control group has."""
+    told = re.search(r"^MemTotal:\s+(\d+) kB$", _read_stripped(root / "proc/meminfo"), re.MULTILINE)
+    machine = [int(told[1]) * 1024] if told else []
+    return max(LEAST_MEMORY, min([*machine, *_list_memory_limits(root)], default=0) // 2)
+
+
+def _list_memory_limits(root: Path) -> Iterator[int]:
+    """Yields the bytes that this process's control group and those around it may have, of either version."""
+    groups = root / "sys/fs/cgroup"
+    for place in _own_groups(root, "memory"):
+        for file in (groups / place / "memory.max", groups / "memory" / place / "memory.limit_in_bytes"):
+            if (limit := _read_stripped(file)).isdigit():
+                yield int(limit)
+
+
+def share_of_card(card: Card) -> int:
+    """Returns the bytes that a step may take on this card where nobody said."""
+    return max(LEAST_MEMORY, int(CARD_SHARE * (card.memory if card.free is None else card.free)))
 
 
 def has_card(root: Path = ROOT) -> bool:
@@ -95,6 +119,11 @@ class Computing:
         return self.runner.settings.threads
 
     @property
+    def memory(self) -> int:
+        """Bytes that a step may take."""
+        return self.runner.settings.memory_bytes
+
+    @property
     def text(self) -> str:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         card = f" ({self.card.name}, {self.card.memory / 2**30:.0f} GiB)" if self.card else ""
@@ -109,17 +138,22 @@ class Computing:
 
 
 @contextmanager
-def open_runner_on_device(settings: RunnerSettings, device: str, threads: int | None) -> Iterator[Computing]:
+def open_runner_on_device(
+    settings: RunnerSettings, device: str, threads: int | None, memory: int | None = None
+) -> Iterator[Computing]:
     """Yields a runner on this device; on a card that nobody else has, else on the CPU, where `device` is AUTO.
 
-    Without `threads` the CPU gets what `threads_for` gives, or OMP_NUM_THREADS where that is set, a card one. Raises
-    Refused where a card that is named cannot be used.
+    Without `threads` the CPU gets what `threads_for` gives, or OMP_NUM_THREADS where that is set, a card one; without
+    `memory` a step may take half of the machine's, on a card most of what is free there. Raises Refused where a card
+    that is named cannot be used.
     """
-    why = ""
+    settings, why = replace(settings, memory_bytes=memory or choose_memory()), ""
     if device != CPU and (device != AUTO or has_card()):
         with ExitStack() as stack:
             try:
-                mine = stack.enter_context(_open_on_card(settings, CUDA if device == AUTO else device, threads or 1))
+                mine = stack.enter_context(
+                    _open_on_card(settings, CUDA if device == AUTO else device, threads or 1, memory)
+                )
             except (Refused, RunnerFailed) as error:
                 if device != AUTO:
                     raise Refused(error.detail, error.remedy or _NO_CARD) from error
@@ -133,10 +167,11 @@ def open_runner_on_device(settings: RunnerSettings, device: str, threads: int | 
 
 
 @contextmanager
-def _open_on_card(settings: RunnerSettings, device: str, threads: int) -> Iterator[Computing]:
+def _open_on_card(settings: RunnerSettings, device: str, threads: int, memory: int | None) -> Iterator[Computing]:
     """Yields a runner whose child runs on this card. Raises Refused, RunnerFailed."""
     with take_card(list_cards(), device) as card:
         settings = replace(settings, device=f"{CUDA}:{card.number}", threads=threads)
+        settings = replace(settings, memory_bytes=memory or share_of_card(card))
         with Runner(settings) as runner:
             runner.start()
             yield Computing(runner, count_cores(), card)

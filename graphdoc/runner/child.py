@@ -31,6 +31,7 @@ from graphdoc.document.meter import Limits
 from graphdoc.document.ranges import find_input_ranges
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Bound
+from graphdoc.operators.cuda import workspace_bytes
 from graphdoc.passes import build_tensors, evaluate, mean_gradient, numpy_of
 from graphdoc.runner import allowance, serving
 from graphdoc.runner.arena import Arena, decode_placements
@@ -56,6 +57,7 @@ class RequestHandler:
             "ranges": self._compute_ranges,
             "run": self._run,
             "evaluate": self._evaluate_document,
+            "release": self._release_memory,
         }
 
     def settle(self) -> None:
@@ -73,7 +75,16 @@ class RequestHandler:
         with allowance.limit_request(allowance.BOUND_S):
             kind = request["training"], request["by_row"]
             bounded = compute_bound(self.programs[request["digest"]], request["rows"], self._most, *kind)
+        if self.configuration.device != "cpu":
+            nodes = self.programs[request["digest"]].document.written
+            taken = workspace_bytes(node.op for node in nodes)
+            bounded = replace(bounded, peak_bytes=bounded.peak_bytes + taken)
         return asdict(replace(bounded, idle_bytes=self._idle))
+
+    def _release_memory(self, _request: Request) -> None:
+        """Gives back what torch keeps of the card for the next step: idle children hold none of it from others."""
+        if self.configuration.device != "cpu":
+            torch.cuda.empty_cache()
 
     def _compute_ranges(self, request: Request) -> dict[str, Any]:
         with allowance.limit_request(allowance.BOUND_S):
@@ -104,7 +115,7 @@ class RequestHandler:
 
     @property
     def _most(self) -> Limits:
-        return Limits(self.configuration.operations, self.configuration.memory_bytes)
+        return Limits(self.configuration.operations, self.configuration.bound_bytes)
 
     def admit(
         self,
@@ -128,12 +139,20 @@ class RequestHandler:
     def allowed(self, program: Program, bounded: Cost, passes: int) -> AbstractContextManager[None]:
         """Limits this process to the time and memory that these passes of a program may take."""
         config = self.configuration
+        if config.device != "cpu":
+            limit_card_memory(config.device, config.memory_bytes)
         seconds = allowance.compute_allowed_seconds(bounded.operations, program.document.calls, passes, config.threads)
         return allowance.limit_request(seconds, bounded.memory if config.device == "cpu" else None, config.threads)
 
     def views(self, places: list[Any]) -> dict[str, np.ndarray]:
         """Returns the arrays at these places of the arena."""
         return self.arena.views(decode_placements(places))
+
+
+def limit_card_memory(device: str, memory_bytes: int) -> None:
+    """Has allocations of this process on the card fail beyond so many bytes: what others have there stays theirs."""
+    whole = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / whole), device)
 
 
 def set_global_state(configuration: Configuration) -> None:

@@ -21,6 +21,8 @@ class Warm:
 
     child: ChildProcess
     documents: list[str] = field(default_factory=list)
+    holds: bool = False
+    """It may keep memory of its card for the next step."""
 
     def end(self) -> None:
         self.child.end()
@@ -54,7 +56,19 @@ class JobChildren:
         self._warm[self._job] = warm
         for old in list(self._warm)[:-KEPT]:
             self._warm.pop(old).end()
+        if settings.device != "cpu":
+            self._share_card()
         return warm
+
+    def _share_card(self) -> None:
+        """Has other jobs' children give back what they keep of the card: the current one has all that is free."""
+        for job, warm in list(self._warm.items()):
+            if job != self._job and warm.holds:
+                try:
+                    warm.child.ask({"do": "release"})
+                except RunnerFailed:
+                    self._warm.pop(job).end()
+            warm.holds = job == self._job
 
     def tell(self, digest: str, bound: Bound) -> None:
         """Stores the most that a pass of this document costs in the current job."""

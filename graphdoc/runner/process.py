@@ -111,6 +111,7 @@ class ChildProcess:
             "threads": self._settings.threads,
             "memory_bytes": self._settings.memory_bytes,
             "operations": self._settings.operations,
+            "bound_bytes": self._settings.bound_bytes or self._settings.memory_bytes,
         }
         return subprocess.Popen(
             [*self._command, json.dumps(configuration)],

@@ -13,13 +13,15 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from graphdoc.errors import GraphdocError, OutOfMemory, describe_exhaustion, says_out_of_memory
 from graphdoc.runner import frames
 from graphdoc.runner.confine import confine_process, forbid_driver_calls
 
 Request = dict[str, Any]
+IDLE_S: Final = 2.0
+"""Seconds without a request after which memory is given back: of a card, milliseconds of the next step."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Configuration:
     threads: int
     memory_bytes: int
     operations: int
+    bound_bytes: int
 
 
 def parse_configuration() -> Configuration:
@@ -42,11 +45,14 @@ def parse_configuration() -> Configuration:
 
 
 def serve_requests(
-    config: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]
+    config: Configuration,
+    greeting: Callable[[], str],
+    answers: dict[str, Callable[[Request], Any]],
 ) -> None:
     """Confines this process, sends its determinism class, and answers requests by their `do` field.
 
-    A card's driver starts with the greeting; what that alone takes is forbidden before the first request is read.
+    One that waits for its next request gives back what it keeps for it (`release`). A card's driver starts with the
+    greeting; what that alone takes is forbidden before the first request is read.
     """
     tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
     confined = confine_process(config.parent, config.follow_parent, config.device, config.memory_bytes)
@@ -57,8 +63,18 @@ def serve_requests(
     gc.freeze()
     frames.send_frame(config.answers, greeted)
     while True:
-        request = frames.receive_frame(config.requests)
-        frames.send_frame(config.answers, _answer_request(answers[request["do"]], request))
+        answer_next(config.requests, config.answers, answers)
+
+
+def answer_next(
+    requests: int, replies: int, answers: dict[str, Callable[[Request], Any]], idle_s: float | None = None
+) -> None:
+    """Answers one request; where none comes for `idle_s` (IDLE_S), does `release` meanwhile, if there is that."""
+    wait_s = IDLE_S if idle_s is None else idle_s
+    if "release" in answers and not select.select([requests], [], [], wait_s)[0]:
+        answers["release"]({})
+    request = frames.receive_frame(requests)
+    frames.send_frame(replies, _answer_request(answers[request["do"]], request))
 
 
 def _answer_request(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:

@@ -33,6 +33,8 @@ class RunnerSettings:
     """Wall time of the child's start, which imports torch."""
     operations: int = 10**15
     """The most floating-point operations of one pass that `bound` accepts."""
+    bound_bytes: int | None = None
+    """The most bytes of one pass that `bound` accepts, which computes nothing; `memory_bytes` where none is given."""
 
 
 SPINS: Final = "300"

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from gradmarket.compute import card_choice, own_machine
 from gradmarket.compute.card_choice import take_card
-from gradmarket.compute.own_machine import AUTO, MOST_THREADS, count_cores, open_runner_on_device, threads_for
+from gradmarket.compute.own_machine import (
+    AUTO,
+    MOST_THREADS,
+    choose_memory,
+    count_cores,
+    open_runner_on_device,
+    share_of_card,
+    threads_for,
+)
 from gradmarket.market.errors import Refused
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.runner.driver import Card, Cards
@@ -63,6 +71,30 @@ def test_a_quota_bounds_the_cores(files: dict[str, str], expected: float, tmp_pa
     assert count_cores(written(tmp_path, files)) == expected
 
 
+MACHINE = {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree:  1 kB\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (MACHINE, 8 * 2**30),
+        (MACHINE | OWN | {"sys/fs/cgroup/a/b/memory.max": "max\n"}, 8 * 2**30),
+        (MACHINE | OWN | {"sys/fs/cgroup/a/memory.max": f"{2**31}\n"}, 2**30),
+        (MACHINE | {"proc/self/cgroup": "7:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "8"}, 2**28),
+        ({}, 2**28),
+    ],
+)
+def test_half_of_the_memory_that_is_there_is_taken(files: dict[str, str], expected: int, tmp_path: Path) -> None:
+    assert choose_memory(written(tmp_path, files)) == expected
+
+
+def test_without_a_limit_the_machine_s_own_is_taken() -> None:
+    with open_runner_on_device(SMALL, "cpu", 1, None) as mine:
+        assert mine.memory == choose_memory()
+    with open_runner_on_device(SMALL, "cpu", 1, 2**29) as mine:
+        assert mine.memory == 2**29
+
+
 def test_a_card_is_known_by_its_driver(tmp_path: Path) -> None:
     assert not own_machine.has_card(tmp_path)
     assert own_machine.has_card(written(tmp_path, {"dev/nvidiactl": ""}))
@@ -71,7 +103,7 @@ def test_a_card_is_known_by_its_driver(tmp_path: Path) -> None:
 def test_what_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: True)
     monkeypatch.setattr(own_machine, "count_cores", lambda: 8.0)
-    with open_runner_on_device(SMALL, "cpu", 3) as mine:
+    with open_runner_on_device(SMALL, "cpu", 3, 2**30) as mine:
         assert (mine.device, mine.threads) == ("cpu", 3)
         assert mine.runner.determinism_class().endswith("threads-3")
 
@@ -80,7 +112,7 @@ def test_without_a_card_the_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(own_machine, "has_card", lambda: False)
     monkeypatch.setattr(own_machine, "count_cores", lambda: 2.5)
     monkeypatch.delenv("OMP_NUM_THREADS")
-    with open_runner_on_device(SMALL, AUTO, None) as mine:
+    with open_runner_on_device(SMALL, AUTO, None, 2**30) as mine:
         assert mine.text == "Computes on cpu with 2 threads, of 2.5 cores that it may use."
         assert mine.runner.determinism_class().endswith("threads-2")
 
@@ -88,7 +120,7 @@ def test_without_a_card_the_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_system_s_own_limit_on_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "count_cores", lambda: 64.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
-    with open_runner_on_device(SMALL, "cpu", None) as mine:
+    with open_runner_on_device(SMALL, "cpu", None, 2**30) as mine:
         assert mine.threads == 6
 
 
@@ -126,6 +158,12 @@ def test_without_a_card_nothing_is_warned_of(monkeypatch: pytest.MonkeyPatch) ->
 
 def card(number: int, free: int | None = None) -> Card:
     return Card(number, f"card {number}", f"GPU-{number}", "sm_90", 2**36, free)
+
+
+def test_a_step_may_take_what_is_free_on_the_card_or_could_be() -> None:
+    assert share_of_card(card(0, 2**35)) == int(0.9 * 2**35)
+    assert share_of_card(card(0)) == int(0.9 * 2**36), "where the driver tells no free memory"
+    assert share_of_card(card(0, 3)) == 2**28
 
 
 def test_workers_of_one_machine_take_different_cards(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from gradmarket.compute.machine import MachineLimits
+from gradmarket.compute.own_machine import choose_memory
 from gradmarket.market.money import TokenUnit
 from gradmarket.runner import RunnerSettings
 from worker.protocol.policy import WorkLimits
@@ -11,15 +12,22 @@ from worker.settings import WorkerSettings
 
 def runner_settings(settings: WorkerSettings) -> RunnerSettings:
     return RunnerSettings(
-        memory_bytes=settings.max_memory,
+        memory_bytes=memory_of(settings),
         seconds=settings.step_s,
         operations=int(settings.max_flops),
     )
 
 
+def memory_of(settings: WorkerSettings) -> int:
+    return settings.max_memory or choose_memory()
+
+
 def machine_limits(settings: WorkerSettings) -> MachineLimits:
     return MachineLimits(
-        max_flops=settings.max_flops, max_memory=settings.max_memory, max_disk=settings.max_disk, device=settings.device
+        max_flops=settings.max_flops,
+        max_memory=memory_of(settings),
+        max_disk=settings.max_disk,
+        device=settings.device,
     )
 
 
