@@ -48,6 +48,7 @@ from requester.api.token_buckets import Buckets, Rate
 from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.edge.body import BodyLimit
+from requester.edge.chain_door import ChainDoor
 from requester.edge.own_path import OwnPath
 from requester.edge.rate_limit import RateLimit
 from requester.edge.request_log import RequestLog
@@ -110,6 +111,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         app.include_router(router)
     app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
     app.add_middleware(hot_route.FastRouters, routers=routers, handlers=problems.HANDLERS)
+    app.add_middleware(ChainDoor, node=context.chain_facts.rpc)
     # the middleware added last is the first that a request reaches
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)

@@ -9,11 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 import uvicorn
 
 from gradmarket.market.fields import settings_from
+from gradmarket.network.environment import is_loopback
 from gradmarket.terminal import echo_text
 from requester import logs
 from requester.app import create_app
@@ -100,6 +102,7 @@ def _print_addresses(settings: RequesterSettings, url: str, context: Context) ->
     echo_text(f"gradmarket serves {url} (docs at {url}/docs)")
     echo_text(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
     echo_text(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
-    echo_text(f"  join   gradmarket worker run --market {url}")
+    elsewhere = f" --rpc {url}/chain" if facts.rpc and not is_loopback(urlsplit(url).hostname or "") else ""
+    echo_text(f"  join   gradmarket worker run --market {url}{elsewhere}")
     if settings.url is None and settings.host.strip("[]") in EVERYWHERE:
         echo_text("  others on other machines: set GRADMARKET_URL to the address that they reach this one under")

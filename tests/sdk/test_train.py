@@ -107,7 +107,7 @@ def test_a_watched_job_that_pauses_raises_with_the_command_that_mends_it(market:
     job = market.train(network(), nn.CrossEntropyLoss(), blobs(), rounds=500, price="0.0001 GRAD", replication=ALONE)
     try:
         with pytest.raises(WatchTimeout, match="after 0 s the job is"):
-            job.watch(QUIET, timeout=0)
+            job.watch(QUIET, (), 0)
         wait_until(lambda: job.state == "running")
         job.pause()
         with pytest.raises(JobPaused, match=f"paused by its requester; `gradmarket job resume {job.id}`"):
