@@ -20,12 +20,13 @@ export ORDER ?=
 BIN := .venv/bin
 INSTALLED := .venv/installed
 DEVELOP := .venv/develop
+CARD_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 CHAIN := contracts/node_modules/.package-lock.json
 
 UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 PARALLEL := -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile --no-loadscope-reorder --disable-warnings
 
-.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers bench bench-peers docs rounds screenshots figures lock sbom clean
+.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers test-cuda bench-cuda bench bench-peers docs rounds screenshots figures lock sbom clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -43,6 +44,8 @@ help:
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make mutants-sample     50 faults put into requester, worker and market, and how many make test notices: LANE=test or all, ONLY=folder, JSON=path"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
+	echo "make test-cuda          what must hold on a card, with any Python that has a recent torch, without a network: JSON=path, CARD_PYTHON=python"
+	echo "make bench-cuda         the same, and how fast it is: JSON=path, CARD_PYTHON=python"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path, SMALLEST=1 checks in seconds that each runs; its figures mean nothing"
 	echo "make bench-peers        Flower and hivemind, each in an environment of its own, for make bench ONLY=round"
 	echo "make docs               the docs site, built into build/site"
@@ -143,6 +146,12 @@ mutants-sample: develop
 
 test-containers: $(DEVELOP)
 	@$(BIN)/pytest --disable-warnings -rs tests/containers
+
+test-cuda:
+	@$(CARD_PYTHON) -m benchmarks.cards $(if $(JSON),--json $(JSON))
+
+bench-cuda:
+	@$(CARD_PYTHON) -m benchmarks.cards --bench $(if $(JSON),--json $(JSON))
 
 bench: develop
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(SMALLEST),--smallest)

@@ -1,0 +1,55 @@
+"""`make test-cuda` without a card: one line, and the processor plays the twin of each check."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.cards import checks
+from benchmarks.cards.checks import Line, check_operators, check_probes, measure_distance, run_checks
+from graphdoc.errors import RunnerCrashed
+from tests.source_tree import ROOT
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a card")
+def test_a_machine_without_a_driver_says_so_in_one_line() -> None:
+    command = [sys.executable, "-m", "benchmarks.cards"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("make test-cuda: skipped, no card: no driver: ")
+    assert done.stdout.count("\n") == 1
+
+
+def test_probes_are_refused_while_a_processor_computes() -> None:
+    (line,) = check_probes("cpu")
+    if "'files'" not in line.note or "'calls'" not in line.note:
+        pytest.skip(line.note)
+    assert line.note.endswith("not refused: []")
+
+
+def test_operators_compute_where_no_card_raises() -> None:
+    lines = list(check_operators("cpu"))
+    assert [line.name for line in lines if not line.ok] == []
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_check_that_fails_or_has_no_time_is_a_line_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_device: str) -> Iterator[Line]:
+        yield Line("before", True)
+        raise RunnerCrashed("it ended")
+
+    for name in ("check_start", "check_probes", "check_number", "check_memory_words", "check_operators", "check_bits"):
+        monkeypatch.setattr(checks, name, fail if name == "check_start" else lambda _device: iter([Line("ran", True)]))
+    lines = list(run_checks("cpu", float("inf")))
+    assert [line.ok for line in lines] == [True, False, *[True] * 5]
+    assert "it ended" in lines[1].note
+    assert [line.note for line in run_checks("cpu", float("-inf"))] == ["no time was left"] * 6
+
+
+def test_the_distance_is_of_the_largest_element() -> None:
+    one, other = {"w": torch.tensor([1.0, 4.0]).numpy()}, {"w": torch.tensor([1.5, 4.0]).numpy()}
+    assert measure_distance(one, other) == 0.125
+    assert measure_distance(one, one) == 0.0
