@@ -19,7 +19,8 @@ def check(device: DeviceOption = None, as_json: JsonOption = False) -> None:
     for one in findings:
         fix = f" Fix: {one.fix}." if one.fix else ""
         journal.say("card", f"{one.name}: {one.told}.{fix}", name=one.name, told=one.told, fix=one.fix)
-    with open_runner_on_device(runner_settings(settings), settings.device, settings.threads) as mine:
+    wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
+    with open_runner_on_device(*wanted) as mine:
         name, missing = mine.runner.determinism_class(), mine.runner.missing()
         without = f" Its child runs without: {', '.join(missing)}." if missing else ""
         limits = f" A step may take {mine.runner.settings.memory_bytes / 2**30:.1f} GiB (--max-memory)."
