@@ -74,6 +74,15 @@ def test_half_of_an_answer_is_worth_less_and_twice_no_more_than_the_median_lengt
     assert twice < 1.1 * max(honest, *rest)
 
 
+def test_a_copy_is_worth_as_much_as_the_copied_and_both_together_no_more_than_two() -> None:
+    """Nothing in two equal answers says whose rows they are of: the copy is paid what it takes from all others."""
+    alone = shares(HONEST, earlier=0)
+    copied = shares([HONEST[0], *HONEST], earlier=0)
+    assert copied[0] == pytest.approx(copied[1], rel=0.05)
+    assert alone[0] < copied[0] + copied[1] < 2 * alone[0]
+    assert all(now < before for now, before in zip(copied[1:], alone, strict=True))
+
+
 def test_a_step_of_a_steep_bowl_is_worth_its_slope_in_one_answer_or_two_halves() -> None:
     """Where steps overshoot, two half answers were worth more than their sum: half of the square was counted twice."""
     steep = partial(_steep, 3.0)
