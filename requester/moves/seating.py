@@ -10,7 +10,7 @@ from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, JobId, Units
 from requester.moves.candidates import CandidatePool
-from requester.store import jobs, seats
+from requester.store import jobs, seats, workers
 from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
@@ -28,7 +28,7 @@ class SeatPool(CandidatePool):
         super().__init__(reader, job, free, mixable, now)
         self._reader, self._job, self._spec = reader, job, jobs.load_spec(job)
         self._standings = seats.load_standings(reader, free, now)
-        self._proof = self._spec.proof or 0
+        self._proof, self._now = self._spec.proof or 0, now
         self._present = seats.list_proven_parties(reader, job, mixable, self._proof, now)
         self._alone: dict[int, int] = {}
 
@@ -47,9 +47,12 @@ class SeatPool(CandidatePool):
     ) -> Seating:
         """Draws for the task's open places; nobody where too few are there."""
         fresh = task.wave == 0 and not any(row.state in seats.SEATED for row in replicas)
-        new = [one.party.worker for one in able if not self._is_proven(one.party.worker)]
-        if fresh and new and self._count_left(task) > 0:
-            chosen = identities.choose_newcomer(seed, assignment.draw_order(seed, new), self._standings)
+        proven, votes = self._count_proven(), self._spec.replication.replicas
+        # where the proven ones stay too few to vote, each goes on alone
+        too_few = proven < votes and self._now >= task.created_at + workers.HERE_S
+        alone = [row.party.worker for row in able if too_few or not self._is_proven(row.party.worker)]
+        if fresh and alone and self._count_left(task, proven) > 0:
+            chosen = identities.choose_newcomer(seed, assignment.draw_order(seed, alone), self._standings)
             self._alone[task.round] = self._count_alone(task.round) + 1
             return [self.candidates[chosen]], self._spec.plan(STRANGER)
         plan = self._plan_vote(task)
@@ -72,11 +75,14 @@ class SeatPool(CandidatePool):
             self._alone[number] = seats.count_newcomers_tasks(self._reader, self._job, number)
         return self._alone[number]
 
-    def _count_left(self, task: Task) -> int:
+    def _count_proven(self) -> int:
+        """Returns how many separate proven ones are present, up to twice the votes of a task."""
+        nothing = Opening(JobId(self._job.id), frozenset(), (), "", Units(0), self._spec.separation)
+        return len(newcomers.choose_filling_parties(self._present, nothing, 2 * self._spec.replication.replicas))
+
+    def _count_left(self, task: Task, proven: int) -> int:
         """Returns how many further tasks of the round newcomers may have."""
-        sizes, votes, spec = self._spec.sizes, self._spec.replication.replicas, self._spec
-        nothing = Opening(JobId(self._job.id), frozenset(), (), "", Units(0), spec.separation)
-        proven = len(newcomers.choose_filling_parties(self._present, nothing, 2 * votes))
+        sizes, votes = self._spec.sizes, self._spec.replication.replicas
         share = identities.count_newcomers_tasks(sizes.before(task.round), sizes.of(task.round), proven, votes)
         return share if proven < votes else share - self._count_alone(task.round)
 

@@ -102,6 +102,16 @@ def test_proven_ones_decide_by_unanimity_without_an_audit(new_floor: NewFloor) -
     check_books(market)
 
 
+def test_proven_ones_that_are_too_few_to_vote_go_on_alone(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, proof=1, rounds=3)
+    workers = [market.worker() for _ in range(2)]
+    prove(market, *workers)
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    assert sum(market.earned().values()) == 3 * PRICE
+    check_books(market)
+
+
 def split(market: MarketFixture, auditor: SimAuditor, liars: Sequence[SimWorker], honest: Sequence[SimWorker]) -> None:
     prove(market, *liars, *honest)
     market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)

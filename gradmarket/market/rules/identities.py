@@ -3,7 +3,7 @@
 1. An operator with fewer than PROOF audited right answers in a determinism class is a *newcomer* there. It works alone,
    each answer is audited before it is paid, and it votes on nobody.
 2. Newcomers get one task in SHARE, counted over all rounds; every second while fewer than twice the votes of a task are
-   proven, and all while fewer than these are.
+   proven, and all while fewer than these are: until then proven ones go on alone too.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (rules.auditing), and all of the last LAST rounds.
 5. Equal wrong answers of two, or a wrong accepted answer, convict. A lone wrong answer costs its pay and the standing:
