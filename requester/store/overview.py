@@ -66,6 +66,10 @@ def newest_jobs(reader: RowReader, most: int) -> Sequence[Job]:
     return reader.session.scalars(select(Job).order_by(*order).limit(most)).all()
 
 
+def count_jobs(reader: RowReader) -> int:
+    return reader.session.scalar(select(func.count()).select_from(Job)) or 0
+
+
 def count_present_classes(reader: RowReader, now: float) -> Sequence[Row[str, int]]:
     """Returns the determinism classes of the workers that are present, each with their number; the largest first."""
     return reader.session.execute(_CLASSES, {"since": now - ALIVE_S}).all()

@@ -58,6 +58,7 @@ class Money:
     deposited: str
     earned: str
     reserved: str
+    refunded: str
     back: str
     hourly: str
     earned_share: float
@@ -155,6 +156,7 @@ def _build_money(context: Context, reader: RowReader, job: Job, known: PageMeasu
         deposited=token.text(job.deposited * unit),
         earned=token.text(earned * unit),
         reserved=token.text(reserved * unit),
+        refunded=token.text(job.refunded * unit),
         back=token.text(back * unit),
         hourly=pay,
         earned_share=min(100.0, 100 * earned / job.deposited) if job.deposited else 0.0,

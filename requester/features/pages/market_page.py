@@ -29,6 +29,7 @@ class JobLine:
     loss: float | None
     reason: str
     replicas: int
+    over: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class MarketPage:
     classes: list[tuple[str, int]]
     jobs: list[JobLine]
     trouble: str
+    more: int
+    """Jobs that are not shown."""
 
 
 def build_market_page(context: Context, reader: RowReader, request: Request) -> MarketPage:
@@ -50,6 +53,7 @@ def build_market_page(context: Context, reader: RowReader, request: Request) -> 
         classes=[(name, count) for name, count in overview.count_present_classes(reader, context.clock())],
         jobs=[_build_job_line(token, job, known[job.id]) for job in shown],
         trouble=progress.chain_trouble(reader),
+        more=overview.count_jobs(reader) - JOBS if len(shown) == JOBS else 0,
     )
 
 
@@ -66,4 +70,5 @@ def _build_job_line(token: TokenUnit, job: Job, known: PageMeasures) -> JobLine:
         loss=newest.loss if newest else None,
         reason=known.standing.reason,
         replicas=spec.replication.replicas,
+        over=job.ended_at is not None,
     )

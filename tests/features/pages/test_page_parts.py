@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -144,6 +145,30 @@ def test_an_open_jobs_page_tells_no_epsilon_and_one_paid_by_worth_its_ceiling(ne
     assert "Epsilon" not in _shown(market)
     assert "by worth" not in _shown(market)
     assert "to 0.000000000000001004 TEST by worth" in _shown(floor_of(new_floor, 2))
+
+
+def test_a_finished_job_tells_what_came_back_and_expects_no_pay(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=1)
+    assert "Comes back if it ended now" in _shown(market)
+    for _ in range(3):
+        market.worker()
+    market.play()
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).refunded = 7
+    figures = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", _shown(market)))
+    told = [
+        figures[name]
+        for name in ("Deposited", "Earned by workers", "Set aside for workers", "Came back", "Still comes back")
+    ]
+    deposited, *parts = (int(Decimal(amount.split()[0]) * 10**18) for amount in told)
+    assert deposited == sum(parts)
+    assert parts[2] == 7 * int(_unit(market))
+    assert not {"Expected pay an hour", "Comes back if it ended now"} & figures.keys()
+
+
+def _unit(market: MarketFixture) -> str:
+    with market.reading() as reader:
+        return reader.get_one(Job, market.job).unit
 
 
 def _shown(market: MarketFixture) -> str:
