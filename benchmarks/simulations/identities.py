@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
+from gradmarket.market.rules import identities as identity_rules
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import fixed
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address
 
-RENEWED: Final = 100
-"""Rounds after which an identity's place in the order of the crew is drawn anew."""
+RENEWED: Final = identity_rules.TERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Rules:
     replicas: int = 3
     rate: float = 0.2
     """The probability that a unanimous task is audited."""
-    evidence: int = 16
+    evidence: int = identity_rules.PROOF
     """Audited right answers before an identity votes."""
-    newcomers: float = 1 / 8
+    newcomers: float = 1 / identity_rules.SHARE
     """The share of a round's tasks that newcomers get, one task at least."""
     vested: int = 16
     """Last prices of an identity that a conviction burns."""
-    closing: int = 2
+    closing: int = identity_rules.LAST
     """Last rounds of which every task is audited."""
 
 

@@ -34,8 +34,9 @@ LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's 
 GAINS: Final = (
     "For each share of colluders: tasks wrong at the end; its pay in prices for each gradient that it computes, where "
     "it is honest and computes once for its seats of a task (no vote or audit sees it); and where it computes nothing "
-    "in tasks that it decides, and a caught one comes back under another identity, which is free. Shares are of seats: "
-    "who answers at once, or asks under many identities, has more of them than of the workers."
+    "in tasks that it decides, and a caught one comes back under another identity, which is free (`proven` has it work "
+    "alone first, so that its pay is at most this). Shares are of seats: who answers at once, or asks under many "
+    "identities, has more of them than of the workers, but under `proven`."
 )
 DEFAULT_SHARES = (0.1, 0.2, 0.3, 0.5)
 

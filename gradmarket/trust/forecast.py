@@ -16,7 +16,7 @@ from gradmarket.market.rules.collusion import (
     compute_silent_share,
     over_a_job,
 )
-from gradmarket.market.rules.replication import fixed
+from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
 
@@ -126,6 +126,8 @@ class DriftAlarm:
 COMPARED: Final[Mapping[str, Plan]] = {
     "majority of 3 to 5": fixed.plan(fixed.Settings()),
     "majority of 5 to 7": fixed.plan(fixed.Settings(replicas=5, max_replicas=7)),
+    "proven: 3, audited at 20 %": proven.plan(proven.Settings(), BEST),
+    "proven: 2, audited at 30 %": proven.plan(proven.Settings(replicas=2, audit=0.3), BEST),
     "one, audited at 10 %": Plan(1, 1, 1, 0.1),
     "one, audited always": Plan(1, 1, 1, 1.0),
 }

@@ -48,6 +48,8 @@ def test_a_plan_says_what_a_ring_gains_under_it_and_under_others() -> None:
     assert {row["lying_pay"] for row in others["one, audited at 10 %"]} == {None}
     assert [row["wrong_at_end"] for row in others["one, audited at 10 %"]] == pytest.approx([0.09, 0.18, 0.27, 0.45])
     assert {row["wrong_at_end"] for row in others["one, audited always"]} == {0.0}
+    unanimous = [row["wrong_at_end"] for row in others["proven: 3, audited at 20 %"]]
+    assert unanimous == pytest.approx([0.0008, 0.0064, 0.0216, 0.1]), "f^3, of which a fifth is audited"
     told = " ".join(RUNNER.invoke(app, ["job", "plan", EXAMPLE, "--trust"]).output.split())
     assert "(no vote or audit sees it)" in told
     assert "another identity, which is free" in told
