@@ -151,8 +151,9 @@ class RequestHandler:
 
 def limit_card_memory(device: str, memory_bytes: int) -> None:
     """Has allocations of this process on the card fail beyond so many bytes: what others have there stays theirs."""
-    whole = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / whole), device)
+    number = torch.device(device).index or 0  # `cuda` is the first card; torch takes no name without a number here
+    whole = torch.cuda.get_device_properties(number).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / whole), number)
 
 
 def set_global_state(configuration: Configuration) -> None:

@@ -87,11 +87,11 @@ def test_what_torch_keeps_of_the_card_is_given_back(monkeypatch: pytest.MonkeyPa
 def test_a_child_has_its_share_of_the_card_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = []
     card = type("Properties", (), {"total_memory": 80 * 2**30})
-    monkeypatch.setattr(torch.cuda, "get_device_properties", {"cuda:1": card}.__getitem__)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", {0: card, 1: card}.__getitem__)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: shares.append(given))
     limit_card_memory("cuda:1", 20 * 2**30)
-    limit_card_memory("cuda:1", 200 * 2**30)
-    assert shares == [(0.25, "cuda:1"), (1.0, "cuda:1")]
+    limit_card_memory("cuda", 200 * 2**30)
+    assert shares == [(0.25, 1), (1.0, 0)]
 
 
 @pytest.fixture
