@@ -9,13 +9,13 @@ from typing import Final
 from sqlalchemy import bindparam, func, select
 
 from contracts.gas_price import WAITS
-from gradmarket.market.rules import assignment, newcomers, second_leases
+from gradmarket.market.rules import assignment, identities, newcomers, second_leases
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.market.wire.step_fault import StepFault
-from requester.store import audited_classes, audits, ballots, holders, jobs, strikes, tasks, workers
+from requester.store import audited_classes, audits, ballots, holders, jobs, seats, strikes, tasks, workers
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
@@ -218,8 +218,18 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
         reason = assignment.why_not(candidate, opening)
         if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
             return trouble
-        return f"{jobs.load_spec(job).name}: {in_words(candidate, opening) or _nobody_to_blame(opening)}"
+        said = in_words(candidate, opening) or _tell_newcomer(reader, job, candidate, now) or _nobody_to_blame(opening)
+        return f"{jobs.load_spec(job).name}: {said}"
     return "no task is open just now"
+
+
+def _tell_newcomer(reader: RowReader, job: Job, candidate: Candidate, now: float) -> str:
+    """Returns how far a newcomer is from a vote; empty where newcomers vote, and for proven ones."""
+    proof = jobs.load_spec(job).proof
+    standing = seats.load_standings(reader, [candidate], now)[candidate.party.worker]
+    if proof is None or identities.is_proven(standing, proof):
+        return ""
+    return f"newcomers get one task in {identities.SHARE}, in turn, until {proof} answers of theirs passed an audit"
 
 
 def _nobody_to_blame(opening: Opening) -> str:

@@ -102,6 +102,17 @@ def test_proven_ones_decide_by_unanimity_without_an_audit(new_floor: NewFloor) -
     check_books(market)
 
 
+def test_a_newcomer_without_a_seat_is_told_of_its_share(new_floor: NewFloor) -> None:
+    market, _ = open_job(new_floor, tasks_per_round=8)
+    proven = [market.worker() for _ in range(6)]
+    prove(market, *proven)
+    newcomers = [market.worker() for _ in range(2)]
+    market.gather()
+    waiting = [one.waiting for one in newcomers if not one.held]
+    assert len(waiting) == 1
+    assert "newcomers get one task in 8, in turn, until 16 answers of theirs passed an audit" in waiting[0]
+
+
 def test_proven_ones_that_are_too_few_to_vote_go_on_alone(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, proof=1, rounds=3)
     workers = [market.worker() for _ in range(2)]
