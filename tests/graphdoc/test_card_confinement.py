@@ -17,6 +17,7 @@ import pytest
 from graphdoc.runner import admitted
 from graphdoc.runner.admitted import CALLS, COMPUTE, DRIVER_CALLS, READ, list_allowed_paths
 from graphdoc.runner.confine import build_instructions
+from tests.patience import PATIENCE_S
 
 ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
 AF_UNIX, AF_INET, STREAM, SEQPACKET, CLOEXEC, NONBLOCK = 1, 2, 1, 5, 0o2000000, 0o4000
@@ -223,7 +224,7 @@ ATTEMPTS = """
 def confined(root: Path, measures: str, attempts: str = "") -> dict[str, Any]:
     make_card(root, "nvidia0", "nvidia-modeset")
     command = [sys.executable, "-c", textwrap.dedent(ATTEMPTS), str(root), measures, attempts]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
