@@ -13,7 +13,7 @@ from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.runner.cards import list_cards
 from graphdoc.runner.driver import Card
-from graphdoc.runner.settings import DEVICE
+from graphdoc.runner.settings import DEVICE, VISIBLE
 
 AUTO: Final = "auto"
 CPU: Final = "cpu"
@@ -98,7 +98,8 @@ def share_of_card(card: Card) -> int:
 
 
 def has_card(root: Path = ROOT) -> bool:
-    return any((root / file).exists() for file in CARDS)
+    """Returns whether a driver's node is there, and the owner hides not all cards (an empty CUDA_VISIBLE_DEVICES)."""
+    return os.environ.get(VISIBLE) != "" and any((root / file).exists() for file in CARDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,9 +95,14 @@ def test_without_a_limit_the_machine_s_own_is_taken() -> None:
         assert mine.memory == 2**29
 
 
-def test_a_card_is_known_by_its_driver(tmp_path: Path) -> None:
+def test_a_card_is_known_by_its_driver_unless_its_owner_hides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert not own_machine.has_card(tmp_path)
     assert own_machine.has_card(written(tmp_path, {"dev/nvidiactl": ""}))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert not own_machine.has_card(tmp_path)
 
 
 def test_what_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
