@@ -153,7 +153,8 @@ def _draw_first_wave(
         if plan.first_wave >= too_many:
             continue
         at_work = (*opening.at_work, lead.determinism_class)
-        beside = replace(opening, parties=(*opening.parties, lead.party), at_work=at_work)
+        parties, again = (*opening.parties, lead.party), opening.again - {worker}
+        beside = replace(opening, parties=parties, at_work=at_work, again=again)
         others = assignment.draw_candidates(seed, able, beside, plan.first_wave - 1)
         if len(others) == plan.first_wave - 1:
             return Deal(task, plan.first_wave, [lead, *others], plan)

@@ -225,7 +225,20 @@ def test_a_local_chain_comes_up_takes_a_contract_and_goes_down(run: Run, tmp_pat
 def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run) -> None:
     sound = run("doctor", "--json")
     assert {finding["name"]: finding["ok"] for finding in json.loads(sound.stdout)} == dict.fromkeys(
-        ("python", "torch", "anvil", "node", "data folder", "disk", "keys", "database", "service", "chain", "token"),
+        (
+            "python",
+            "torch",
+            "card",
+            "anvil",
+            "node",
+            "data folder",
+            "disk",
+            "keys",
+            "database",
+            "service",
+            "chain",
+            "token",
+        ),
         True,
     )
     assert sound.exit_code == 0

@@ -151,7 +151,7 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
     worker = candidate.party.worker
     if worker in opening.tried and worker not in opening.again:
         return Reason.ALREADY_TRIED
-    others = [party for party in opening.parties if party.worker != worker]
+    others = [party for party in opening.parties if worker not in opening.again or party.worker != worker]
     if any(is_same_party(candidate.party, party, opening.separation) for party in others):
         return Reason.NOT_SEPARATED
     if candidate.rests:
