@@ -87,4 +87,4 @@ def find_cards(probe: DriverProbe) -> Cards:
 
 
 if __name__ == "__main__":
-    print(_CARDS.dump_json(find_cards(DriverProbe(**json.loads(sys.argv[1])))).decode())
+    sys.stdout.buffer.write(_CARDS.dump_json(find_cards(DriverProbe(**json.loads(sys.argv[1])))))  # its parent reads it
