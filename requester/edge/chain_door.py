@@ -67,7 +67,8 @@ class ChainDoor:
         if refusal is not None:
             return JSONResponse(refusal)
         try:
-            answer = await self._client.post(node, content=body, headers={"Content-Type": "application/json"})
+            # encoded anew: of a doubled name, the node might read the one that was not looked at
+            answer = await self._client.post(node, json=json.loads(body))
         except httpx.HTTPError:
             return problems.build_problem_response(503, "the chain's node does not answer")
         return Response(answer.content, answer.status_code, media_type="application/json")

@@ -53,6 +53,17 @@ def test_what_is_the_node_s_owner_s_alone_does_not_pass(service: Service, method
     assert ask(service, [READ, READ | {"method": method}])["error"]["code"] == -32601, "a batch passes as a whole"
 
 
+@pytest.mark.parametrize("names", [("anvil_nodeInfo", "eth_chainId"), ("eth_chainId", "anvil_nodeInfo")])
+def test_of_a_doubled_name_the_node_reads_what_the_door_read(service: Service, names: tuple[str, str]) -> None:
+    first, last = names
+    doubled = f'{{"jsonrpc": "2.0", "id": 1, "params": [], "method": "{first}", "method": "{last}"}}'
+    answer = service.anyone.post(PATH, content=doubled.encode()).json()
+    if last in METHODS:
+        assert answer["result"] == hex(service.context.chain_facts.chain_id)
+    else:
+        assert answer["error"]["code"] == -32601
+
+
 def test_nobody_is_given_gas_through_it(service: Service) -> None:
     with pytest.raises(NodeRefused):
         fund_gas(connect_to_node(service.url + PATH), address_of(development_key()), 1)
