@@ -19,13 +19,13 @@ LAST_OF_ONE = {"rows": 9, "microbatch": 8}
 
 
 def dear_with_few_rows() -> tuple[bytes, bytes]:
-    """64 GiB where a batch has one row, and a MiB where it has eight."""
+    """256 GiB where a batch has one row, more than any device holds, and 8 MiB where it has eight."""
     nodes = [
         node("integer.size", [value(2), 0], 4),
         node("integer.mul", [value(4), value(4)], 5),
         node("integer.mul", [value(5), value(5)], 6),
         node("integer.mul", [value(6), value(4)], 7),
-        node("integer.floordiv", [16 * GIB, value(7)], 8),
+        node("integer.floordiv", [64 * GIB, value(7)], 8),
         node("creation.full", [[value(8)], 1.0, "float32"], 9),
     ]
     return document([], nodes, 9), packed({})
