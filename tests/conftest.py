@@ -56,6 +56,7 @@ HERE = Path(__file__).parent
 LONGEST = (
     "attacks/test_attacks.py",
     "attacks/test_attacks_alone.py",
+    "benchmarks/test_smallest.py",
     "sdk/test_train.py",  # and all of the town
     "containers/test_deployed_in_containers.py",
     "e2e/test_readme.py",
