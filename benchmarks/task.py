@@ -92,5 +92,6 @@ def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:
         rates.append(done / (time.perf_counter() - began))
     cost, rate = median(costs), median(rates)
     note = f"{min(costs):.3g} to {max(costs):.3g}; {case.workers} workers"
-    yield Figure(f"task.cpu_ms.{case.name}", cost, "ms", PEER, cost / peer.cpu_ms, case.limit, note)
+    against = cost / peer.cpu_ms if peer.cpu_ms else None  # the smallest run is shorter than that clock's tick
+    yield Figure(f"task.cpu_ms.{case.name}", cost, "ms", PEER, against, case.limit, note)
     yield Figure(f"task.per_s.{case.name}", rate, "1/s", PEER, rate / peer.per_s, note=note)

@@ -170,6 +170,8 @@ def test_no_task_ever_has_nobody_left(
         market = MarketFixture(Path(folder), floor_ledger, new_database, settings=patient, **only)
         stack.callback(market.close)
         workers = [market.worker() for _ in range(replicas)]
+        for worker in workers:
+            worker.ask()  # a worker that was never there hears nothing
         for index, deed, kind in deeds:
             act(market, workers[index % replicas], deed, kind)
         for worker in workers:
