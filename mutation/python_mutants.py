@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from blake3 import blake3
@@ -41,6 +42,11 @@ class PythonMutant:
     def apply(self, source: str) -> str:
         return source[: self.start] + self.after + source[self.start + len(self.before) :]
 
+    @property
+    def change(self) -> tuple[str, str, str, str]:
+        """The same while the file moves, or other code of it changes."""
+        return PurePosixPath(self.path).name, self.function, self.before, self.after
+
     def __str__(self) -> str:
         before, after = (" ".join(text.split()) for text in (self.before, self.after))
         return f"{self.path}:{self.line}: `{before}` -> `{after}`"
@@ -50,16 +56,15 @@ def sample(sources: Mapping[str, str], count: int, seed: int) -> list[PythonMuta
     """Returns `count` mutants, as many of each file as it has lines, on average.
 
     A fault is drawn by a hash of what it changes, weighted (Efraimidis and Spirakis 2006): most of a sample stays the
-    same while other code changes.
+    same while other code changes and files move.
     """
     keys: list[tuple[float, PythonMutant]] = []
     for path, source in sources.items():
         mutants = list(mutants_of(path, source))
-        seen = Counter[tuple[str, str, str]]()
+        seen = Counter[tuple[str, str, str, str]]()
         for mutant in mutants:
-            change = (mutant.function, mutant.before, mutant.after)
-            seen[change] += 1
-            text = repr((seed, path, change, seen[change]))
+            seen[mutant.change] += 1
+            text = repr((seed, mutant.change, seen[mutant.change]))
             chance = (int.from_bytes(blake3(text.encode()).digest(8), "big") + 1) / (1 << 64)
             keys.append((math.log(chance) * len(mutants) / source.count("\n"), mutant))
     return [mutant for _, mutant in sorted(keys, key=lambda pair: -pair[0])[:count]]

@@ -1,8 +1,8 @@
 """How well the tests notice faults in requester, worker and market: `make mutants-sample LANE=test JSON=path`.
 
-Each of a seeded sample of small faults (python_mutants.py) is put into a copy of the tree, and the lane's tests run on
-it until one fails: first the files that import the changed module from near by or name the changed function, the cheap
-ones before those that start processes, then all others of the lane. A test that fails without the fault too is left
+Each of a seeded sample of small faults (python_mutants.py) is put into a copy of the tree, and those of the lane's
+tests that import the changed module run on it until one fails: first the files that import it from near by or name the
+changed function, the cheap ones before those that start processes. A test that fails without the fault too is left
 out. A fault that the copy's `patience` did not suffice for is neither caught nor survived. JSON that is there already
 is gone on with: what is caught in it is not tried again.
 """
@@ -35,8 +35,9 @@ FOLDERS: Final = ("requester", "worker", "gradmarket/market", "graphdoc")
 SKIPPED: Final = (".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".peers")
 LANES: Final = {"test": "not full", "all": ""}
 COSTS: Final = {
-    "market": 0, "data": 0, "models": 0, "graphdoc": 1, "simulation": 1, "requester": 2, "chain": 2, "api": 3,
-    "worker": 3, "blobs": 3, "contracts": 3, "runner": 4, "fuzz": 4, "ops": 5, "sdk": 6, "attacks": 7, "e2e": 8,
+    "market": 0, "data": 0, "models": 0, "graphdoc": 1, "goldens": 1, "simulation": 1, "requester": 2, "chain": 2,
+    "network": 2, "api": 3, "features": 3, "worker": 3, "blobs": 3, "contracts": 3, "runner": 4, "fuzz": 4, "ops": 5,
+    "sdk": 6, "attacks": 7, "benchmarks": 8, "e2e": 8, "containers": 9,
 }  # fmt: skip
 """How dear a folder's tests are, roughly; what lies in `tests` itself is of cost 1."""
 BATCHES: Final = (3, 9, 30)
@@ -53,7 +54,6 @@ PRELOADED: Final = (
     "celery",
 )
 """The dearest imports of the tests."""
-FAR: Final = 9
 _OWN: Final = re.compile(r"(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+(?:\[.*?\])?)?)")
 
 
@@ -64,6 +64,7 @@ class Verdict:
     mutant: str
     file: str
     line: int
+    change: tuple[str, str, str, str]
     fate: str = "undecided"
     by: str = ""
     tried: int = 0
@@ -113,7 +114,7 @@ class Copy:
         os._exit(int(pytest.main(words)))
 
     def judge(self, mutant: PythonMutant, order: Sequence[str], patience_s: float) -> Verdict:
-        verdict = Verdict(str(mutant), mutant.path, mutant.line)
+        verdict = Verdict(str(mutant), mutant.path, mutant.line, mutant.change)
         began = time.monotonic()
         path = self.folder / mutant.path
         source, times = path.read_text(encoding="utf-8"), path.stat()
@@ -171,7 +172,7 @@ def sources() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TestMap:
-    """How many imports each test file is away from each of our modules."""
+    """How many imports each test file, and its folder's conftest, is away from each of our modules that it reaches."""
 
     texts: Mapping[str, str]
     distances: Mapping[str, Mapping[str, int]]
@@ -179,18 +180,22 @@ class TestMap:
     @classmethod
     def read(cls) -> "TestMap":
         imports = {name: _imports(path) for name, path in _modules().items()}
+        for name in imports:
+            if name.count(".") > 1 and (shared := name.rpartition(".")[0] + ".conftest") in imports:
+                imports[name] += [shared] if name.rpartition(".")[2].startswith("test_") else []
         tests = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
         distances = {test: _distances(test.removesuffix(".py").replace("/", "."), imports) for test in tests}
         return cls({test: path.read_text(encoding="utf-8") for test, path in tests.items()}, distances)
 
     def order(self, mutant: PythonMutant) -> list[str]:
-        """Returns all test files, the likeliest for their price first."""
-        module = "gradmarket." + mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        return sorted(self.texts, key=lambda test: (self._rank(test, module, mutant), test))
+        """Returns the test files that reach the changed module, the likeliest for their price first."""
+        module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        reaching = [test for test in self.texts if module in self.distances[test]]
+        return sorted(reaching, key=lambda test: (self._rank(test, module, mutant), test))
 
     def _rank(self, test: str, module: str, mutant: PythonMutant) -> float:
         folder = test.split("/")[1] if test.count("/") > 1 else ""
-        away = self.distances[test].get(module, FAR)
+        away = self.distances[test][module]
         named = bool(mutant.function) and re.search(rf"\b{re.escape(mutant.function)}\b", self.texts[test]) is not None
         stem = module.rpartition(".")[2]
         alike = stem.removesuffix("_routes").rstrip("s") in Path(test).stem
@@ -256,12 +261,12 @@ def main() -> None:
     parser.add_argument("--lane", choices=LANES, default="test")
     parser.add_argument("--mutants", type=int, default=50)
     parser.add_argument("--seed", type=int, default=25)
-    parser.add_argument("--patience", type=float, default=1800.0, help="seconds for each fault")
+    parser.add_argument("--patience", type=float, default=600.0, help="seconds for each fault")
     parser.add_argument("--only", default="", help="faults of files whose path begins so")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     known = json.loads(chosen.json.read_text())["verdicts"] if chosen.json and chosen.json.exists() else []
-    done = {verdict["mutant"]: Verdict(**verdict) for verdict in known}
+    done = {tuple(verdict["change"]): Verdict(**verdict) for verdict in known}
     mutants = sample(sources(), chosen.mutants, chosen.seed)
     tests = TestMap.read()
     for name in PRELOADED:
@@ -269,11 +274,11 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         copy = Copy.at(Path(folder) / "tree", LANES[chosen.lane])
         for mutant in mutants:
-            before = done.get(str(mutant))
+            before = done.get(mutant.change)
             if (before is None or before.fate != "caught") and mutant.path.startswith(chosen.only):
-                verdict = done[str(mutant)] = copy.judge(mutant, tests.order(mutant), chosen.patience)
+                verdict = done[mutant.change] = copy.judge(mutant, tests.order(mutant), chosen.patience)
                 print(f"{verdict.fate} in {verdict.seconds:.0f} s: {mutant} {verdict.by}", flush=True)
-            told = report([done[str(each)] for each in mutants if str(each) in done], chosen.lane, chosen.seed)
+            told = report([done[each.change] for each in mutants if each.change in done], chosen.lane, chosen.seed)
             if chosen.json:
                 chosen.json.write_text(json.dumps(told, indent=1) + "\n")
     print({name: value for name, value in told.items() if name != "verdicts"})

@@ -3,7 +3,7 @@
 import ast
 
 from mutation.python_mutants import mutants_of, sample
-from mutation.python_sample import Verdict, batched_by, report
+from mutation.python_sample import TestMap, Verdict, batched_by, report
 
 SOURCE = '''
 """A text of 1 line."""
@@ -56,11 +56,15 @@ def test_a_sample_stays_while_other_code_changes() -> None:
     assert len(set(chosen)) == 8
     assert chosen == sample(sources, 8, seed=1) != sample(sources, 8, seed=2)
     later = sample(sources | {"b.py": "# a new line\n" + sources["b.py"]}, 8, seed=1)
-    assert len({(each.path, each.before) for each in later} & {(each.path, each.before) for each in chosen}) >= 7
+    assert len({each.change for each in later} & {each.change for each in chosen}) >= 7
+    moved = sample({"a.py": SOURCE, "deeper/b.py": sources["b.py"]}, 8, seed=1)
+    assert [each.change for each in moved] == [each.change for each in chosen]
 
 
 def test_what_was_not_decided_counts_as_not_caught() -> None:
-    fates = [Verdict(fate, "a.py", 1, fate) for fate in ("caught", "caught", "survived", "undecided")]
+    fates = [
+        Verdict(fate, "a.py", 1, ("a.py", "", fate, ""), fate) for fate in ("caught", "caught", "survived", "undecided")
+    ]
     told = report(fates, "test", 1)
     assert (told["value"], told["caught"], told["survived"], told["undecided"]) == (0.5, 2, 1, 1)
     assert report([], "test", 1)["value"] == 0.0
@@ -70,3 +74,19 @@ def test_files_run_in_few_calls_and_each_once() -> None:
     files = [str(number) for number in range(9)]
     assert [list(batch) for batch in batched_by(files, (2, 3))] == [files[:2], files[2:5], files[5:]]
     assert [list(batch) for batch in batched_by(files[:1], (2, 3))] == [files[:1], [], []]
+
+
+def test_files_that_reach_the_module_run_the_cheap_near_and_alike_first() -> None:
+    distances = {
+        "tests/e2e/test_near.py": {"requester.rules": 1},
+        "tests/market/test_far.py": {"requester.rules": 3},
+        "tests/market/test_strange.py": {},
+        "tests/requester/test_near.py": {"requester.rules": 1},
+        "tests/requester/test_rules.py": {"requester.rules": 1},
+    }
+    mutant = next(mutants_of("requester/rules.py", "def draw(a): return a + 1"))
+    texts = dict.fromkeys(distances, "import requester")
+    expected = ["requester/test_rules", "requester/test_near", "market/test_far", "e2e/test_near"]
+    assert TestMap(texts, distances).order(mutant) == [f"tests/{name}.py" for name in expected]
+    texts["tests/market/test_far.py"] = "draw(1)"
+    assert TestMap(texts, distances).order(mutant)[:2] == ["tests/requester/test_rules.py", "tests/market/test_far.py"]
