@@ -26,8 +26,6 @@ from requester.api import (
     holder_routes,
     hot_route,
     job_routes,
-    ledger_cache,
-    ledger_routes,
     long_poll,
     metric_routes,
     nonces,
@@ -60,7 +58,7 @@ ROUTERS: Final = tuple(
     routes.router
     for routes in (
         *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
-        *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
+        *(job_routes, round_routes, event_routes, payment_routes, fund_routes),
         *(token_routes, consent_routes, calibration_routes, chain_routes, metric_routes),
         *(state_routes, holder_routes, secure_routes),
     )
@@ -142,7 +140,6 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.readers = payload_pieces.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)
     app.state.following = event_tail.EventTails(context)
-    app.state.statements = ledger_cache.Statements(context)
     app.state.strangers_share = share = response_cache.Share()
     app.state.stage_waits = metric_routes.StageWaits(context)
     app.state.metrics = response_cache.CachedAnswers[bytes](response_cache.Share())

@@ -5,6 +5,7 @@ from typing import Final
 from requester.feature import Feature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
+from requester.features.ledger import LedgerFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
 
@@ -12,6 +13,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     DriftFeature(),
     PartMergesFeature(),
     CoverageFeature(),
+    LedgerFeature(),
     PagesFeature(),
 )
 """In the order in which they are asked (requester.feature). Imported by the wiring and the queue alone."""

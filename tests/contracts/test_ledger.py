@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from contracts import calls, claims, events, history
+from contracts import calls, claims, events
 from contracts.ledger import AccountOnChain, Ledger
 from contracts.local import fund_gas
 from contracts.packing import PackedGroup
@@ -15,6 +15,7 @@ from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
+from requester.features.ledger import chain_moves
 from tests.onchain import ETHER, NewKey, OpenedJob, OpenJob
 from worker.money.chain_view import ChainView
 
@@ -63,7 +64,7 @@ def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
             events.find_opened(ledger, address_of(job.requester), job.spec_digest),
             sorted(events.accounts_touched(ledger, 0, end)),
             list(events.fetch_announced_jobs(ledger.web3, 0, end)),
-            history.moves(ledger, job.id, end),
+            chain_moves.list_moves(ledger, job.id, end),
             events.batches_crediting(ledger, job.id, me),
         ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from contracts import calls, claims, events, history, stakes
+from contracts import calls, claims, events, stakes
 from contracts.deployment import Deployment
 from contracts.ledger import Ledger
 from contracts.rpc import call_json_rpc, connect_to_node
@@ -25,6 +25,7 @@ from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.network.chain_errors import ChainError
+from requester.features.ledger import chain_moves
 
 ME, KEY, ZERO = Address("0x" + "12" * 20), PrivateKey(b"\x07" * 32), Hash(bytes(32))
 DEPLOYED = Deployment(31337, ZERO, Address("0x" + "ab" * 20), Address("0x" + "cd" * 20), ZERO, 0)
@@ -82,7 +83,7 @@ READS: dict[str, Callable[[Ledger], object]] = {
     "accounts_touched": lambda at: events.accounts_touched(at, 0, 1),
     "accused": lambda at: events.accused(at, ME, 0, 1),
     "ended": lambda at: events.ended(at, ZERO),
-    "moves": lambda at: history.moves(at, 1, 1),
+    "moves": lambda at: chain_moves.list_moves(at, 1, 1),
     "staker": lambda at: stakes.staker(at, ME),
     "exposure": lambda at: stakes.exposure(at, 1, ME),
     "case": lambda at: stakes.case(at, ZERO),

@@ -1,8 +1,20 @@
 """A job's ledger in double entry, and whether it agrees with the contract, as the API answers them."""
 
+from enum import StrEnum
+
 from pydantic import BaseModel
 
-from gradmarket.market.rules.bookkeeping import EntryKind
+
+class EntryKind(StrEnum):
+    DEPOSIT = "deposit"
+    RESERVATION = "reservation"
+    RELEASED = "released"
+    LAPSED = "lapsed"
+    REFUND = "refund"
+    REDEEMED = "redeemed"
+    EARNED = "earned"
+    VOUCHERED = "vouchered"
+    SETTLED = "settled"
 
 
 class EntryView(BaseModel):

@@ -9,7 +9,7 @@ from contracts import deployment as deployments
 from contracts.rpc import BATCH
 from gradmarket.market.terms import Address
 from requester.api.paging import encode_cursor
-from requester.chain import statement
+from requester.features.ledger import statement
 from requester.settings import RequesterSettings
 from requester.store import earned_rows, identities
 from requester.store.tables import Job

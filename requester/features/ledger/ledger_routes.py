@@ -5,13 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.features.ledger.bookkeeping import LedgerEntry
 from gradmarket.market.terms import JobId
-from gradmarket.market.views.ledger_views import BooksView, LedgerView
+from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
 from requester.api.job_routes import NO_JOB, JobPath
-from requester.api.ledger_cache import QueuePlace, Statement, Statements
 from requester.api.paging import NOT_OURS, Cursor, decode_cursor, encode_cursor
 from requester.api.views.formats import format_amount
-from requester.api.views.ledger_views import entry_view
+from requester.features.ledger.ledger_cache import QueuePlace, Statement, Statements
 
 router = APIRouter(prefix="/v1/jobs", tags=["payments"])
 
@@ -47,10 +47,26 @@ def _build_ledger_page(made: Statement, start: int, limit: int, first: bool) -> 
         chain_job=made.chain_job,
         block=None if place.block < 0 else place.block,
         books=BooksView(balanced=not differ, differences=differ, accounts=sums) if first else None,
-        items=[entry_view(move, made.unit) for move in made.moves[start : start + limit]],
+        items=[build_entry_view(move, made.unit) for move in made.moves[start : start + limit]],
         next=encode_cursor([place.through, place.block, start + limit]) if rest else None,
     )
     return view.model_dump_json().encode()
+
+
+def build_entry_view(move: LedgerEntry, unit: str) -> EntryView:
+    cause = move.cause
+    return EntryView(
+        kind=move.kind,
+        debit=move.debit,
+        credit=move.credit,
+        amount=format_amount(move.units, unit),
+        worker=move.worker,
+        task=cause.task,
+        replica=cause.replica,
+        batch=cause.batch,
+        tx=cause.tx,
+        block=cause.block,
+    )
 
 
 def _parse_ledger_cursor(job: JobId, cursor: str) -> tuple[QueuePlace, int]:

@@ -8,13 +8,13 @@ from typing import Final
 from fastapi import HTTPException
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.rules.bookkeeping import LedgerEntry, compute_balances
+from gradmarket.market.features.ledger.bookkeeping import LedgerEntry, compute_balances
 from gradmarket.market.terms import JobId
 from requester.api.job_routes import job_or_404
 from requester.api.paging import NOT_OURS
 from requester.api.token_buckets import retry_after
-from requester.chain import statement
 from requester.context import Context
+from requester.features.ledger import statement
 from requester.store.remembered import Remembered
 
 KEPT: Final = 8

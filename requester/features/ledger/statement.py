@@ -7,12 +7,19 @@ from typing import Final
 
 from sqlalchemy import func, select
 
-from contracts import history
 from contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
-from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, EntryKind, JobFigures, LedgerEntry, compare_books
+from gradmarket.market.features.ledger.bookkeeping import (
+    AccountFigures,
+    Cause,
+    EntryKind,
+    JobFigures,
+    LedgerEntry,
+    compare_books,
+)
 from gradmarket.market.terms import Address, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, NodeRefused
 from requester.chain.chain_jobs import opened_in
+from requester.features.ledger import chain_moves
 from requester.store.tables import Account, Batch, Earned, Job
 from requester.store.work import RowReader
 
@@ -82,11 +89,11 @@ def list_ledger_entries(
     """
     if promised.chain_job is None or block is None:
         return list(promised.moves)
-    moved = history.moves(ledger, promised.chain_job, block, promised.opened)
+    moved = chain_moves.list_moves(ledger, promised.chain_job, block, promised.opened)
     accounts = (known or fetch_figures(ledger, promised)).accounts
     return [
         *promised.moves,
-        *history.insert_lapsed_moves(moved, {who: account.credited for who, account in accounts.items()}),
+        *chain_moves.insert_lapsed_moves(moved, {who: account.credited for who, account in accounts.items()}),
     ]
 
 

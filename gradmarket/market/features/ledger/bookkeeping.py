@@ -18,27 +18,15 @@ accounts), whose counter-account `promised` only says that something was promise
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from gradmarket.market.terms import Address, Units
+from gradmarket.market.views.ledger_views import EntryKind
 
 REQUESTER: Final = "requester"
 FREE: Final = "free"
 GRADIENTS: Final = "gradients"
 PROMISED: Final = "promised"
-
-
-class EntryKind(StrEnum):
-    DEPOSIT = "deposit"
-    RESERVATION = "reservation"
-    RELEASED = "released"
-    LAPSED = "lapsed"
-    REFUND = "refund"
-    REDEEMED = "redeemed"
-    EARNED = "earned"
-    VOUCHERED = "vouchered"
-    SETTLED = "settled"
 
 
 ACCOUNTS: Final = {

@@ -11,7 +11,7 @@ from web3.types import FilterParams, LogReceipt
 from contracts.events import fetch_logs
 from contracts.ledger import Ledger
 from contracts.rpc import node_errors
-from gradmarket.market.rules.bookkeeping import FREE, Cause, EntryKind, LedgerEntry
+from gradmarket.market.features.ledger.bookkeeping import FREE, Cause, EntryKind, LedgerEntry
 from gradmarket.market.terms import Address, Units
 
 KINDS: Final = {
@@ -27,7 +27,7 @@ DIGEST_BYTES: Final = 32
 
 
 @node_errors()
-def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list[LedgerEntry]:
+def list_moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list[LedgerEntry]:
     """Returns every move of units in the blocks from `first` (default: the deployment's) to `last`.
 
     A release's amount is the difference to the earlier reservation, so `first` must not be after the job's opening.

@@ -1,0 +1,1 @@
+"""A job's money in double entry, as arithmetic."""
