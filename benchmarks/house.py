@@ -13,6 +13,7 @@ from typing import Final
 from benchmarks.figure import Figure
 from requester.features import FEATURES
 from tests.source_tree import PACKAGES, ROOT, Module, ours, read
+from tests.test_layers import FEATURE_ROOTS
 from worker.features import FEATURES as WORKER_FEATURES
 
 PREFIX = "house."
@@ -26,7 +27,7 @@ PLUGINS: Final = {
     "gradmarket/market/rules/pricing": "fixed",
 }
 """Folder of plug-ins -> the default."""
-ROOTS: Final = {"requester.features", "requester.wiring", "requester.queue", "worker.features", "worker.run"}
+ROOTS: Final = set(FEATURE_ROOTS)
 """The registry, and the composition roots that import it."""
 SHORT: Final = 40
 FEATURE: Final = re.compile(r"\.features\.(\w+)")

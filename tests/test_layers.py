@@ -63,10 +63,10 @@ REQUESTER: Final = {
 }
 
 WORKER: Final = {
-    **dict.fromkeys(("durable", "journal", "problems", "settings", "signals", "wallet"), 0),
+    **dict.fromkeys(("durable", "journal", "problems", "settings", "signals", "wallet", "options"), 0),
     "protocol": 1,
     "money": 2,
-    **dict.fromkeys(("markets", "owner"), 3),
+    "markets": 3,
     "feature": 4,
     "features": 5,
     "run": 6,
@@ -110,7 +110,15 @@ QUERIES: Final = (
 """Where queries are built. Only the store is meant to; the others have theirs still."""
 BUILDS_QUERIES: Final = {"select", "update", "insert", "delete", "exists"}
 
-FEATURE_ROOTS: Final = ("requester.features", "requester.wiring", "requester.queue", "worker.features", "worker.run")
+FEATURE_ROOTS: Final = (
+    "requester.features",
+    "requester.wiring",
+    "requester.queue",
+    "worker.features",
+    "worker.run",
+    "worker.cli.wallet_commands",
+    "worker.cli.worker_commands",
+)
 """The tuple of the features, and the composition roots, which alone import it."""
 NEEDS: Final = {feature.name: feature.needs for feature in (*FEATURES, *WORKER_FEATURES)}
 
@@ -443,7 +451,7 @@ BROKEN: Final = {
     "worker from requester": ("requester.api.x", "import worker.run", against_packages),
     "users' from runner": ("gradmarket.runner.x", "from gradmarket.client import Market", against_packages),
     "worker from compute": ("gradmarket.compute.x", "from worker import wallet", against_packages),
-    "height in the worker": ("worker.protocol.x", "import worker.money.stake", against_heights),
+    "height in the worker": ("worker.protocol.x", "import worker.features.stakes.stake", against_heights),
     "height": ("requester.stages.x", "from requester import wiring", against_heights),
     "wire from terms": (
         "gradmarket.market.messages",

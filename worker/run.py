@@ -19,14 +19,10 @@ from worker import durable, wallet
 from worker.features import FEATURES
 from worker.journal import Journal
 from worker.markets.market_session import Shared, Wrap
-from worker.markets.scheduler import MarketSource, Scheduler
+from worker.markets.scheduler import Scheduler
 from worker.money import ownership
-from worker.money.accusation_watch import AccusationWatch
 from worker.money.session_summary import Summary, build_session_summary, log_session_summary, sum_accounts
 from worker.money.so_far import SoFar
-from worker.owner import local_page
-from worker.owner.elsewhere import Outlook
-from worker.owner.own_facts import OwnFolder
 from worker.problems import Untrusted
 from worker.protocol.own_limits import runner_settings
 from worker.protocol.round_files import RoundFiles
@@ -35,6 +31,12 @@ from worker.settings import WorkerSettings
 from worker.signals import LeaveNow, LeaveSoon, Signals
 from worker.wallet import Wallet
 
+NEED_A_FEATURE: Final = {
+    "discover": "the discovery of markets: name each with --market",
+    "page": "a page of its own: leave --page out",
+    "consents": "consents of payout keys: leave --consent out",
+}
+"""Settings that a feature serves -> what a worker without it says."""
 _CHOOSE: Final = "Change it with --device and --threads; take --threads 1 where several workers share a machine."
 
 
@@ -55,17 +57,20 @@ def run_worker(
         signals = Signals()
         if threading.current_thread() is threading.main_thread():
             signals.install_handlers()
-    with (
-        _open_shared_parts(settings, compute_wrapper, journal, signals) as shared,
-        AccusationWatch(settings, shared.wallet, journal).running() as watch,
-    ):
-        return _run_session(shared, watch)
+    with _open_shared_parts(settings, compute_wrapper, journal, signals) as shared, ExitStack() as beside:
+        for feature in FEATURES:
+            beside.enter_context(feature.run_beside(shared))
+        return _run_session(shared)
 
 
 @contextmanager
 def _open_shared_parts(
     settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals
 ) -> Iterator[Shared]:
+    served = frozenset[str]().union(*(feature.serves for feature in FEATURES))
+    for name, words in NEED_A_FEATURE.items():
+        if getattr(settings, name) != WorkerSettings.model_fields[name].default and name not in served:
+            raise Refused(f"this worker is built without {words}")
     if settings.discover and settings.node is None:
         raise Refused("to discover markets, name a node of your own (--rpc)")
     own = None if settings.dataset is None else _own_rows(settings.dataset, settings)
@@ -81,11 +86,7 @@ def _open_shared_parts(
         journal.say("machine", f"{mine.text} {_CHOOSE}", device=mine.device, threads=mine.threads, cores=mine.cores)
         if mine.warning:
             journal.say("card", mine.warning, why=mine.why)
-        if settings.page is not None:
-            outlook = Outlook(settings, OwnFolder(settings.data))
-            url = stack.enter_context(local_page.serve_own_page(outlook, settings.page))
-            journal.say("page", f"What this worker earns and does: {url}", url=url)
-        yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own)
+        yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own, FEATURES)
 
 
 def _own_rows(dataset: Path, settings: WorkerSettings) -> OwnRows:
@@ -112,16 +113,10 @@ def _plain_key(settings: WorkerSettings) -> bool:
     return chain_id(connect_to_node(settings.node)) in LOCAL_CHAIN_IDS
 
 
-def _sources(shared: Shared) -> list[MarketSource]:
-    sources = [source for feature in FEATURES if (source := feature.market_source(shared)) is not None]
-    if shared.settings.discover and not sources:
-        raise Refused("this worker is built without the discovery of markets: name each with --market")
-    return sources
-
-
-def _run_session(shared: Shared, watch: AccusationWatch) -> Summary:
+def _run_session(shared: Shared) -> Summary:
     """Works and leaves after the first signal; returns at the second."""
-    before, round_ = sum_accounts(shared.account_store.accounts), Scheduler(shared, _sources(shared))
+    sources = [source for feature in FEATURES if (source := feature.market_source(shared)) is not None]
+    before, round_ = sum_accounts(shared.account_store.accounts), Scheduler(shared, sources)
     finished = True
     try:
         _until_asked_to_leave(shared, round_)
@@ -133,7 +128,8 @@ def _run_session(shared: Shared, watch: AccusationWatch) -> Summary:
         for session in round_.sessions:
             session.leave_now()
     after = sum_accounts(shared.account_store.accounts)
-    done = build_session_summary(shared.wallet.address, shared.payout, before, after, watch.standing, finished)
+    accused = sum(feature.count_accusations(shared.settings) for feature in FEATURES)
+    done = build_session_summary(shared.wallet.address, shared.payout, before, after, accused, finished)
     if round_.sessions:
         log_session_summary(shared.journal, done, round_.sessions[0].context.money)
     return done

@@ -14,7 +14,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.terms import Address
 from worker import wallet
-from worker.money import consents
+from worker.features.consents import payout_consents
 from worker.protocol.client import MarketClient
 from worker.protocol.signin import Credentials
 from worker.wallet import Wallet
@@ -37,7 +37,7 @@ def operator_of(service: Any, worker: Address) -> str:
 def sign_in(service: Any, worker: Wallet, payout: Address, *files: Path) -> None:
     market = MarketClient(service.url, lambda _seconds: False)
     facts = market.facts()
-    consent = consents.find_consent_for_market(files, facts, worker.address, payout)
+    consent = payout_consents.find_consent_for_market(files, facts, worker.address, payout)
     market.identify(Credentials(worker, payout, facts.chain_id, consent))
     assert market.bearer()
     market.close()
@@ -82,8 +82,10 @@ def test_what_is_typed_has_the_digest_that_is_checked(service: Any) -> None:
     market.close()
     for kind in (SignedConsent, Withdrawal):
         message = kind(Address(Account.create().address), Address(account.address), 2**63 - 1)
-        by = account.sign_message(encode_typed_data(full_message=consents.build_typed_data(facts, message))).signature
-        consents.check_struct_signature(facts.domain, message, bytes(by), message.payout)
+        by = account.sign_message(
+            encode_typed_data(full_message=payout_consents.build_typed_data(facts, message))
+        ).signature
+        payout_consents.check_struct_signature(facts.domain, message, bytes(by), message.payout)
 
 
 def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: Any, tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: A
         return str(told.value)
 
     with pytest.raises(Refused, match="cannot be read"):
-        consents.load_consent(tmp_path / "none")
+        payout_consents.load_consent(tmp_path / "none")
     assert "is none" in refused("[]")
     assert f"for worker {worker.address}" in refused(json.dumps(good), other.address)
     assert "does not hold" in refused(json.dumps(good | {"nonce": good["nonce"] + 1}))

@@ -15,10 +15,10 @@ from tests.attacks.scene import Scene
 from tests.attacks.victim import market
 from tests.onchain import HOUR, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
+from worker.features.stakes.accusation_watch import AccusationWatch
+from worker.features.stakes.stake import Bounds, Pledge, fetch_stake_offer
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.accusation_watch import AccusationWatch
-from worker.money.stake import Bounds, Pledge, fetch_stake_offer
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.patience import PATIENCE_S
-from worker.owner import elsewhere
-from worker.owner.elsewhere import Elsewhere, Outlook
+from worker.features.owner_page import elsewhere
+from worker.features.owner_page.elsewhere import Elsewhere, Outlook
 
 
 @dataclass

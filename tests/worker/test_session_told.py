@@ -3,7 +3,7 @@
 import pytest
 
 from gradmarket.market.signing import checksum_address
-from worker.money.job_standing import Risk
+from worker.features.stakes.stake import Risk
 from worker.money.session_summary import Totals, build_session_summary
 
 ME, PAYOUT = checksum_address("0x" + "11" * 20), checksum_address("0x" + "22" * 20)

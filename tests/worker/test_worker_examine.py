@@ -12,7 +12,7 @@ from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskS
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.poll import OfferFields
 from tests.worker.fake_market import OTHER, FakeMarket
-from worker.money.examine import ExaminedCase, compare_recomputed_roots
+from worker.features.stakes.examine import ExaminedCase, compare_recomputed_roots
 
 ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
 

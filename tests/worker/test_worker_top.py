@@ -34,9 +34,9 @@ from tests.patience import PATIENCE_S, wait_for_end, wait_until
 from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
 from worker import durable
 from worker import run as session
+from worker.features.owner_page.record_tail import RecordTail, load_newest_record
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.owner.record_tail import RecordTail, load_newest_record
 from worker.protocol.records import ReplicaRecord
 from worker.settings import WorkerSettings
 from worker.signals import Signals

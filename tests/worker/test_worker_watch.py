@@ -19,10 +19,11 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket
 from worker import wallet
+from worker.features.stakes import accusation_watch, cases
+from worker.features.stakes.accusation_watch import AT_ONCE, AccusationWatch
+from worker.features.stakes.cases import WalletCase
 from worker.journal import Journal
-from worker.money import accusation_watch, cases, known_chains
-from worker.money.accusation_watch import AT_ONCE, AccusationWatch
-from worker.money.cases import WalletCase
+from worker.money import known_chains
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

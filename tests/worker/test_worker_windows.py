@@ -28,8 +28,8 @@ from graphdoc.encoding import Bytes
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, named, offer
 from tests.worker.fake_market import FakeMarket
+from worker.features.windows.window_states import MOST_TRIES, WindowStates
 from worker.markets.loop import Loop
-from worker.markets.window_states import MOST_TRIES, WindowStates
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.policy import WorkLimits

@@ -4,8 +4,8 @@ import typer
 
 from gradmarket.compute.card_checks import check_cards
 from gradmarket.compute.own_machine import open_runner_on_device
-from worker.cli.options import DeviceOption, JsonOption, settings_of
 from worker.journal import Journal
+from worker.options import DeviceOption, JsonOption, settings_of
 from worker.protocol.own_limits import runner_settings
 
 

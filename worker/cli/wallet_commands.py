@@ -1,8 +1,10 @@
 """`gradmarket wallet …`: a worker's key, what it has earned, and whether its requesters told the truth."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +12,17 @@ import typer
 
 from contracts import keystore
 from gradmarket.market.errors import Refused
-from gradmarket.market.money import TokenUnit
-from gradmarket.market.terms import JobId
 from gradmarket.terminal import echo_text
 from worker import wallet
-from worker.cli import case_commands, consent_commands
-from worker.cli.options import (
+from worker.feature import WalletLine
+from worker.features import FEATURES
+from worker.journal import Journal
+from worker.money.job_standing import list_standings
+from worker.money.ownership import check_a_key_may_be_made, open_account_store
+from worker.money.redeem_all import redeem_all
+from worker.money.self_check import SelfCheck
+from worker.money.session_summary import sum_accounts
+from worker.options import (
     DataOption,
     JsonOption,
     PassphraseOption,
@@ -24,20 +31,9 @@ from worker.cli.options import (
     add_wallet_passphrase,
     settings_of,
 )
-from worker.journal import Journal
-from worker.money import accusation_watch, known_chains
-from worker.money.chain_view import ledger_of
-from worker.money.job_standing import list_open_accusations, list_staked_risks, list_standings
-from worker.money.ownership import check_a_key_may_be_made, open_account_store
-from worker.money.redeem_all import redeem_all
-from worker.money.self_check import SelfCheck
-from worker.money.session_summary import sum_accounts
-from worker.money.stake import Bounds, Pledge, fetch_stake_offer
 from worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
-app.add_typer(case_commands.app, name="case")
-app.add_typer(consent_commands.app, name="consent")
 
 
 @app.command()
@@ -88,76 +84,23 @@ def show(
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     key = wallet.load_wallet(settings.data, settings.secret)
     warn = partial(echo_text, err=True)
-    jobs, risks = list(list_standings(settings, key.address)), list(list_staked_risks(settings, key.address, warn))
-    accused = list(list_open_accusations(settings, key.address, warn))
+    jobs = list(list_standings(settings, key.address))
+    more: dict[str, Sequence[WalletLine]] = {}
+    for feature in FEATURES:
+        more |= feature.list_wallet_lines(settings, key.address, warn)
     if as_json:
         sums = sum_accounts(open_account_store(settings.data, key.address).accounts)
         money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
         counts = {"accepted": sums.accepted, "rejected": sums.rejected}
-        lists = {"jobs": [asdict(job) for job, _ in jobs], "stakes": [asdict(risk) for risk in risks]}
-        lists["accusations"] = [asdict(case) for case in accused]
+        lists = {"jobs": [asdict(job) for job, _ in jobs]}
+        lists |= {name: [dict(line.fields) for line in lines] for name, lines in more.items()}
         echo_text(json.dumps({**_build_wallet_facts(key), **money, **counts, **lists}))
         return
     echo_text(key.describe_key_file())
     for job, token in jobs:
         echo_text(job.text(token))
-    for risk in risks:
-        echo_text(risk.text())
-    for case in accused:
-        echo_text(case.text())
-
-
-@app.command()
-def stake(
-    job: Annotated[str, typer.Argument(help="The job's id at the market.")],
-    amount: Annotated[str, typer.Argument(help='Like "5 GRAD", or a whole number of the smallest unit.')],
-    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
-    rpc: RpcOption = None,
-    data: DataOption = None,
-    passphrase_file: PassphraseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Put money at risk in a job: it is slashed if an audit finds the worker's gradient wrong and it does not contest.
-
-    Under `adaptive` replication it buys work of one's own, audited less as the record grows.
-    """
-    settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
-    settings = add_wallet_passphrase(settings)
-    key, listed = (
-        wallet.load_wallet(settings.data, settings.secret),
-        fetch_stake_offer(str(settings.market), JobId(job)),
-    )
-    money = TokenUnit.of(listed.facts)
-    put, ledger = money.parse(amount), ledger_of(settings.node, listed.facts, str(settings.market))
-    if put <= 0:
-        raise Refused("a stake of nothing buys nothing", "name what you put at risk, such as 5 GRAD")
-    known_chains.store_chain_facts(settings.data, listed.facts)
-    accusation_watch.skip_earlier_blocks(settings.data, listed.facts, ledger, key.address)
-    bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
-    Pledge(ledger, key.key).put(listed, put, bounds)
-    sum_ = money.text(put)
-    deciding = f"{listed.terms.threshold} of {', '.join(listed.terms.validators)}"
-    text = f"{sum_} at risk in job {job}; a contested accusation is decided by {deciding}."
-    Journal(as_json).say("staked", text, job=job, chain_job=listed.chain_job, amount=str(put))
-
-
-@app.command()
-def unstake(
-    rpc: RpcOption = None,
-    data: DataOption = None,
-    passphrase_file: PassphraseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Leave every job, and take out of the stake what no job can slash any more. Once more when the locks are over."""
-    settings, journal = settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file), Journal(as_json)
-    settings = add_wallet_passphrase(settings)
-    key = wallet.load_wallet(settings.data, settings.secret)
-    for facts in known_chains.list_known_chains(settings.data):
-        pledge = Pledge(ledger_of(settings.node, facts), key.key)
-        out = pledge.take_out(lambda text: journal.say("left", text))
-        journal.say("unstaked", f"{TokenUnit.of(facts).text(out)} taken out.", amount=str(out))
-    for risk in list_staked_risks(settings, key.address, partial(echo_text, err=True)):
-        journal.say("locked", risk.text(), **asdict(risk))
+    for line in chain.from_iterable(more.values()):
+        echo_text(line.text)
 
 
 @app.command()

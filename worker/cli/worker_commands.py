@@ -8,7 +8,10 @@ import typer
 
 from contracts.private_files import OTHERS
 from worker.cli.check_command import check
-from worker.cli.options import (
+from worker.cli.wallet_commands import app as wallet_app
+from worker.features import FEATURES
+from worker.journal import Journal
+from worker.options import (
     DataOption,
     DeviceOption,
     JsonOption,
@@ -18,16 +21,20 @@ from worker.cli.options import (
     add_wallet_passphrase,
     settings_of,
 )
-from worker.cli.top_command import top
-from worker.cli.wallet_commands import app as wallet_app
-from worker.journal import Journal
 from worker.run import run_worker
 from worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")
-app.command("top")(top)
 app.command("check")(check)
+for feature in FEATURES:
+    for name, command in feature.commands.items():
+        app.command(name)(command)
+    for name, offered in feature.wallet_commands.items():
+        if isinstance(offered, typer.Typer):
+            wallet_app.add_typer(offered, name=name)
+        else:
+            wallet_app.command(name)(offered)
 
 MarketOption = Annotated[
     list[str] | None, typer.Option("--market", help="Address of a requester's service; may be repeated.")

@@ -3,9 +3,17 @@
 from typing import Final
 
 from worker.feature import WorkerFeature
+from worker.features.consents import ConsentsFeature
 from worker.features.discovery import DiscoveryFeature
+from worker.features.owner_page import OwnerPageFeature
+from worker.features.stakes import StakesFeature
+from worker.features.windows import WindowStatesFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
+    OwnerPageFeature(),
+    StakesFeature(),
     DiscoveryFeature(),
-)  # fmt: skip
-"""In the order in which they are asked (worker.feature). Imported by worker.run alone."""
+    ConsentsFeature(),
+    WindowStatesFeature(),
+)
+"""In the order in which they are asked (worker.feature). Imported by worker.run and the commands alone."""

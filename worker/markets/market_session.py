@@ -1,11 +1,11 @@
 """One market that this worker works for: joining it, its loop, its upkeep, and leaving it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, Protocol
 
 from contracts.ledger import Ledger
 from contracts.token_moves import token_move
@@ -19,7 +19,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import find_release_difference
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
 from worker.journal import Journal
@@ -27,9 +27,8 @@ from worker.markets.expected_pay import estimate_best_prospect
 from worker.markets.loop import Loop
 from worker.markets.taking_part import ASK_S, TakingPart
 from worker.markets.upkeep import Upkeep
-from worker.markets.window_states import WindowStates
 from worker.markets.worker_context import WorkerContext
-from worker.money import consents, known_chains
+from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ChainView, choose_rpc, connect_to_deployment
 from worker.money.redeemer import Redeemer
@@ -49,6 +48,25 @@ LAST_WORDS: Final = 3
 PROBLEM_PAUSE_S: Final = 3.0
 
 
+class SessionPart(Protocol):
+    """Runs beside one market's loop, in a thread of its own."""
+
+    def start(self) -> None: ...
+
+    def stop(self, wait_s: float = ...) -> None:
+        """Ends it; waits at most `wait_s` seconds for what it is about."""
+
+
+class SessionHooks(Protocol):
+    """What a joined market asks of each feature (worker.feature)."""
+
+    def find_consent(
+        self, settings: WorkerSettings, facts: ChainFacts, worker: Address, payout: Address
+    ) -> ConsentRequest | None: ...
+
+    def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> SessionPart | None: ...
+
+
 @dataclass(frozen=True)
 class Shared:
     """What all markets share: one wallet, one account store, one runner. `wrapper` wraps the compute function."""
@@ -62,6 +80,7 @@ class Shared:
     stack: ExitStack
     wrapper: Wrap | None = None
     own: OwnRows | None = None
+    features: Sequence[SessionHooks] = ()
 
     @property
     def payout(self) -> Address:
@@ -76,7 +95,8 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     if other := find_release_difference(facts.protocol, market.origin, "this worker"):
         raise Refused(*other)
     settings, key = shared.settings, shared.wallet
-    consent = consents.find_consent_for_market(settings.consents, facts, key.address, shared.payout)
+    found = (feature.find_consent(settings, facts, key.address, shared.payout) for feature in shared.features)
+    consent = next((one for one in found if one is not None), None)
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
     chain_view = _chain_view(settings, facts, market.origin, key.address, shared.journal)
     known_chains.record_joined_market(settings.data, market.origin, facts.chain_id)
@@ -116,6 +136,7 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
         shared.payout,
         settings.alone,
         TakingPart(context, shared.own, shared.runner) if shared.own else None,
+        shared.features,
     )
 
 
@@ -158,6 +179,7 @@ class MarketSession:
         payout: Address,
         alone: bool,
         taking_part: TakingPart | None = None,
+        features: Sequence[SessionHooks] = (),
     ) -> None:
         self.context = context
         self._redeemer = redeemer
@@ -168,7 +190,8 @@ class MarketSession:
         )
         self._loop = Loop(context, self._replica_files, beside=alone)
         self._upkeep = Upkeep(context, redeemer, self._replica_files)
-        self._window_states = WindowStates(context, self._replica_files)
+        parts = (feature.open_session_part(context, self._replica_files) for feature in features)
+        self._parts = [part for part in parts if part is not None]
         self.worth = Fraction(0)
         self._gone = False
 
@@ -203,7 +226,8 @@ class MarketSession:
         with_name = f"Worker {context.address}, paid out to {self._payout}, class {context.determinism_class}"
         facts = {"address": context.address, "payout": self._payout, "market": context.market.origin}
         context.journal.say("joining", f"{with_name}.", **facts)
-        self._window_states.start()
+        for part in self._parts:
+            part.start()
         if self._taking_part is not None:
             self._taking_part.turn()
         self.look()
@@ -254,7 +278,8 @@ class MarketSession:
 
     def leave(self) -> None:
         """Reports what is still to be reported, then redeems the vouchers and closes the accounts."""
-        self._window_states.stop()
+        for part in self._parts:
+            part.stop()
         for _ in range(LAST_WORDS):
             self.finish(wait_s=0.0)
             if not self._loop.owes_word:
@@ -263,7 +288,8 @@ class MarketSession:
         self._upkeep.close_all()
 
     def leave_now(self) -> None:
-        self._window_states.stop(0.0)
+        for part in self._parts:
+            part.stop(0.0)
         try:
             self._loop.leave_now()
         except MarketError as error:

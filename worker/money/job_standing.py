@@ -1,19 +1,17 @@
 """A worker's standing in every job of its accounts: from its own records, and from the chain if a node answers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from contracts import stakes
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
-from worker.money import cases, known_chains
+from worker.money import known_chains
 from worker.money.account_store import JobAccount, convert_to_amount
 from worker.money.chain_view import ledger_of
 from worker.money.ownership import open_account_store
-from worker.money.stake import list_stake_parts
 from worker.protocol import records
 from worker.protocol.records import ReplicaRecord
 from worker.settings import WorkerSettings
@@ -101,52 +99,6 @@ def _fetch_standing(
         **onchain,
     )
     return standing, money
-
-
-@dataclass(frozen=True)
-class Risk:
-    """What one job can slash, in the smallest unit; `locked_until` in Unix seconds, 0 until the worker leaves."""
-
-    chain_id: int
-    chain_job: int
-    at_risk: str
-    accused: str
-    locked_until: int
-    money: str
-
-    def text(self) -> str:
-        until = f", locked until {datetime.fromtimestamp(self.locked_until, UTC):%Y-%m-%d %H:%M} UTC"
-        accused = f", {self.accused} of the smallest unit of it accused" if int(self.accused) else ""
-        return f"stake: {self.money} at risk in job {self.chain_job} of chain {self.chain_id}{accused}" + (
-            until if self.locked_until else ""
-        )
-
-
-def list_staked_risks(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[Risk]:
-    """Yields the stakes on all chains where the worker staked or earned; `say` gets the chains that do not answer."""
-    for facts in known_chains.list_known_chains(settings.data):
-        try:
-            kept = list(list_stake_parts(ledger_of(settings.node, facts), me))
-        except MarketError as error:
-            say(f"stakes on chain {facts.chain_id} are not known: {error}")
-            continue
-        money = TokenUnit.of(facts)
-        for part in kept:
-            sums = (str(part.at_risk), str(part.accused))
-            yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))
-
-
-def list_open_accusations(
-    settings: WorkerSettings, me: Address, say: Callable[[str], None]
-) -> Iterator[cases.WalletCase]:
-    """Yields the accusations of this wallet that are not closed; `say` gets the chains that do not answer."""
-    for facts in known_chains.list_known_chains(settings.data):
-        try:
-            yield from [
-                case for case in cases.list_cases_against(ledger_of(settings.node, facts), me) if case.stage != "closed"
-            ]
-        except MarketError as error:
-            say(f"accusations on chain {facts.chain_id} are not known: {error}")
 
 
 def _build_rejection(record: ReplicaRecord) -> Rejection:

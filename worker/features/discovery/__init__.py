@@ -7,6 +7,7 @@ from worker.markets.market_session import Shared
 
 class DiscoveryFeature(WorkerFeature):
     name = "discovery"
+    serves = frozenset({"discover"})
 
     def market_source(self, shared: Shared) -> AnnouncedMarkets | None:
         return AnnouncedMarkets(shared) if shared.settings.discover else None

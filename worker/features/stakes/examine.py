@@ -26,9 +26,9 @@ from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
-from worker.money import cases
+from worker.features.stakes import cases
+from worker.features.stakes.stake import Offered
 from worker.money.chain_view import ChainView
-from worker.money.stake import Offered
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.protocol.own_limits import machine_limits, runner_settings
 from worker.protocol.signin import Credentials

@@ -1,6 +1,6 @@
 """Accusations against this wallet, and those that it decides as a validator, as the chain states them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,12 +10,15 @@ from contracts import calls, events, stakes
 from contracts.ledger import Ledger
 from contracts.stakes import CaseStage
 from contracts.transactions import execute_call, require_receipt
-from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, recover_signer, sign_digest
 from gradmarket.market.terms import Address, Hash
+from worker.features.stakes.stake import Offered
+from worker.money import known_chains
+from worker.money.chain_view import ledger_of
 from worker.money.redeemer import get_gas
-from worker.money.stake import Offered
+from worker.settings import WorkerSettings
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ def list_cases_against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
     """Yields every accusation against the worker, the oldest first."""
     for accusation in events.accused(ledger, worker):
         yield fetch_case(ledger, accusation.case)
+
+
+def list_open_accusations(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[WalletCase]:
+    """Yields the accusations of this wallet that are not closed; `say` gets the chains that do not answer."""
+    for facts in known_chains.list_known_chains(settings.data):
+        try:
+            yield from [
+                case for case in list_cases_against(ledger_of(settings.node, facts), me) if case.stage != "closed"
+            ]
+        except MarketError as error:
+            say(f"accusations on chain {facts.chain_id} are not known: {error}")
 
 
 def fetch_case(ledger: Ledger, case: Hash) -> WalletCase:

@@ -13,10 +13,10 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
 from worker import durable
+from worker.features.owner_page.record_tail import RecordTail, load_newest_record
 from worker.money import known_chains
 from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
 from worker.money.ownership import BOOK
-from worker.owner.record_tail import RecordTail, load_newest_record
 from worker.protocol import records
 from worker.protocol.in_flight import InFlight
 from worker.protocol.records import ReplicaRecord

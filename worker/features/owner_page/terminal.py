@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gradmarket.market.printable import replace_controls
-from worker.owner.elsewhere import Elsewhere
-from worker.owner.own_facts import OwnFacts
-from worker.owner.sentences import build_headline, list_own_tables, list_warnings
+from worker.features.owner_page.elsewhere import Elsewhere
+from worker.features.owner_page.own_facts import OwnFacts
+from worker.features.owner_page.sentences import build_headline, list_own_tables, list_warnings
 
 
 def draw_own_view(own: OwnFacts, elsewhere: Elsewhere) -> RenderableType:

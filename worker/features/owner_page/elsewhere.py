@@ -14,12 +14,12 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.client.transport import refuse_retry
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Hash, Units
+from worker.features.owner_page.own_facts import OwnFolder
+from worker.features.stakes.cases import WalletCase, list_open_accusations
+from worker.features.stakes.stake import Risk, list_staked_risks
 from worker.money import known_chains
 from worker.money.account_store import JobAccount, convert_to_amount
-from worker.money.cases import WalletCase
 from worker.money.chain_view import ledger_of
-from worker.money.job_standing import Risk, list_open_accusations, list_staked_risks
-from worker.owner.own_facts import OwnFolder
 from worker.protocol.client import MarketClient
 from worker.settings import WorkerSettings
 

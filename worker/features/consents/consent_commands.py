@@ -19,9 +19,9 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.terminal import echo_text
 from worker import wallet
-from worker.cli.options import DataOption, PassphraseOption, add_wallet_passphrase, settings_of
-from worker.money import consents
-from worker.money.consents import Message
+from worker.features.consents import payout_consents
+from worker.features.consents.payout_consents import Message
+from worker.options import DataOption, PassphraseOption, add_wallet_passphrase, settings_of
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings
@@ -56,7 +56,7 @@ def give(
         facts = service.facts()
         signed = _find_message_signature(settings, facts, consent, payout, signature)
         if signed is not None:
-            echo_text(consents.build_consent_file(facts, consent, signed).model_dump_json())
+            echo_text(payout_consents.build_consent_file(facts, consent, signed).model_dump_json())
 
 
 @app.command()
@@ -83,7 +83,7 @@ def withdraw(
         if signed is not None:
             check_struct_signature(facts.domain, message, signed, message.payout)
             service.identify(Credentials(own, own.address, facts.chain_id))
-            after = consents.send_withdrawal(service, message, signed)
+            after = payout_consents.send_withdrawal(service, message, signed)
             echo_text(f"The operator of {after.worker} is {after.operator} now.")
 
 
@@ -112,9 +112,9 @@ def _find_message_signature(
 ) -> bytes | None:
     """Returns this wallet's signature or the given one; or prints what another wallet must sign and returns None."""
     if payout is None:
-        return consents.sign_consent_message(facts, message, _load_own_wallet(settings).key)
+        return payout_consents.sign_consent_message(facts, message, _load_own_wallet(settings).key)
     if signature is None:
-        echo_text(json.dumps(consents.build_typed_data(facts, message)))
+        echo_text(json.dumps(payout_consents.build_typed_data(facts, message)))
         remedy = f"sign this with the key of {message.payout} (eth_signTypedData_v4), then say the same again with"
         echo_text(f"{remedy} --nonce {message.nonce} --signature 0x…", err=True)
         return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from eth_keys.datatypes import PrivateKey
 
@@ -10,17 +11,20 @@ from contracts.ledger import Ledger
 from contracts.local import development_key
 from contracts.rpc import LOCAL_CHAIN_IDS
 from contracts.transactions import execute_call, require_receipt
-from gradmarket.market.errors import Conflict, Refused
+from gradmarket.market.errors import Conflict, MarketError, Refused
 from gradmarket.market.job import Publication
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash, JobId
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
-from worker.money.chain_view import ChainView
+from worker.money import known_chains
+from worker.money.chain_view import ChainView, ledger_of
 from worker.money.redeemer import get_gas
 from worker.problems import Untrusted
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
+from worker.settings import WorkerSettings
 
 
 @dataclass(frozen=True)
@@ -173,3 +177,36 @@ def list_stake_parts(ledger: Ledger, me: Address) -> Iterator[StakePart]:
         exposure = stakes.exposure(ledger, job, me)
         if exposure.at_risk:
             yield StakePart(job, exposure.at_risk, exposure.accused, exposure.locked_until)
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What one job can slash, in the smallest unit; `locked_until` in Unix seconds, 0 until the worker leaves."""
+
+    chain_id: int
+    chain_job: int
+    at_risk: str
+    accused: str
+    locked_until: int
+    money: str
+
+    def text(self) -> str:
+        until = f", locked until {datetime.fromtimestamp(self.locked_until, UTC):%Y-%m-%d %H:%M} UTC"
+        accused = f", {self.accused} of the smallest unit of it accused" if int(self.accused) else ""
+        return f"stake: {self.money} at risk in job {self.chain_job} of chain {self.chain_id}{accused}" + (
+            until if self.locked_until else ""
+        )
+
+
+def list_staked_risks(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[Risk]:
+    """Yields the stakes on all chains where the worker staked or earned; `say` gets the chains that do not answer."""
+    for facts in known_chains.list_known_chains(settings.data):
+        try:
+            kept = list(list_stake_parts(ledger_of(settings.node, facts), me))
+        except MarketError as error:
+            say(f"stakes on chain {facts.chain_id} are not known: {error}")
+            continue
+        money = TokenUnit.of(facts)
+        for part in kept:
+            sums = (str(part.at_risk), str(part.accused))
+            yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))

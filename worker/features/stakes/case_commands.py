@@ -10,7 +10,13 @@ from contracts.ledger import Ledger
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
 from worker import wallet
-from worker.cli.options import (
+from worker.features.stakes import cases
+from worker.features.stakes.examine import examine_case
+from worker.features.stakes.stake import Offered, check_job_on_chain, fetch_stake_offer
+from worker.journal import Journal
+from worker.money import known_chains
+from worker.money.chain_view import ledger_of
+from worker.options import (
     DataOption,
     JsonOption,
     PassphraseOption,
@@ -18,11 +24,6 @@ from worker.cli.options import (
     add_wallet_passphrase,
     settings_of,
 )
-from worker.journal import Journal
-from worker.money import cases, known_chains
-from worker.money.chain_view import ledger_of
-from worker.money.examine import examine_case
-from worker.money.stake import Offered, check_job_on_chain, fetch_stake_offer
 from worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="Accusations: against this wallet, or for it to decide.")

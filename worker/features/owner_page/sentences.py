@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gradmarket.pages.rendering import format_duration
-from worker.owner.elsewhere import Elsewhere, MarketRecord, Unredeemed
-from worker.owner.own_facts import InHand, OwnFacts
+from worker.features.owner_page.elsewhere import Elsewhere, MarketRecord, Unredeemed
+from worker.features.owner_page.own_facts import InHand, OwnFacts
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.errors import Conflict
 from gradmarket.pages.rendering import ASSETS, NOSNIFF, Templates, build_html_response
-from worker.owner.elsewhere import Outlook
-from worker.owner.own_facts import OwnFacts
-from worker.owner.sentences import list_own_tables, list_warnings
+from worker.features.owner_page.elsewhere import Outlook
+from worker.features.owner_page.own_facts import OwnFacts
+from worker.features.owner_page.sentences import list_own_tables, list_warnings
 
 LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = (LOOPBACK, "localhost")

@@ -24,10 +24,11 @@ from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import ChainFacts
 from worker import durable
+from worker.features.stakes import cases
+from worker.features.stakes.cases import WalletCase
 from worker.journal import Journal
-from worker.money import cases, known_chains, proofs
+from worker.money import known_chains, proofs
 from worker.money.account_store import AccountStore
-from worker.money.cases import WalletCase
 from worker.money.chain_view import ledger_of
 from worker.protocol import records
 from worker.settings import WorkerSettings
@@ -76,9 +77,7 @@ class AccusationWatch:
 
     @property
     def standing(self) -> int:
-        return sum(
-            len(self._load_progress(facts).standing) for facts in known_chains.list_known_chains(self._settings.data)
-        )
+        return count_open_cases(self._settings)
 
     def look(self) -> bool:
         """Checks every chain that this worker was paid or staked on; returns whether all were read to the end."""
@@ -103,7 +102,7 @@ class AccusationWatch:
 
     def _read_chain(self, facts: ChainFacts) -> bool:
         ledger = self._open_ledger(facts)
-        seen = self._load_progress(facts)
+        seen = _load_progress(self._settings.data, facts)
         if stakes.staker(ledger, self._wallet.address).exposed == 0 and not seen.standing:
             return True
         height = ledger.height()
@@ -178,21 +177,26 @@ class AccusationWatch:
             self._ledgers[facts.instance] = ledger_of(self._settings.node, facts)
         return self._ledgers[facts.instance]
 
-    def _load_progress(self, facts: ChainFacts) -> WatchProgress:
-        path = _build_progress_path(self._settings.data, facts)
-        try:
-            return (
-                WatchProgress.model_validate_json(path.read_bytes())
-                if path.is_file()
-                else WatchProgress(block=facts.block)
-            )
-        except ValidationError:
-            return WatchProgress(block=facts.block)
-
     def _store_progress(self, facts: ChainFacts, seen: WatchProgress) -> None:
         durable.write_file_atomically(
             _build_progress_path(self._settings.data, facts), seen.model_dump_json().encode(), synced=False
         )
+
+
+def count_open_cases(settings: WorkerSettings) -> int:
+    """Counts the accusations against this wallet that were not closed at the last check."""
+    chains = known_chains.list_known_chains(settings.data)
+    return sum(len(_load_progress(settings.data, facts).standing) for facts in chains)
+
+
+def _load_progress(folder: Path, facts: ChainFacts) -> WatchProgress:
+    path = _build_progress_path(folder, facts)
+    try:
+        if path.is_file():
+            return WatchProgress.model_validate_json(path.read_bytes())
+    except ValidationError:
+        pass
+    return WatchProgress(block=facts.block)
 
 
 def _fetch_due_cases(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCase]:

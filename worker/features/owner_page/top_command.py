@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 
 from gradmarket.terminal import ShownConsole, echo_text
-from worker.cli.options import DataOption, RpcOption, settings_of
-from worker.owner.elsewhere import Outlook
-from worker.owner.own_facts import OwnFolder
-from worker.owner.terminal import draw_own_view
+from worker.features.owner_page.elsewhere import Outlook
+from worker.features.owner_page.own_facts import OwnFolder
+from worker.features.owner_page.terminal import draw_own_view
+from worker.options import DataOption, RpcOption, settings_of
 
 REDRAWN_S: Final = 1.0
 WIDE: Final = 160
