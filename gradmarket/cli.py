@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -19,7 +20,11 @@ from gradmarket.terminal import echo_text
 
 COMMANDS: Final = {
     "serve": ("requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
-    "queue": ("requester.queue", "app", "Run the service's stages in Celery workers, on many machines."),
+    "queue": (
+        "requester.features.many_machines.queue",
+        "app",
+        "Run the service's stages in Celery workers, on many machines.",
+    ),
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "app", "The whole market on this machine: honest workers, cheats, money."),
     "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download what it trained."),
@@ -34,8 +39,16 @@ COMMANDS: Final = {
     "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: what attacks gain."),
     "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and what it means."),
     "errors": ("gradmarket.commands.errors", "errors", "Every kind of error of the API, and what to do about it."),
-    "backup": ("gradmarket.commands.backup", "backup", "Copy the service's database, blobs and keys while it serves."),
-    "restore": ("gradmarket.commands.backup", "restore", "Check a backup, and copy it into a new data folder."),
+    "backup": (
+        "gradmarket.commands.features.backup",
+        "backup",
+        "Copy the service's database, blobs and keys while it serves.",
+    ),
+    "restore": (
+        "gradmarket.commands.features.backup",
+        "restore",
+        "Check a backup, and copy it into a new data folder.",
+    ),
     "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to mend it."),
 }
 """Name -> module, attribute of the module, and the command's line in the help."""
@@ -140,5 +153,12 @@ def root(
     """A marketplace for gradients: train a model on strangers' GPUs, pay for work."""
 
 
-for _name, (_, _, _line) in COMMANDS.items():
-    app.command(_name, help=_line)(_stand_in_for_command)
+def _is_installed(module: str) -> bool:
+    """A feature whose folder was deleted takes its commands along."""
+    place = Path(__file__).parent.parent / module.replace(".", "/")
+    return ".features." not in module or place.is_dir() or place.with_suffix(".py").is_file()
+
+
+for _name, (_module, _, _line) in COMMANDS.items():
+    if _is_installed(_module):
+        app.command(_name, help=_line)(_stand_in_for_command)

@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -25,10 +24,8 @@ from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
 from requester.settings import RequesterSettings
-from requester.wiring import open_context
+from requester.wiring import open_context, open_relay
 
-CELERY: Final = "requester.queue"
-"""Imported where stages are left to it: Celery, its messages and Redis take a seventh of the start."""
 COLLECT: Final = (20_000, 20, 100)
 """Rows and answers are mostly freed by counting: with Python's own thresholds collections take 5 % of the CPU."""
 
@@ -48,8 +45,7 @@ def serve(
     os.umask(settings.hidden)
     with lock_data_folder(settings.data, alone, settings.hidden), open_listener(settings.host, settings.port) as socket:
         url = settings.url or own_url(settings.host, socket.getsockname()[1])
-        relay = import_module(CELERY).relay_of(settings) if settings.stages == "celery" else None
-        with open_context(settings, url, relay) as context:
+        with open_context(settings, url, open_relay(settings)) as context:
             app = create_app(context, lambda: _build_stage_engine(context))
             _print_addresses(settings, url, context)
             gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time

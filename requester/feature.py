@@ -15,6 +15,8 @@ from starlette.datastructures import State
 
 from requester.context import Context
 from requester.moves.replay import MergedRound, MergeInputs
+from requester.notifier import Notifier, Relay
+from requester.settings import RequesterSettings
 from requester.store.session import features_in
 from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader, Work
@@ -63,6 +65,14 @@ class Feature:
     blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
     """By the kind under which a job releases a blob: whether a row still needs the digest. Called in the transaction
     that deletes the blob, which has locked it."""
+
+    def open_relay(self, settings: RequesterSettings) -> Relay | None:
+        """Called where other processes run the stages, before the context is made; returns what notifies them."""
+        return None
+
+    def open_notifier(self, url: str, relay: Relay | None) -> Notifier | None:
+        """Called for a database that several processes share; returns the notifier that reaches them all."""
+        return None
 
     def watch_merge(self, reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
         """Called in the transaction that begins a merge, or resumes one; `used` are the tasks that are merged."""

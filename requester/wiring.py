@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from eth_keys.datatypes import PrivateKey
+from sqlalchemy.engine import make_url
 from web3 import Web3
 
 from contracts import deployment, local, local_copy
@@ -30,7 +31,7 @@ from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.context import Context, open_work
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
-from requester.notifier import Notifier, Relay, notifier_of
+from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
 from requester.steady_clock import SteadyClock
 from requester.store import schema, tokens
@@ -79,9 +80,29 @@ def open_chain(settings: RequesterSettings) -> Chain:
     return Chain(web3, known, Ledger(web3, known), process)
 
 
+def open_relay(settings: RequesterSettings) -> Relay | None:
+    """Returns what notifies the processes that run the stages; None where this one does."""
+    if settings.stages == "embedded":
+        return None
+    relays = (feature.open_relay(settings) for feature in FEATURES)
+    if relay := next(filter(None, relays), None):
+        return relay
+    raise Refused("this service is built without stages in other processes", "set GRADMARKET_STAGES=embedded")
+
+
+def open_notifier(url: str, relay: Relay | None = None) -> Notifier:
+    """Returns the notifier for the processes that share the database at `url`."""
+    if make_url(url).get_backend_name() != "postgresql":
+        return Notifier()
+    notifiers = (feature.open_notifier(url, relay) for feature in FEATURES)
+    if notifier := next(filter(None, notifiers), None):
+        return notifier
+    raise Refused("this service is built without notifications through PostgreSQL", "set GRADMARKET_DATABASE to SQLite")
+
+
 @contextmanager
 def open_context(settings: RequesterSettings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
-    """Yields a context for one process, closed at the end of the block; `relay` as in notifier.postgres."""
+    """Yields a context for one process, closed at the end of the block; `relay` as in open_relay."""
     private_folder(settings.data, settings.hidden)
     with ExitStack() as stack:
         stack.enter_context(start_tracing(settings.tracing))
@@ -98,7 +119,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
             _remember_token(settings, sessions)
         modelling = ModelRunner(settings.model_memory, settings.step_memory)
         stack.callback(modelling.close)
-        notifier = notifier_of(settings.database_url, relay)
+        notifier = open_notifier(settings.database_url, relay)
         stack.callback(notifier.stop)
         notified = stack.enter_context(notifier.listen([OFFICE])) if settings.stages == "embedded" else None
         chain_worker = ChainWorker(

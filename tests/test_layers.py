@@ -34,7 +34,7 @@ MAY_IMPORT: Final = {
 """Package, or folder of `gradmarket` -> the others it imports. Other folders of `gradmarket` may import all of them."""
 
 REQUESTER: Final = {
-    **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
+    **dict.fromkeys(("notifier", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
     **dict.fromkeys(
         (
             "folder_lock",
@@ -43,7 +43,6 @@ REQUESTER: Final = {
             "dataset",
             "model_runner",
             "ready_data",
-            "backup",
             "logs",
             "meters",
             "event_logging",
@@ -59,7 +58,7 @@ REQUESTER: Final = {
     "api": 5,
     "features": 6,
     **dict.fromkeys(("app", "edge", "wiring"), 8),
-    **dict.fromkeys(("engine", "queue", "cli"), 9),
+    **dict.fromkeys(("engine", "cli"), 9),
 }
 
 WORKER: Final = {
@@ -93,6 +92,8 @@ model, data, views, admissible: what is computed, read, shown and refused of a j
 """
 
 HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
+ROOT_HEIGHTS: Final = {"requester.features.many_machines.queue": 9}
+"""A composition root that lies in a feature's folder is as high as the others."""
 """Arrows inside a package go to the same height or down."""
 
 STAGES: Final = "requester.stages"
@@ -113,7 +114,7 @@ BUILDS_QUERIES: Final = {"select", "update", "insert", "delete", "exists"}
 FEATURE_ROOTS: Final = (
     "requester.features",
     "requester.wiring",
-    "requester.queue",
+    "requester.features.many_machines.queue",
     "worker.features",
     "worker.run",
     "worker.cli.wallet_commands",
@@ -150,7 +151,7 @@ TORCH: Final = (
 NO_TORCH: Final = (
     "gradmarket",
     "requester.cli",
-    "requester.queue",
+    "requester.features.many_machines.queue",
     "worker.cli.worker_commands",
     "gradmarket.cli",
     "gradmarket.demo.command",
@@ -193,8 +194,7 @@ BY_NAME: Final = {
     "gradmarket.market.gradient.compiled",
     "graphdoc.command",
     "graphdoc.plugins",
-    "requester.cli",
-    "requester.notifier",
+    "requester.features.many_machines",
     "requester.tracing",
 }
 """Modules that import by a name out of a fixed list."""
@@ -282,7 +282,7 @@ def market_layer(name: str) -> int | None:
 
 def height(name: str) -> int | None:
     parts = name.split(".")
-    return HEIGHTS.get(parts[0], {}).get(parts[1]) if len(parts) > 1 else None
+    return ROOT_HEIGHTS.get(name, HEIGHTS.get(parts[0], {}).get(parts[1])) if len(parts) > 1 else None
 
 
 def against_stages(module: Module) -> Iterator[str]:

@@ -3,9 +3,11 @@
 from typing import Final
 
 from requester.feature import Feature
+from requester.features.backup import BackupFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
 from requester.features.ledger import LedgerFeature
+from requester.features.many_machines import ManyMachinesFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
 
@@ -14,6 +16,8 @@ FEATURES: Final[tuple[Feature, ...]] = (
     PartMergesFeature(),
     CoverageFeature(),
     LedgerFeature(),
+    ManyMachinesFeature(),
+    BackupFeature(),
     PagesFeature(),
 )
-"""In the order in which they are asked (requester.feature). Imported by the wiring and the queue alone."""
+"""In the order in which they are asked (requester.feature). Imported by the wiring and many_machines.queue alone."""

@@ -37,7 +37,7 @@ from requester.features import FEATURES
 from requester.model_runner import ModelRunner
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
-from requester.notifier import Notifier, notifier_of
+from requester.notifier import Notifier
 from requester.settings import RequesterSettings
 from requester.stages import aggregate, assign, audit, close, collect, expire, judge, plan, rollback, unmask
 from requester.stages.stage import Stage
@@ -46,6 +46,7 @@ from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.session import Sessions, sessions_of
 from requester.store.tables import Account, AuditedClass, Earned, Job, JobEvent, Replica, Round, Task, Worker
 from requester.store.work import open_reader
+from requester.wiring import open_notifier
 from tests.databases import NewDatabase, in_memory
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.kit.clock import Clock
@@ -129,7 +130,7 @@ class MarketFixture:
             rpc=None,
             protocol=PROTOCOL,
         )
-        engine, notifier = self._database.engine(), notifier_of(self._database.url)
+        engine, notifier = self._database.engine(), open_notifier(self._database.url)
         self._rest.watch(engine)
         self._open_parts += [
             notifier.stop,

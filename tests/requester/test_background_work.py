@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from requester.app import keep_running
-from requester.queue import STAGES, BrokerNotifier
+from requester.features.many_machines.queue import STAGES, BrokerNotifier
 from tests.patience import PATIENCE_S
 
 

@@ -8,8 +8,8 @@ import pytest
 from gradmarket.market.terms import ReplicaState
 from requester.api import worker_routes
 from requester.exchange import outbox
+from requester.features.many_machines.database_notifier import address_of
 from requester.notifier import rung_within, worker_topic
-from requester.notifier.postgres import address_of
 from requester.stages import assign
 from tests.databases import BOTH
 from tests.requester.market_workers import SimWorker

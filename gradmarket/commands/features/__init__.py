@@ -1,0 +1,1 @@
+"""Commands of features: one folder for each feature that has some."""
