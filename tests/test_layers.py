@@ -92,9 +92,9 @@ model, data, views, admissible: what is computed, read, shown and refused of a j
 """
 
 HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
+"""Arrows inside a package go to the same height or down."""
 ROOT_HEIGHTS: Final = {"requester.features.many_machines.queue": 9}
 """A composition root that lies in a feature's folder is as high as the others."""
-"""Arrows inside a package go to the same height or down."""
 
 STAGES: Final = "requester.stages"
 EXCHANGE: Final = "requester.exchange"
