@@ -29,7 +29,7 @@ from tests.lanes import FULL
 from tests.ops.served import Served, served
 from tests.patience import wait_until
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 JOB: dict[str, Any] = {
     "name": "kept",
     "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
