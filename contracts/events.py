@@ -234,6 +234,15 @@ def settled_groups(ledger: Ledger, job: int, batch: int) -> list[PackedGroup]:
 
 
 @node_errors()
+def all_settled_groups(ledger: Ledger, job: int) -> list[tuple[int, PackedGroup]]:
+    """Returns (batch, group) for every group that the job's batches credited, in the chain's order."""
+    logs = _fetch_event_arguments(ledger, "GradientsAccepted", {"jobId": job})
+    return [
+        (args["batch"], PackedGroup(args["worker"], args["price"], _split_digests(args["digests"]))) for args in logs
+    ]
+
+
+@node_errors()
 def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
     """Returns the batches of the job with gradients of `worker`."""
     return {

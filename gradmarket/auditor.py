@@ -149,22 +149,30 @@ class Auditor:
         return Executor(self._runner, self._fetcher, self._limits)
 
 
+@dataclass(frozen=True)
+class OpenMachine:
+    """A machine that computes tasks of one market: its runner, what fetches for it, its limits, and what it lacks."""
+
+    runner: Runner
+    fetcher: Fetcher
+    limits: MachineLimits
+    warning: str
+
+    def build_executor(self) -> Executor:
+        return Executor(self.runner, self.fetcher, self.limits)
+
+
 @contextmanager
-def open_auditor(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
-    """Yields an auditor with its runner and cache until the `with` block ends."""
+def open_machine(url: str, bearer: Callable[[], dict[str, str]], machine: Machine) -> Iterator[OpenMachine]:
+    """Yields the machine, which fetches from the market at `url` with the headers of `bearer`."""
     with ExitStack() as stack:
-        settings = RunnerSettings(
-            seconds=machine.seconds,
-            operations=int(machine.flops),
-        )
+        settings = RunnerSettings(seconds=machine.seconds, operations=int(machine.flops))
         mine = stack.enter_context(open_runner_on_device(settings, machine.device, machine.threads, machine.memory))
-        bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        cache = Cache(machine.folder / "cache", machine.disk)
         fetcher = Fetcher(
-            cache,
-            market.url,
+            Cache(machine.folder / "cache", machine.disk),
+            url,
             machine.disk,
-            bearer=lambda: bearer,
+            bearer=bearer,
             stores=machine.reach,
             data_servers=machine.reach,
             remedies=(REACH, REACH),
@@ -173,7 +181,15 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
         limits = MachineLimits(
             max_flops=machine.flops, max_memory=mine.memory, max_disk=machine.disk, device=mine.device
         )
-        auditor = Auditor(name, market, mine.runner, fetcher, limits)
+        yield OpenMachine(mine.runner, fetcher, limits, mine.warning)
+
+
+@contextmanager
+def open_auditor(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
+    """Yields an auditor with its runner and cache until the `with` block ends."""
+    bearer = {"Authorization": f"Bearer {token}"} if token else {}
+    with open_machine(market.url, lambda: bearer, machine) as mine:
+        auditor = Auditor(name, market, mine.runner, mine.fetcher, mine.limits)
         auditor.warning = mine.warning
         yield auditor
 

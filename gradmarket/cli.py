@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("worker.cli.worker_commands", "app", "Sell gradients: run a worker, look after its wallet."),
     "auditor": ("gradmarket.commands.auditor_command", "app", "Run accepted tasks again: the requester's own check."),
+    "audit": ("gradmarket.commands.audit", "audit", "Check a whole job as a stranger: verdicts, rounds, money, bits."),
     "token": ("gradmarket.commands.token", "app", "API tokens: make, list and end them."),
     "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
     "wallet": ("worker.cli.worker_commands", "wallet_app", "A worker's key, and what it has earned."),

@@ -24,7 +24,11 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
 from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.public_audit.audit_report import AuditReport
+from gradmarket.public_audit.audit_run import AuditPlan, audit_job
 
+SAMPLE: Final = 2
+"""Tasks that the audit at the end computes again."""
 LIMIT_S: Final = 300.0
 """Seconds after which a demo whose job has not ended has failed."""
 
@@ -79,8 +83,16 @@ def _run_market(
     ledger = served.ledger()
     demo_outcome.wait_until_settled(market, ledger, job)
     outcome = demo_outcome.fetch_demo_outcome(market, ledger, job, hired, folder)
+    console.print("A stranger audits the job by what is public, and computes some of its gradients again.")
+    audited = audit_job(AuditPlan(served.place.url, job, folder / "audit", sample=SAMPLE), lambda *_told: None)
+    outcome.checks[f"a stranger's audit finds no fault, {SAMPLE} gradients computed again"] = is_audit_whole(audited)
     print_report(console, outcome, TokenUnit.of(chain))
     return build_report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+
+
+def is_audit_whole(report: AuditReport) -> bool:
+    """Returns whether every rule was looked at and holds."""
+    return report.sound and all(result.checked for result in report.results)
 
 
 def build_introduction(url: str, chain: ChainFacts, job: str) -> str:

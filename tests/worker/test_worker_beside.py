@@ -72,7 +72,7 @@ def test_how_long_a_step_took_is_told_unless_it_was_on_rows_of_its_own(
     until(loop, lambda: len(fake_market.rows) == 3 and all(row.heard for row in fake_market.rows.values()))
     polls = fake_market.asked
     told = [made for said in polls for made in (*said.commitments, *(one.commitment for one in said.answers))]
-    assert len(told) == 3
+    assert len({made.replica for made in told}) == 3  # one may be sent again before it is heard of
     assert all((made.compute_seconds == 0.0) == own for made in told)
 
 

@@ -21,7 +21,14 @@ from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.audits import StateReceipt, StatesAsked
-from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
+from gradmarket.market.wire.evidence import (
+    PublishedAudit,
+    PublishedEvidence,
+    PublishedPayment,
+    PublishedRound,
+    PublishedTask,
+    PublishedVerdict,
+)
 from gradmarket.market.wire.framing import HEAD, frame_poll_request
 from gradmarket.market.wire.holding import HoldingReceipt
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
@@ -103,6 +110,12 @@ class MarketClient:
 
     def verdicts(self, job: JobId) -> Iterator[PublishedVerdict]:
         return self._fetch_all_items(Page[PublishedVerdict], f"{_build_job_path(job)}/verdicts")
+
+    def rounds(self, job: JobId) -> Iterator[PublishedRound]:
+        return self._fetch_all_items(Page[PublishedRound], f"{_build_job_path(job)}/rounds")
+
+    def tasks(self, job: JobId) -> Iterator[PublishedTask]:
+        return self._fetch_all_items(Page[PublishedTask], f"{_build_job_path(job)}/tasks")
 
     def audits(self, job: JobId) -> Iterator[PublishedAudit]:
         return self._fetch_all_items(Page[PublishedAudit], f"{_build_job_path(job)}/audits")

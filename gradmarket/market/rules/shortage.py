@@ -20,6 +20,14 @@ from gradmarket.market.rules.assignment import (
 )
 
 THREADS: Final = re.compile(r"/threads-(\d+)$")
+
+
+def find_thread_count(determinism_class: str) -> int | None:
+    """Returns the threads of a class of processors; None of cards, and of no class."""
+    found = THREADS.search(determinism_class)
+    return int(found[1]) if found else None
+
+
 """The end of a determinism class (graphdoc.runner.child)."""
 NO_CLASS: Final = "it has not told its determinism class"
 ASKS_NOTHING: Final = "it asks for no work and holds none: its own log says why"

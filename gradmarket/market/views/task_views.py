@@ -54,6 +54,8 @@ class TaskView(BaseModel):
     root: str | None
     payload_bytes: int | None
     used: bool
+    merge_round: int
+    """The round whose merge it is for: its own, or a later one where it was late."""
     created_at: str | None
     ended_at: str | None
 

@@ -5,9 +5,9 @@ Unknown fields are ignored. Ids and states are labels that nobody signs; rules.t
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
+from gradmarket.market.fields import AddressField, AmountField, DigestField, HashField, SignatureField
 from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, ReplicaId, ReplicaState, TaskState, Units
+from gradmarket.market.terms import Address, ReplicaId, ReplicaState, RoundState, TaskState, Units
 from gradmarket.market.wire.base import NO_NUL, NumbersFields
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict
 
@@ -16,11 +16,39 @@ class PublishedView(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class PublishedPayment(PublishedView):
-    """An item of `GET /v1/jobs/{id}/payments`."""
+class PublishedRound(PublishedView):
+    """An item of `GET /v1/jobs/{id}/rounds`: `parameters` are what its tasks start from, `updated` what it gave."""
 
+    number: int = Field(ge=0, lt=2**31)
+    state: RoundState
+    parameters: DigestField
+    updated: DigestField | None = None
+
+
+class PublishedTask(PublishedView):
+    """An item of `GET /v1/jobs/{id}/tasks`: whether its answer is `used`, and in which round's merge."""
+
+    id: str
+    round: int = Field(ge=0, lt=2**31)
+    index: int = Field(ge=0, lt=2**31)
+    attempt: int = Field(ge=0, lt=2**31)
+    state: TaskState
+    root: DigestField | None = None
+    used: bool
+    merge_round: int = Field(ge=0, lt=2**31)
+
+
+class PublishedPayment(PublishedView):
+    """An item of `GET /v1/jobs/{id}/payments`; `amount` is in the token's smallest unit."""
+
+    id: int
+    task: str
     replica: ReplicaId
-    worker: Address
+    worker: AddressField
+    amount: AmountField
+    payload_root: HashField | None = None
+    batch: int | None = None
+    batch_state: str | None = None
 
 
 class PublishedVerdict(PublishedView):

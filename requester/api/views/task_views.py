@@ -81,6 +81,7 @@ def _task_fields(row: Task, published: bool) -> dict[str, Any]:
         "root": row.root if published and row.state in DECIDED else None,
         "payload_bytes": row.payload_bytes,
         "used": row.used,
+        "merge_round": row.merge_round,
         "created_at": format_time(row.created_at),
         "ended_at": format_time(row.ended_at),
     }

@@ -1,0 +1,69 @@
+"""`gradmarket audit MARKET JOB`: anybody checks a whole job, with no trust in its requester or its workers."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gradmarket.commands.edge import JsonOption, check_writable, say_json
+from gradmarket.compute.own_machine import AUTO, device_name
+from gradmarket.market.errors import Refused
+from gradmarket.network.environment import is_address
+from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, audit_job
+from gradmarket.public_audit.job_records import Progress
+from gradmarket.terminal import echo_text
+
+FOLDER: Final = Path.home() / ".gradmarket" / "audits"
+EVERY_S: Final = 2.0
+"""Seconds between two lines of progress."""
+
+
+def audit(
+    market: Annotated[str, typer.Argument(metavar="MARKET", help="Address of the market's service.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
+    rpc: Annotated[str | None, typer.Option(help="Your own node of the market's chain; else a local market's.")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="Merged tasks to compute again, drawn at random.")] = SAMPLE,
+    whole: Annotated[bool, typer.Option("--all", help="Compute every merged task, and merge every round.")] = False,
+    folder: Annotated[Path, typer.Option(help="Keeps what was read and computed, to go on after a break.")] = FOLDER,
+    report: Annotated[Path | None, typer.Option(help="File for the report: a page (.html), else JSON.")] = None,
+    device: Annotated[str, typer.Option(help="What computes: auto, cpu, or cuda; part of the class.")] = AUTO,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads of a step; else the job's.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a whole job by what is public: every signature, vote, draw, round and payment; and compute gradients again.
+
+    Ends with 1 where a rule does not hold.
+    """
+    try:
+        device_name(device)
+    except ValueError as error:
+        raise Refused(f"--device: {error}") from error
+    for address in (market, *([rpc] if rpc is not None else [])):
+        if not is_address(address):
+            raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
+    if report is not None:
+        check_writable(report)
+    done = audit_job(AuditPlan(market, job, folder, rpc, sample, whole, device, threads), _build_progress(as_json))
+    if report is not None:
+        page = report.suffix.lower() in (".html", ".htm")
+        report.write_text(done.as_page() if page else json.dumps(done.as_json(), indent=2) + "\n")
+    if as_json:
+        say_json(done.as_json())
+    else:
+        echo_text("\n".join(done.as_lines()))
+    raise typer.Exit(0 if done.sound else 1)
+
+
+def _build_progress(quiet: bool) -> Progress:
+    """Returns what prints a line at the last of its things, and every EVERY_S seconds before."""
+    told = time.monotonic()
+
+    def show(what: str, done: int, of: int) -> None:
+        nonlocal told
+        if not quiet and (done == of or time.monotonic() - told > EVERY_S):
+            told = time.monotonic()
+            echo_text(f"{what}: {done} of {of}", err=True)
+
+    return show

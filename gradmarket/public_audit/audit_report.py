@@ -1,0 +1,81 @@
+"""The report of a public audit: what is proven, what was only consistent, what could not be seen; JSON, page, lines."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from gradmarket.pages.rendering import ASSETS, Templates
+from gradmarket.public_audit.job_proof import ON_CHAIN, ClauseResult
+
+PROVEN: Final = "proven"
+CONSISTENT: Final = "consistent"
+FAULTY: Final = "faulty"
+UNSEEN: Final = "not seen"
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """`own_node`: whether the chain was read by a node that the market does not name."""
+
+    market: str
+    job: str
+    name: str
+    state: str
+    node: str
+    own_node: bool
+    results: Sequence[ClauseResult]
+    seconds: float
+
+    @property
+    def sound(self) -> bool:
+        return not any(result.faults for result in self.results)
+
+    def judge_rule(self, result: ClauseResult) -> str:
+        """Returns what the audit says of a rule: `consistent` where it rests on the market's own word for the chain."""
+        if result.faults:
+            return FAULTY
+        if not result.checked:
+            return UNSEEN
+        return CONSISTENT if result.rule in ON_CHAIN and not self.own_node else PROVEN
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "market": self.market,
+            "job": self.job,
+            "name": self.name,
+            "state": self.state,
+            "node": self.node,
+            "own_node": self.own_node,
+            "sound": self.sound,
+            "seconds": round(self.seconds, 1),
+            "rules": [
+                {
+                    "rule": result.rule.name.lower(),
+                    "says": str(result.rule),
+                    "result": self.judge_rule(result),
+                    "checked": result.checked,
+                    "things": result.things,
+                    "faults": [{"about": fault.about, "detail": fault.detail} for fault in result.faults],
+                    "unseen": list(result.unseen),
+                }
+                for result in self.results
+            ],
+        }
+
+    def as_lines(self) -> Iterator[str]:
+        for result in self.results:
+            yield f"{self.judge_rule(result):<10} {result.rule} ({result.checked} {result.things})"
+            yield from (f"           {fault}" for fault in result.faults)
+            yield from (f"           not seen: {unseen}" for unseen in result.unseen)
+        if not self.own_node:
+            yield f"The chain is as {self.node} tells it, which the market names: use a node of your own (--rpc)."
+        faults = sum(len(result.faults) for result in self.results)
+        yield f"{faults} faults." if faults else "No fault."
+
+    def as_page(self) -> str:
+        """Returns a page of HTML that stands alone."""
+        style = (ASSETS / "page.css").read_text()
+        return Templates(Path(__file__).parent).render("audit_report.html", style=Markup(style), report=self.as_json())

@@ -1,0 +1,100 @@
+"""Reads what is public of a job: its market's lists and evidence, and the contract by a chain node.
+
+Evidence that nothing can change any more is kept in the audit's folder: an audit that was cut off goes on there.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from contracts import events
+from contracts.ledger import Ledger
+from contracts.packing import PackedGroup
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import NotFound
+from gradmarket.market.rules.task_proof import DECIDED, OVER
+from gradmarket.market.terms import Address, Hash, JobId, TaskState, Units
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
+from gradmarket.public_audit.job_proof import BatchOnChain, JobRecord
+from worker import durable
+from worker.protocol.client import MarketClient
+
+SHOWN: Final = DECIDED | {TaskState.FAILED, TaskState.REFERRED, TaskState.UPLOADING}
+"""States of tasks whose workers have committed."""
+Progress = Callable[[str, int, int], object]
+"""(of what, how many are done, of how many)"""
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """Where the record of a job is read from; `folder` keeps what was read."""
+
+    market: MarketClient
+    ledger: Ledger
+    job: JobId
+    folder: Path
+    progress: Progress
+
+    def fetch(self) -> JobRecord:
+        """Raises NotFound where the job was never opened or is of a newer version; ServiceProblem, ChainError."""
+        view = self.market.job(self.job)
+        if view.chain_job is None or view.publication is None:
+            remedy = "audit a job that was funded; if it was, update gradmarket: the job may have newer fields"
+            raise NotFound(f"job {self.job} has no publication that this version can read", remedy)
+        opened = events.opened_job(self.ledger, view.chain_job)
+        tasks, payments = list(self.market.tasks(self.job)), list(self.market.fetch_payments(self.job))
+        batches = self._fetch_batches(opened.job)
+        workers = {group.worker for batch in batches.values() for group in batch.groups}
+        return JobRecord(
+            domain=self.ledger.domain(),
+            opened=opened,
+            publication=view.publication,
+            rounds=list(self.market.rounds(self.job)),
+            tasks=tasks,
+            evidence=self._fetch_evidence(tasks),
+            payments=payments,
+            batches=batches,
+            settled=self._fetch_settled(opened.job, workers | {item.worker for item in payments}),
+        )
+
+    def _fetch_evidence(self, tasks: Iterable[PublishedTask]) -> dict[str, PublishedEvidence]:
+        shown, found = [task for task in tasks if task.state in SHOWN], dict[str, PublishedEvidence]()
+        for done, task in enumerate(shown, 1):
+            evidence = self._load_evidence(task)
+            if evidence.committed or task.state in DECIDED:
+                found[task.id] = evidence
+            self.progress("evidence", done, len(shown))
+        return found
+
+    def _load_evidence(self, task: PublishedTask) -> PublishedEvidence:
+        kept = self.folder / "evidence" / f"{blob_digest(task.id.encode()).partition(':')[2]}.json"
+        if task.state in OVER and kept.is_file():
+            try:
+                return PublishedEvidence.model_validate_json(kept.read_bytes())
+            except ValidationError:
+                kept.unlink()
+        evidence = self.market.task(self.job, task.id)
+        if evidence.state in OVER and evidence.audit_link is not None and evidence.committed:
+            durable.write_file_atomically(kept, evidence.model_dump_json().encode(), synced=False)
+        return evidence
+
+    def _fetch_batches(self, chain_job: int) -> dict[int, BatchOnChain]:
+        groups = defaultdict[int, list[PackedGroup]](list)
+        for number, group in events.all_settled_groups(self.ledger, chain_job):
+            groups[number].append(group)
+        count = self.ledger.job(chain_job).batches
+        return {
+            number: BatchOnChain(self._read_root(chain_job, number), tuple(groups[number])) for number in range(count)
+        }
+
+    def _read_root(self, chain_job: int, number: int) -> Hash:
+        root = self.ledger.batch_root(chain_job, number)
+        return root if any(root) else self.ledger.record_root(chain_job, number)
+
+    def _fetch_settled(self, chain_job: int, workers: Iterable[Address]) -> dict[Address, Units]:
+        found = self.ledger.accounts(chain_job, sorted(workers), self.ledger.height()) if workers else {}
+        return {worker: account.settled for worker, account in found.items()}

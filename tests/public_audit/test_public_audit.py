@@ -1,0 +1,242 @@
+"""Anybody audits a finished job of a real service: what holds is proven, and each lie is found by its rule."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from gradmarket import Market
+from gradmarket.auditor import Machine, open_machine
+from gradmarket.cli import app
+from gradmarket.client import RequesterClient
+from gradmarket.demo.service import Service
+from gradmarket.market.terms import Hash, JobId, TaskState, Units
+from gradmarket.public_audit.job_proof import BatchOnChain, Clause, JobRecord, prove_record
+from gradmarket.public_audit.job_records import JobSource
+from gradmarket.public_audit.recomputation import STATE, Recomputation
+from tests.patience import wait_until
+from tests.town import ALONE
+from worker.protocol.client import MarketClient
+
+OTHER: Final = "blake3:" + "0" * 64
+PLAIN: Final[dict[str, Any]] = {
+    "name": "to be audited",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"kind": "gradient", "rows": 16},
+    "optimizer": {"name": "adamw", "lr": 0.01, "clip": 1.0},
+    "rounds": 3,
+    "tasks_per_round": 2,
+    "replication": ALONE,
+    "price": "0.01 GRAD",
+}
+SMALL: Final = PLAIN | {
+    "step": {"kind": "local", "rows": 8, "steps": 2, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "optimizer": {"name": "sgd", "lr": 0.7, "momentum": 0.9},
+    "uplink": {"codec": "int8"},
+    "downlink": {"codec": "int8"},
+    "overlap": 1,
+}
+"""Answers and updates in few bits, and rounds that start from older parameters."""
+
+
+def play(town: Service, job: dict[str, Any]) -> JobId:
+    with RequesterClient(town.place.url, town.place.token) as client, Market(town.place.url, town.place.token):
+        posted = client.submit(job).id
+        wait_until(lambda: client.job(posted).state == "finished", lambda: client.job(posted).reason)
+
+        def settled() -> bool:
+            payments = client.stats(posted).settlements
+            return bool(payments) and all(batch.state == "settled" for batch in payments)
+
+        wait_until(settled)
+    return JobId(posted)
+
+
+@pytest.fixture(scope="module")
+def plain(town: Service) -> JobId:
+    return play(town, PLAIN)
+
+
+@pytest.fixture(scope="module")
+def record(town: Service, plain: JobId, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobRecord]:
+    client = MarketClient(town.place.url, lambda _seconds: False)
+    yield JobSource(client, town.ledger(), plain, tmp_path_factory.mktemp("audit"), lambda *_: None).fetch()
+    client.close()
+
+
+def ask(town: Service, job: str, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(app, ["audit", town.place.url, job, "--folder", str(folder), "--json", *options])
+    return done.exit_code, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("job", [PLAIN, SMALL], ids=["gradients", "few bits, late starts"])
+def test_every_round_is_computed_and_merged_again_to_the_bits(
+    town: Service, tmp_path: Path, plain: JobId, job: dict[str, Any]
+) -> None:
+    audited = plain if job is PLAIN else play(town, job)
+    code, told = ask(town, audited, tmp_path, "--all", "--rpc", town.ledger().web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+    results = {rule["rule"]: (rule["result"], rule["checked"]) for rule in told["rules"]}
+    assert (code, told["sound"], told["state"]) == (0, True, "finished")
+    assert results == {
+        "terms": ("proven", 1), "verdicts": ("proven", 6), "rounds": ("proven", 3), "answers": ("proven", 3),
+        "payments": ("proven", 6), "batches": ("proven", results["batches"][1]), "credits": ("proven", 1),
+        "gradients": ("proven", 6), "updates": ("proven", 3),
+    }  # fmt: skip
+    (kept,) = tmp_path.glob(f"*/{STATE}")
+    assert json.loads(kept.read_text())["done"] == 2
+
+
+def test_by_the_market_s_own_node_money_is_consistent_and_not_proven(
+    town: Service, plain: JobId, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    code, told = ask(town, plain, tmp_path, "--sample", "0", "--report", str(page))
+    results = {rule["rule"]: rule["result"] for rule in told["rules"]}
+    assert (code, told["own_node"]) == (0, False)
+    assert [name for name, result in results.items() if result == "consistent"] == ["terms", "batches", "credits"]
+    assert "No fault was found" in page.read_text()
+    assert "Audit of “to be audited”" in page.read_text()
+
+
+@dataclass(frozen=True)
+class Lie:
+    rule: Clause
+    tell: Callable[[JobRecord], JobRecord]
+
+
+def changed_round(record: JobRecord, number: int, **fields: Any) -> JobRecord:
+    rounds = [one.model_copy(update=fields) if one.number == number else one for one in record.rounds]
+    return replace(record, rounds=rounds)
+
+
+def changed_task(record: JobRecord, at: int, **fields: Any) -> JobRecord:
+    tasks = [one.model_copy(update=fields) if n == at else one for n, one in enumerate(record.tasks)]
+    return replace(record, tasks=tasks)
+
+
+def changed_payment(record: JobRecord, **fields: Any) -> JobRecord:
+    first, *others = record.payments
+    return replace(record, payments=[first.model_copy(update=fields), *others])
+
+
+def other_root(record: JobRecord) -> JobRecord:
+    (number, batch), *_ = record.batches.items()
+    return replace(record, batches=record.batches | {number: BatchOnChain(Hash(bytes(32)), batch.groups)})  # type: ignore[operator]
+
+
+def emptied_batches(record: JobRecord) -> JobRecord:
+    groups = {
+        number: replace(batch, groups=tuple(replace(g, price=Units(g.price + 1)) for g in batch.groups))
+        for number, batch in record.batches.items()
+    }
+    return replace(record, batches=groups)
+
+
+def other_answer(record: JobRecord) -> JobRecord:
+    (task, evidence), *_ = record.evidence.items()
+    told = evidence.model_copy(update={"root": OTHER})
+    return replace(record, evidence={**record.evidence, task: told})
+
+
+LIES: Final = {
+    "another publication": Lie(
+        Clause.TERMS, lambda r: replace(r, publication=r.publication.model_copy(update={"document": OTHER}))
+    ),
+    "another signer": Lie(Clause.VERDICTS, lambda r: replace(r, opened=replace(r.opened, signer=r.payments[0].worker))),
+    "another answer": Lie(Clause.VERDICTS, other_answer),
+    "a round from elsewhere": Lie(Clause.ROUNDS, lambda r: changed_round(r, 1, parameters=OTHER)),
+    "a round that gave something else": Lie(Clause.ROUNDS, lambda r: changed_round(r, 0, updated=OTHER)),
+    "a round left out": Lie(Clause.ROUNDS, lambda r: replace(r, rounds=[one for one in r.rounds if one.number != 1])),
+    "a task of another round": Lie(Clause.ROUNDS, lambda r: changed_task(r, 0, index=7)),
+    "a revoked answer merged": Lie(Clause.ANSWERS, lambda r: changed_task(r, 0, state=TaskState.REVOKED)),
+    "an answer left out": Lie(Clause.ANSWERS, lambda r: changed_task(r, 0, used=False)),
+    "an answer twice": Lie(Clause.ANSWERS, lambda r: replace(r, tasks=[*r.tasks, r.tasks[0]])),
+    "a payment left out": Lie(Clause.PAYMENTS, lambda r: replace(r, payments=r.payments[1:])),
+    "a payment twice": Lie(Clause.PAYMENTS, lambda r: replace(r, payments=[*r.payments, r.payments[0]])),
+    "a payment for nothing": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, replica="nobody")),
+    "a payment of less": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, amount=1)),
+    "a payment to another": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, worker=r.opened.requester)),
+    "a payment for another answer": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, payload_root=bytes(32))),
+    "another root on-chain": Lie(Clause.BATCHES, other_root),
+    "a payment in no batch": Lie(Clause.BATCHES, lambda r: changed_payment(r, batch=999)),
+    "other credits on-chain": Lie(Clause.CREDITS, emptied_batches),
+    "credits that no batch has": Lie(
+        Clause.CREDITS,
+        lambda r: replace(r, settled={worker: Units(units + 1) for worker, units in r.settled.items()}),
+    ),
+}
+
+
+def test_an_honest_record_has_no_fault(record: JobRecord) -> None:
+    assert [result.faults for result in prove_record(record)] == [()] * 7
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_each_lie_is_found_by_its_rule(record: JobRecord, lie: Lie) -> None:
+    found = {result.rule for result in prove_record(lie.tell(record)) if result.faults}
+    assert lie.rule in found
+
+
+def test_a_wrong_gradient_that_was_accepted_is_found_by_computing_it(
+    town: Service, record: JobRecord, tmp_path: Path
+) -> None:
+    """As where a ring held the quorum: signatures and votes are right, the bits are not."""
+    task = record.tasks[0]
+    evidence = record.evidence[task.id]
+    ballots = tuple(ballot.model_copy(update={"root": OTHER}) for ballot in evidence.replicas)
+    told = evidence.model_copy(update={"root": OTHER, "replicas": ballots})
+    lying = replace(changed_task(record, 0, root=OTHER), evidence={**record.evidence, task.id: told})
+    bearer = {"authorization": f"Bearer {town.place.token}"}
+    with open_machine(town.place.url, lambda: bearer, Machine(tmp_path, threads=1)) as computing:
+        again = Recomputation(
+            lying, computing.runner, computing.build_executor(), computing.fetcher, tmp_path, lambda *_: None
+        )
+        gradients, updates = again.replay_rounds()
+    assert [fault.about for fault in gradients.faults] == [f"task {task.id} of round 0"]
+    assert (updates.checked, updates.unseen) == (0, ("rounds 0 to 2, which start from what was not computed",))
+
+
+def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_where_it_ended(
+    town: Service, record: JobRecord, tmp_path: Path
+) -> None:
+    bearer = {"authorization": f"Bearer {town.place.token}"}
+    lying = changed_round(record, 1, updated=OTHER)
+    with open_machine(town.place.url, lambda: bearer, Machine(tmp_path, threads=1)) as computing:
+
+        def replay(told: JobRecord) -> tuple[int, int, list[str]]:
+            again = Recomputation(
+                told, computing.runner, computing.build_executor(), computing.fetcher, tmp_path, lambda *_: None
+            )
+            gradients, updates = again.replay_rounds()
+            return gradients.checked, updates.checked, [fault.about for fault in updates.faults]
+
+        assert replay(lying) == (4, 2, ["round 1"])
+        assert json.loads((tmp_path / STATE).read_text())["done"] == 0
+        assert replay(record) == (6, 3, [])
+        (tmp_path / "parameters.safetensors").write_bytes(b"torn")
+        assert replay(record) == (6, 3, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere", "0" * 16], "is not the address of a service"),
+        (["URL", "f" * 16], "no job"),
+        (["URL", "../tokens"], "Not Found"),
+        (["URL", "JOB", "--device", "abacus"], "is no device"),
+        (["URL", "JOB", "--report", "/nowhere/report.json"], "there is no folder"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    town: Service, plain: JobId, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    given = [{"URL": town.place.url, "JOB": plain}.get(word, word) for word in arguments]
+    done = CliRunner().invoke(app, ["audit", *given, "--folder", str(tmp_path)])
+    assert done.exit_code != 0
+    assert words in done.output
+    assert "Traceback" not in done.output
