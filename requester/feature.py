@@ -11,14 +11,17 @@ from typing import ClassVar, cast
 
 from fastapi import APIRouter
 from prometheus_client import Metric
+from sqlalchemy import ColumnElement
 from starlette.datastructures import State
 
+from requester.chain.chain_context import ChainContext
 from requester.context import Context
+from requester.moves.audit_kind import AuditKind
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
 from requester.store.session import features_in
-from requester.store.tables import Job, Round, Task
+from requester.store.tables import Audit, Job, Round, Task
 from requester.store.work import RowReader, Work
 
 
@@ -62,6 +65,9 @@ class Feature:
     routers: ClassVar[tuple[APIRouter, ...]] = ()
     """Routes that are served after the kernel's."""
     merger: ClassVar[Merger | None] = None
+    audit_kind: ClassVar[AuditKind | None] = None
+    chain_steps: ClassVar[tuple[Callable[[ChainContext], bool], ...]] = ()
+    """Each is called in every step of the chain's work, while no other process does any; returns whether it moved."""
     blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
     """By the kind under which a job releases a blob: whether a row still needs the digest. Called in the transaction
     that deletes the blob, which has locked it."""
@@ -90,6 +96,14 @@ class Feature:
     def job_collected(self, work: Work, job: Job, now: float) -> None:
         """Called in the transaction that releases the blobs of an ended job; may come more than once."""
 
+    def hide_blob(self, digest: ColumnElement[str]) -> ColumnElement[bool] | None:
+        """Called once for all features; returns the condition under which no worker reads the blob."""
+        return None
+
+    def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
+        """Called while an audit is read by the API; returns optional fields of its AuditView."""
+        return {}
+
     def describe_round(self, row: Round) -> Mapping[str, object]:
         """Called while a round is read by the API; returns optional fields of its RoundView."""
         return {}
@@ -107,6 +121,11 @@ class Feature:
 
         `state.strangers_share` is the time that all strangers together have for computations (api.response_cache).
         """
+
+
+def audit_kinds_of(reader: RowReader) -> tuple[AuditKind, ...]:
+    """Returns the kinds of audits, in the order in which they are asked."""
+    return tuple(feature.audit_kind for feature in features_of(reader) if feature.audit_kind is not None)
 
 
 def features_of(holder: Context | RowReader) -> tuple[Feature, ...]:

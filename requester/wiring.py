@@ -186,6 +186,7 @@ def _build_chain_context(
         endpoint=public_url,
         owner=settings.owner,
         grant=grant,
+        steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
         revive=chain.process.revive if chain.process else bool,
     )
 

@@ -13,7 +13,6 @@ from gradmarket.market.wire.audits import (
     AuditReceipt,
     AuditRequest,
     AuditWork,
-    ScoreTask,
     SketchAnswer,
 )
 from gradmarket.market.wire.poll import OfferFields
@@ -24,10 +23,11 @@ from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.views.trust_views import audit_view
 from requester.exchange import auditor_claims
+from requester.feature import features_of
 from requester.moves import calibrating
-from requester.store import accusations, disclosure, listings
+from requester.store import disclosure, listings
 from requester.store.retries import retry_on_conflict
-from requester.store.tables import Audit, Score
+from requester.store.tables import Audit
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 
@@ -54,7 +54,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
         seconds=claimed.seconds,
         wave_seed=claimed.wave_seed,
         calibrates=claimed.calibrates,
-        score=ScoreTask(payload=claimed.score.payload, seed=claimed.score.seed) if claimed.score else None,
+        score=claimed.score,
         window=claimed.window,
     )
     return AuditAssignment(work=work)
@@ -92,8 +92,9 @@ def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = 
         rows = listings.ended_audits(job.id)
 
         def line(row: Audit) -> AuditView:
-            score = reader.get(Score, row.task_id) if row.scored else None
-            published = disclosed.is_round_final(row.round)
-            return audit_view(row, published, accusations.of_task(reader, row.task_id), score=score)
+            more: dict[str, object] = {}
+            for feature in features_of(reader):
+                more |= feature.describe_audit(reader, row)
+            return audit_view(row, disclosed.is_round_final(row.round), more=more)
 
         return load_list_page(reader, rows, [Audit.task_id], line, cursor, limit)

@@ -89,6 +89,8 @@ class ChainContext:
     """On a local chain: ensures that the sender has gas money and at least so many tokens."""
     revive: Callable[[], bool] = bool
     """Restarts the service's own chain if it has ended; returns whether it did. False where there is none."""
+    steps: tuple[Callable[["ChainContext"], bool], ...] = ()
+    """What features do on the chain in every step; each returns whether it moved (requester.feature)."""
     holder: str = field(default_factory=own_name)
     """Identifies this process among those that share the database."""
 

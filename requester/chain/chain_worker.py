@@ -13,17 +13,7 @@ from contracts.ledger import Ledger
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
-from requester.chain import (
-    accusing,
-    funding,
-    leader_lease,
-    mirror,
-    owner,
-    reconcile,
-    reservations,
-    sender,
-    settlement_batches,
-)
+from requester.chain import funding, leader_lease, mirror, owner, reconcile, reservations, sender, settlement_batches
 from requester.chain.chain_context import UNDER_WAY, ChainContext
 from requester.chain.chain_jobs import UNBATCHED
 from requester.store import tasks
@@ -177,7 +167,7 @@ class ChainWorker:
             reservations.post_reservations,
             settlement_batches.settle_due_batches,
             funding.close_jobs,
-            accusing.advance_accusations,
+            *chain.steps,
             reservations.drop_late,
             sender.send_pending_transactions,
         ):

@@ -5,17 +5,17 @@ scored audit cannot be blind: its auditor gets the accepted payload, and answers
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.gradient.payload_layout import LEAF_BYTES
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import auditing, sketch_packing
 from gradmarket.market.terms import AuditState, Hash, TaskState
-from gradmarket.market.wire.audits import AuditAnswer, WindowTask
-from gradmarket.market.wire.poll import digest_of
+from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
-from requester.moves import calibrating, scoring, window_draws
-from requester.store import answers, audited_classes, audits, ballots, window_states
+from requester.feature import audit_kinds_of
+from requester.moves import calibrating
+from requester.store import answers, audited_classes, audits, ballots
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
 from requester.store.work import RowReader, Work
@@ -36,7 +36,7 @@ class Claimed:
     seconds: float
     wave_seed: Hash | None = None
     calibrates: bool = False
-    score: scoring.ScoringTask | None = None
+    score: ScoreTask | None = None
     window: WindowTask | None = None
     """Two windows to repeat, in place of the whole task."""
 
@@ -52,20 +52,10 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
             return None if run is None else _build_claimed(work, work.get_one(Task, run.task_id), run.runs, True)
         task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claimed_until = auditor, now + task.offer.lease_seconds
-        if audit.window is not None and window_states.list_silent_replicas(work, task.id):
-            window_draws.audit_whole_task(context, work, task, audit)
-        score = scoring.build_scoring_task(work, task) if audit.scored else None
-        return replace(_build_claimed(work, task, audit.runs), score=score, window=_build_window_task(audit))
-
-
-def _build_window_task(audit: Audit) -> WindowTask | None:
-    """Returns what the auditor repeats of the task, without the leaf that it is to find; None for the whole."""
-    if audit.window is None or audit.leaves is None:
-        return None
-    cut = range(0, len(audit.leaves), LEAF_BYTES)
-    leaves = [digest_of(Hash(audit.leaves[start : start + LEAF_BYTES])) for start in cut]
-    told = (None if number == audit.window else leaf for number, leaf in enumerate(leaves))
-    return WindowTask(window=audit.window, leaves=tuple(told))
+        more: dict[str, Any] = {}
+        for kind in audit_kinds_of(work):
+            more |= kind.describe_claim(context, work, task, audit)
+        return replace(_build_claimed(work, task, audit.runs), **more)
 
 
 def _build_claimed(reader: RowReader, task: Task, runs: int, calibrates: bool = False) -> Claimed:
@@ -105,14 +95,16 @@ def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, sai
         passes = auditing.judge_referral(answers.list_revealed_roots(work, task.id), said.root, audit.root)
     else:
         passes = audit.scored or auditing.judge_audit(task.root or "", said.root, audit.root)
-    scoring.store_score(work, task, audit, said.score)
+    kinds = audit_kinds_of(work)
+    for kind in kinds:
+        kind.store_answer(work, task, audit, said)
     audit.sketch = _pack_sketch(work, task, said)
     audit.runs += 1
     audit.root, audit.seconds = said.root, said.seconds
     work.flush()
     if passes is None:
-        if audit.window is not None:  # the second run repeats the whole task, and a conviction needs it
-            window_draws.audit_whole_task(context, work, task, audit)
+        for kind in kinds:
+            kind.order_another_run(context, work, task, audit)
         audit.claimed_until = context.clock() + task.offer.lease_seconds
         return True  # logged only when the audit ends: an event now would reveal that the task is audited
     work.set_state_now(audit, AuditState.ANSWERED, claimed_until=None)

@@ -7,13 +7,19 @@ from requester.features.backup import BackupFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
 from requester.features.ledger import LedgerFeature
+from requester.features.loss_change import LossChangeFeature
 from requester.features.many_machines import ManyMachinesFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
+from requester.features.stakes import StakesFeature
+from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
     DriftFeature(),
     PartMergesFeature(),
+    WindowsFeature(),
+    LossChangeFeature(),
+    StakesFeature(),
     CoverageFeature(),
     LedgerFeature(),
     ManyMachinesFeature(),

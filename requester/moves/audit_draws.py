@@ -7,7 +7,8 @@ from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
-from requester.moves import copies, scoring, window_draws
+from requester.feature import audit_kinds_of
+from requester.moves import copies
 from requester.store import jobs, reputations
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Job, Task
@@ -18,9 +19,6 @@ DRAWN: Final = "drawn"
 
 
 UNPROVEN: Final = "its determinism class is not proven in this job yet"
-
-
-UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
 
 
 SUSPECT: Final = "its answer diverged"
@@ -54,14 +52,15 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
         return
     link = secrets.of_task(task.secret, jobs.load_spec(job).replication.max_replicas)[-1]
     plan = task.plan
-    if jobs.load_spec(job).verifier.scored:
-        rate, certain = scoring.compute_scored_audit_rate(work, task, plan.audit), UNCLEARED
-    else:
-        rate, certain = classes.choose_audit_rate(plan, task.determinism_class == job.proven_class), UNPROVEN
+    kinds = audit_kinds_of(work)
+    chosen = next(filter(None, (kind.choose_rate(work, hand, plan.audit) for kind in kinds)), None)
+    proven = task.determinism_class == job.proven_class
+    rate, certain = chosen or (classes.choose_audit_rate(plan, proven), UNPROVEN)
     if auditing.is_audit_drawn(link, task.offer_digest, hash_of(Digest(task.root or "")), rate):
         audit = create_audit(work, task, rate, DRAWN if rate == plan.audit else certain, now)
-        if leaves and (plan.first_wave > 1 or task.determinism_class == job.proven_class):
-            window_draws.draw_audit_window(work, hand, audit, link, leaves, now)
+        if leaves and (plan.first_wave > 1 or proven):
+            for kind in kinds:
+                kind.narrow_audit(work, hand, audit, link, leaves, now)
 
 
 def may_be_a_lie(job: Job) -> bool:
@@ -84,8 +83,16 @@ def reopen_audit(work: Work, task: Task, now: float) -> None:
     audit = work.get(Audit, task.id)
     if audit is None:
         create_audit(work, task, 1.0, REOPENED, now)
+        return
+    for kind in audit_kinds_of(work):
+        kind.release_blobs(work, task, audit, now)
+    # an answer that is under way has the number of a run that counts no more
+    fresh = {"window": None, "reason": REOPENED, "runs": audit.runs + 1, "claimed_until": None, "ended_at": None}
+    if audit.state == AuditState.DUE:
+        for name, value in fresh.items():
+            setattr(audit, name, value)
     else:
-        window_draws.repeat_whole_task(work, task, audit, REOPENED, now)
+        work.set_state_now(audit, AuditState.DUE, **fresh)
 
 
 def create_audit(work: Work, task: Task, rate: float, reason: str, now: float) -> Audit:

@@ -11,7 +11,7 @@ from gradmarket.market.rules.group_worth import known_updates
 from gradmarket.market.terms import Digest
 from requester.context import Context
 from requester.feature import features_of
-from requester.store import blob_needs, jobs, published_updates, unneeded, window_states
+from requester.store import blob_needs, jobs, published_updates, unneeded
 from requester.store.facts import layout_of
 from requester.store.tables import Job, Round, UnneededBlob
 from requester.store.work import RowReader, Work
@@ -20,7 +20,6 @@ PAYLOAD: Final = unneeded.PAYLOAD
 SNAPSHOT: Final = "snapshot"
 PARAMETERS: Final = "parameters"
 UPDATE: Final = "update"
-STATE: Final = "state"
 """What a blob was to the job that let it go, and by which rule it is dropped: see `_needed`."""
 AT_ONCE: Final = 16
 """Blobs dropped in one transaction: a commit takes longer than to drop a file."""
@@ -85,20 +84,12 @@ def record_unserved_blob(context: Context, digest: Digest, token: str, spend: Sp
 
 def drop_payload_if_unneeded(context: Context, digest: Digest) -> None:
     """Deletes an accepted payload if no merge waits for it; what a round made too is let go as that."""
-    drop_blob_if_unneeded(context, digest, partial(_needs_payload, digest))
+    drop_blob_if_unneeded(context, digest, partial(needs_payload, digest=digest))
 
 
-def _needs_payload(digest: str, reader: RowReader) -> bool:
+def needs_payload(reader: RowReader, digest: str) -> bool:
+    """Whether the blob is an answer that a merge waits for, or was made by a round."""
     return blob_needs.needs_payload(reader, digest) or blob_needs.is_made_by_round(reader, digest)
-
-
-def drop_state_if_unneeded(context: Context, digest: Digest) -> None:
-    """Deletes a state that came too late for its audit."""
-    drop_blob_if_unneeded(context, digest, partial(_needs_state, digest))
-
-
-def _needs_state(digest: str, reader: RowReader) -> bool:
-    return window_states.is_state_needed(reader, digest) or _needs_payload(digest, reader)
 
 
 def drop_blob_if_unneeded(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
@@ -136,8 +127,6 @@ def _drop_some(context: Context, job_id: str) -> int:
 def _is_needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
     if row.kind == SNAPSHOT:
         return blob_needs.names_blob(reader, row.digest)
-    if row.kind == STATE:
-        return _needs_state(row.digest, reader)
     for feature in features_of(reader):
         if row.kind in feature.blob_kinds:
             return feature.blob_kinds[row.kind](reader, row.digest)

@@ -6,12 +6,14 @@ from functools import partial
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, loss_change_test
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.terms import Address, Hash, Units
-from requester.store import audited_classes, jobs, lead_candidates, newcomers, scores, workers
+from requester.feature import audit_kinds_of
+from requester.moves.audit_kind import Clearance
+from requester.store import audited_classes, jobs, lead_candidates, newcomers, workers
 from requester.store.tables import Job, Task, Worker
 from requester.store.work import RowReader, Work
 
@@ -86,24 +88,23 @@ class CandidatePool:
         if not all(candidate.known for candidate in asking):
             self._known = newcomers.list_known_parties(reader, job, mixable, now)
             self._trials = rules.at_once(newcomers.count_tried(reader, job, now)) - newcomers.in_flight(reader, job)
-        if jobs.load_spec(job).verifier.scored:
-            self._separate_uncleared(reader, job, now)
+        for kind in audit_kinds_of(reader):
+            if (clearance := kind.find_clearance(reader, job)) is not None:
+                self._separate_uncleared(reader, job, clearance, now)
         self._gain, self._once = jobs.load_spec(job).gain, jobs.load_spec(job).private is not None
         self._given: set[Address] = set()
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:
             self._leads = lead_candidates.compute_leads(reader, job, asking, self._gain, now)
 
-    def _separate_uncleared(self, reader: RowReader, job: Job, now: float) -> None:
-        """Counts as known only those that a whole test has cleared; the rule is rules.loss_change_test."""
-        cleared, row = scores.list_cleared_operators(reader, job.id), jobs.latest_round(reader, job.id)
+    def _separate_uncleared(self, reader: RowReader, job: Job, clearance: Clearance, now: float) -> None:
+        """Counts as known only those that audits have cleared."""
+        cleared = clearance.operators
         for address, candidate in self.candidates.items():
             self.candidates[address] = replace(candidate, known=candidate.party.operator in cleared)
         known = newcomers.list_known_parties(reader, job, self.mixable, now)
         self._known = [party for party in known if party.operator in cleared]
-        most = loss_change_test.count_uncleared_places(jobs.count_places(reader, job), len(self._known))
-        held = scores.count_uncleared_answers(reader, job.id, row.number, cleared) if row else 0
-        self._trials = most - held
+        self._trials = clearance.count_trials(len(self._known))
 
     def get_lead(self, candidate: Candidate) -> Lead:
         return self._leads.get(candidate.party.worker, STRANGER)

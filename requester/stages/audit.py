@@ -14,20 +14,11 @@ from gradmarket.market.rules import classes, operators, overlap
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
-from requester.moves import (
-    blob_cleanup,
-    calibrating,
-    copies,
-    referrals,
-    resume,
-    scoring,
-    task_attempts,
-    verdicts,
-    window_draws,
-)
+from requester.feature import audit_kinds_of
+from requester.moves import blob_cleanup, calibrating, copies, referrals, resume, task_attempts, verdicts
 from requester.moves.audit_draws import create_audit, reopen_audit
 from requester.moves.ending import cancel_open_tasks
-from requester.store import accusations, audits, ballots, earned_rows, in_hand, jobs, reputations
+from requester.store import audits, ballots, earned_rows, in_hand, jobs, reputations
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
@@ -66,8 +57,7 @@ def run(context: Context, task_id: str) -> float | None:
             _lapse_audit(context, work, hand, audit, row, now)
         else:
             _judge_accepted(context, work, hand, audit, row, now)
-        let_go = audit.leaves is not None
-        window_draws.release_states(work, task, audit, now)
+        let_go = True in [kind.release_blobs(work, task, audit, now) for kind in audit_kinds_of(work)]
         work.notify("rollback", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
         blob_cleanup.drop_payload_if_unneeded(context, task.payload)
@@ -97,7 +87,8 @@ def _judge_accepted(
 
 
 def _is_answer_right(work: Work, task: Task, audit: Audit, now: float) -> bool:
-    return not scoring.judge_score(work, audit, now) if audit.scored else audit.root == task.root
+    found = (kind.is_answer_right(work, audit, now) for kind in audit_kinds_of(work))
+    return next((right for right in found if right is not None), audit.root == task.root)
 
 
 def _list_vindicated(reader: RowReader, hand: TaskInHand, audit: Audit) -> list[Replica]:
@@ -153,7 +144,8 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     others = audits.lock_spared_tasks(work, keys)  # tasks are locked before accounts and records
     reputations.record_failed_audit(work, keys, audit.determinism_class, now)
     lost = earned_rows.revoke_earnings(work, task, wrong)
-    accusations.create_accusations(work, job, task, wrong, audit.root or "", now)
+    for kind in audit_kinds_of(work):
+        kind.accuse_workers(work, job, task, audit, wrong, now)
     right = _list_vindicated(work, hand, audit)
     for replica in right:
         _vindicate_replica(context, work, job, task, replica, now)

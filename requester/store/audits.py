@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import bindparam, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, bindparam, case, exists, func, or_, select
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
-from requester.store import window_states
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
 from requester.store.work import RowReader, Work
@@ -45,9 +44,8 @@ def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> Seque
     """Returns what the audits wait for that nobody has run yet, in words."""
     able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
     auditor = "an auditor of " + able + " (gradmarket auditor run)"
-    for_what = case(
-        (window_states.build_awaited_condition(now), "states that their workers are to bring"), else_=auditor
-    )
+    awaited = [(condition, words) for words, condition in _list_awaited(reader, now)]
+    for_what = case(*awaited, else_=auditor) if awaited else auditor
     due = select(for_what).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
     return sorted(reader.session.scalars(due.distinct()))
 
@@ -93,13 +91,20 @@ def list_confirmed_parties(reader: RowReader, audit: Audit) -> Sequence[Party]:
 def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
     """Returns the oldest due audit that this class may run and nobody is running; skips rows that are locked.
 
-    One that waits for a worker's states is not due yet.
+    One that waits for something is not due yet.
     """
     free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
+    ready = [~condition for _, condition in _list_awaited(work, now)]
     able = or_(Audit.determinism_class == determinism_class, Audit.scored)
-    due = select(Audit).where(Audit.state == AuditState.DUE, able, free, ~window_states.build_awaited_condition(now))
+    due = select(Audit).where(Audit.state == AuditState.DUE, able, free, *ready)
     first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
     return work.session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
+
+
+def _list_awaited(reader: RowReader, now: float) -> list[tuple[str, ColumnElement[bool]]]:
+    """Returns what audits may wait for, in words, each with the condition that one does (moves.audit_kind)."""
+    kinds = (feature.audit_kind for feature in reader.session.info["features"])
+    return [item for kind in kinds if kind is not None for item in kind.build_awaited(now).items()]
 
 
 def lock_spared_tasks(work: Work, keys: Sequence[str]) -> Sequence[Task]:

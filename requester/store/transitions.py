@@ -13,10 +13,9 @@ from sqlalchemy.orm.attributes import instance_state, set_committed_value
 from sqlalchemy.orm.exc import StaleDataError
 
 from gradmarket.market.rules import lifecycle
-from requester.store.tables import Accusation, Audit, Batch, Calibration, Job, Replica, Round, Task
+from requester.store.tables import Base, Replica, Task
 
 Held = Task | Replica
-Row = Job | Round | Batch | Audit | Accusation | Calibration
 
 
 class Moves:
@@ -88,14 +87,14 @@ def _mark_committed(rows: Iterable[Held], names: Iterable[str]) -> None:
             set_committed_value(row, name, getattr(row, name))
 
 
-def move_now(connection: Connection, row: Row, new: StrEnum, values: Mapping[str, Any]) -> bool:
+def move_now(connection: Connection, row: Base, new: StrEnum, values: Mapping[str, Any]) -> bool:
     """Writes one move by compare-and-set, after a flush; False where another transaction moved the row first.
 
     Raises IllegalTransition where the entity's table has no such step.
     """
-    lifecycle.check_transition(row.state, new)
-    table = type(row)
-    same = {f"own_{column.key}": getattr(row, column.key) for column in _list_key_columns(table)} | {"was": row.state}
+    table, before = type(row), cast(Any, row).state
+    lifecycle.check_transition(before, new)
+    same = {f"own_{column.key}": getattr(row, column.key) for column in _list_key_columns(table)} | {"was": before}
     # through the connection: the same statement through the session costs three times as much
     statement = _build_update(table, ("state", *sorted(values)))
     moved = connection.execute(statement, {**same, "state": new, **values}).rowcount == 1
@@ -105,11 +104,11 @@ def move_now(connection: Connection, row: Row, new: StrEnum, values: Mapping[str
 
 
 @cache
-def _build_update(table: type[Row], names: tuple[str, ...]) -> Update:
+def _build_update(table: type[Base], names: tuple[str, ...]) -> Update:
     same = [column == bindparam(f"own_{column.key}") for column in _list_key_columns(table)]
-    moved = update(cast(Table, table.__table__)).where(*same, table.state == bindparam("was"))
+    moved = update(cast(Table, table.__table__)).where(*same, cast(Any, table).state == bindparam("was"))
     return moved.values({name: bindparam(name) for name in names})
 
 
-def _list_key_columns(table: type[Row]) -> list[InstrumentedAttribute[Any]]:
+def _list_key_columns(table: type[Base]) -> list[InstrumentedAttribute[Any]]:
     return [getattr(table, column.key) for column in table.__mapper__.primary_key if column.key is not None]

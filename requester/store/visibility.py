@@ -2,25 +2,17 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, CompoundSelect, bindparam, exists, or_, select, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, exists, or_, select, union_all
 from sqlalchemy.orm import aliased, defer
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
 from requester.store import blob_needs, jobs, unneeded
 from requester.store.among import is_in_bound_list
-from requester.store.tables import (
-    Job,
-    JobBlob,
-    Replica,
-    Round,
-    Task,
-    UnneededBlob,
-    UnservedBlob,
-    WindowState,
-)
+from requester.store.tables import Job, JobBlob, Replica, Round, Task, UnneededBlob, UnservedBlob
 from requester.store.work import RowReader
 
 FIRST = "publication.parameters"
@@ -63,7 +55,8 @@ def load_access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> 
     the update that led to that, and what is also of another job. An update is read as the parameters that it leads to:
     with these, it tells those before.
     """
-    found = reader.session.execute(_ACCESS, {"digest": digest, "worker": worker}).one()
+    access = _build_access_query(reader.session.info["features"])
+    found = reader.session.execute(access, {"digest": digest, "worker": worker}).one()
     alone = not found.shared
     return Access(
         unserved=found.unserved and not found.hidden,
@@ -96,7 +89,6 @@ def _build_named_condition(parts: tuple[str, ...], of: ColumnElement[bool]) -> C
 
 
 _BOOKED: Final = Task.payload == _DIGEST
-_BROUGHT: Final = (WindowState.digest == _DIGEST, WindowState.brought.is_(True))
 _LET_GO: Final = (UnneededBlob.digest == _DIGEST, UnneededBlob.kind == unneeded.PAYLOAD)
 _ANSWERED: Final = (
     select(Job)
@@ -121,12 +113,19 @@ _OWN: Final = or_(
     exists().where(*_HOLDS, *_LED),
     _build_parameters_condition(Job.visibility != "requester"),
 )
-_ACCESS: Final = select(
-    blob_needs.IS_UNSERVED.label("unserved"),
-    or_(exists().where(_BOOKED), exists().where(*_LET_GO)).label("answered"),
-    or_(exists().where(_BOOKED), exists().where(*_BROUGHT)).label("hidden"),
-    blob_needs.IS_SHARED.label("shared"),
-    _build_named_condition(PUBLISHED, Job.visibility == "public").label("to_anybody"),
-    _build_parameters_condition(Job.visibility == "requester").label("kept"),
-    _OWN.label("own"),
-)
+
+
+@cache
+def _build_access_query(features: tuple[Any, ...]) -> Select[Any]:
+    """Returns the query of all that `load_access` asks; the features may hide a blob too."""
+    hidden = [exists().where(_BOOKED)]
+    hidden += [condition for one in features if (condition := one.hide_blob(_DIGEST)) is not None]
+    return select(
+        blob_needs.IS_UNSERVED.label("unserved"),
+        or_(exists().where(_BOOKED), exists().where(*_LET_GO)).label("answered"),
+        or_(*hidden).label("hidden"),
+        blob_needs.IS_SHARED.label("shared"),
+        _build_named_condition(PUBLISHED, Job.visibility == "public").label("to_anybody"),
+        _build_parameters_condition(Job.visibility == "requester").label("kept"),
+        _OWN.label("own"),
+    )

@@ -16,7 +16,7 @@ from sqlalchemy.orm.attributes import flag_modified
 from requester.store.among import Texts
 from requester.store.session import MovingSession, Sessions, is_shared
 from requester.store.tables import Base, Earned, JobEvent
-from requester.store.transitions import Held, Row, move_now
+from requester.store.transitions import Held, move_now
 
 Entity = TypeVar("Entity", bound=Base)
 Item = TypeVar("Item")
@@ -93,7 +93,7 @@ class Work(RowReader):
         for row in rows:
             self.move(row, new, **values)
 
-    def set_state_now(self, row: Row, new: StrEnum, **values: Any) -> bool:
+    def set_state_now(self, row: Base, new: StrEnum, **values: Any) -> bool:
         """Moves `row` to `new`, with `values`, at once by compare-and-set. False where another transaction moved it.
 
         Raises IllegalTransition where the entity's table has no such step.

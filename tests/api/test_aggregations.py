@@ -13,7 +13,8 @@ import pytest
 
 from gradmarket.market.rules.job_sum import most_json
 from gradmarket.market.terms import ReplicaState
-from requester.exchange import secure_messages, state_upload
+from requester.exchange import secure_messages
+from requester.features.windows import state_upload
 from requester.store.tables import Replica
 from tests.api.api_service import Service
 from tests.api.test_authorisation import with_a_replica

@@ -11,10 +11,11 @@ import pytest
 from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.digests import blob_digest
 from requester.blobs.disk import DiskBlobs
+from requester.features.windows.window_states import WindowState
 from requester.moves import blob_cleanup
 from requester.ready_data import digits
 from requester.stages import publish
-from requester.store.tables import Job, Round, Task, UnservedBlob, UploadedBlob, WindowState
+from requester.store.tables import Job, Round, Task, UnservedBlob, UploadedBlob
 from tests.api.api_service import Service
 from tests.api.test_authorisation import JOB, with_a_replica
 from tests.lanes import FULL

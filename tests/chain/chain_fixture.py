@@ -24,6 +24,7 @@ from gradmarket.market.terms import Address, AuditState, BatchState, Digest, Job
 from requester.chain import reconcile
 from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
 from requester.chain.chain_worker import ChainWorker, local_grant
+from requester.features import FEATURES
 from requester.store import earned_rows
 from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
@@ -79,6 +80,7 @@ class ChainFixture:
             policy=self.policy,
             endpoint="http://127.0.0.1",
             grant=local_grant(self.ledger, address_of(self.key)),
+            steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
             holder=f"life {next(self._lives)} of the till",
         )
         self.chain_worker = ChainWorker(self.chain)

@@ -16,9 +16,11 @@ from gradmarket.market.rules import accusing
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import AccusationState, Address, Amount, Hash
 from requester.chain import escrow
-from requester.chain.accusing import advance_accusations as accusing_step
-from requester.store import accusations, jobs
-from requester.store.tables import Accusation, Job, JobEvent, Replica, Task, Transaction
+from requester.features.stakes import accusations
+from requester.features.stakes.accusations import Accusation
+from requester.features.stakes.accusing import advance_accusations as accusing_step
+from requester.store import jobs
+from requester.store.tables import Job, JobEvent, Replica, Task, Transaction
 from tests.chain.chain_fixture import ChainFixture
 from tests.onchain import HOUR, NewKey, with_money
 

@@ -14,7 +14,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audits import WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from graphdoc import tensors
-from requester.exchange import state_upload
+from requester.features.windows import state_upload
 from tests.requester.market_workers import SimWorker
 
 STEPS, WINDOW = 7, 2

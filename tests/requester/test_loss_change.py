@@ -18,9 +18,11 @@ from gradmarket.market.wire.audits import LARGEST_FALL, AuditAnswer, LossFall
 from requester import dataset
 from requester.api.audit_routes import audits as audits_told
 from requester.exchange import auditor_claims
+from requester.features.loss_change.scores import Score
+from requester.features.loss_change.scoring import UNCLEARED
 from requester.model_runner import ModelRunner
 from requester.moves import audit_draws
-from requester.store.tables import Reputation, Score
+from requester.store.tables import Reputation
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
 from tests.lanes import FULL
 from tests.requester.books import check_books
@@ -64,7 +66,7 @@ def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicte
     drawn = audits_of(market)
     assert {found.state for found in drawn} == {AuditState.PASSED}
     assert RUNS < len(drawn) < 80
-    assert {(found.reason, found.rate) for found in drawn} == {(audit_draws.UNCLEARED, 1.0), (audit_draws.DRAWN, 0.5)}
+    assert {(found.reason, found.rate) for found in drawn} == {(UNCLEARED, 1.0), (audit_draws.DRAWN, 0.5)}
     assert not market.events("scores_convicted")
     assert {event["operator"] for event in market.events("scores_honest")} == {worker.address for worker in workers}
     assert market.all(Reputation) == [], "a score is no proof of honesty"

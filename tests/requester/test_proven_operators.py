@@ -6,8 +6,10 @@ import pytest
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
-from requester.store import identities, operators, reputations, scores
-from requester.store.tables import Reputation, Score, Worker
+from requester.features.loss_change import scores
+from requester.features.loss_change.scores import Score
+from requester.store import identities, operators, reputations
+from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture

@@ -1,52 +1,25 @@
-"""Views of finished audits, scores and accusations, and of an operator's record in a class."""
+"""Views of finished audits, and of an operator's record in a class."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any, Final
 
 from gradmarket.market.gradient.projection import Sketch
-from gradmarket.market.rules import loss_change_test
-from gradmarket.market.views.trust_views import AccusationView, AuditView, ChangeView, ReputationView, ScoreView
-from requester.api.views.formats import format_hex, format_time, sketch_view
-from requester.store import reputations, scores
-from requester.store.tables import Accusation, Audit, Reputation, Score
+from gradmarket.market.views.trust_views import AuditView, ReputationView
+from requester.api.views.formats import format_time, sketch_view
+from requester.store import reputations
+from requester.store.tables import Audit, Reputation
 
-
-def accusation_view(row: Accusation) -> AccusationView:
-    return AccusationView(
-        worker=row.worker,
-        state=row.state,
-        case=format_hex(row.case),
-        event=format_hex(row.event),
-        amount=row.amount,
-        until=format_time(row.until),
-    )
-
-
-def score_view(row: Score) -> ScoreView:
-    total = row.total or 0.0
-    return ScoreView(
-        number=row.number or 0,
-        operator=row.operator,
-        accepted=_change_view(scores.build_accepted_change(row)),
-        trusted=_change_view(scores.build_trusted_change(row)),
-        honest=row.honest,
-        total=total,
-        convicts=loss_change_test.CONVICTS,
-        verdict=loss_change_test.decide_change_verdict(total),
-    )
-
-
-def _change_view(change: loss_change_test.Change) -> ChangeView:
-    return ChangeView(own=change.own, others=list(change.others), score=change.score, passes=change.passes)
+NOTHING: Final[Mapping[str, object]] = {}
 
 
 def audit_view(
-    row: Audit,
-    published: bool,
-    accusations: Iterable[Accusation] = (),
-    audit_sketch: Sketch | None = None,
-    score: Score | None = None,
+    row: Audit, published: bool, audit_sketch: Sketch | None = None, more: Mapping[str, object] = NOTHING
 ) -> AuditView:
-    """Returns the view of an audit. `published`: the task's answer may be shown (store.disclosure)."""
+    """Returns the view of an audit. `published`: the task's answer may be shown (store.disclosure).
+
+    `more`: what the features describe of it.
+    """
+    told: dict[str, Any] = {"accusations": [], "score": None, **more}
     return AuditView(
         task=row.task_id,
         round=row.round,
@@ -60,8 +33,7 @@ def audit_view(
         runs=row.runs,
         seconds=row.seconds,
         ended_at=format_time(row.ended_at),
-        accusations=[accusation_view(accusation) for accusation in accusations],
-        score=None if score is None else score_view(score),
+        **told,
     )
 
 

@@ -28,20 +28,16 @@ from requester.store.tables.money_tables import Account, Batch, Earned, Transact
 from requester.store.tables.secure_tables import SecureMessage, SecureSum
 from requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from requester.store.tables.trust_tables import (
-    Accusation,
     Audit,
     AuditedClass,
     Calibration,
     Reputation,
-    Score,
     Strike,
     TrustedRun,
-    WindowState,
 )
 
 __all__ = [
     "Account",
-    "Accusation",
     "ApiToken",
     "Audit",
     "AuditedClass",
@@ -61,7 +57,6 @@ __all__ = [
     "Replica",
     "Reputation",
     "Round",
-    "Score",
     "SecureMessage",
     "SecureSum",
     "Strike",
@@ -74,6 +69,5 @@ __all__ = [
     "UploadSum",
     "UploadedBlob",
     "Wave",
-    "WindowState",
     "Worker",
 ]

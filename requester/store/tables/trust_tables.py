@@ -1,11 +1,11 @@
-"""Tables of trust: audits and trusted runs, thresholds, scores, accusations, and the records of operators."""
+"""Tables of trust: audits and trusted runs, thresholds, and the records of operators."""
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, text
+from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gradmarket.market.terms import AccusationState, Address, AuditState, CalibrationState, Digest, Hash
+from gradmarket.market.terms import AuditState, CalibrationState, Digest
 from requester.store.tables.base import Base
 
 
@@ -51,23 +51,6 @@ class AuditedClass(Base):
 
     determinism_class: Mapped[str] = mapped_column(primary_key=True)
     asked_at: Mapped[float]
-
-
-class WindowState(Base):
-    """A state that an audit asks of a worker: the first one of window `number` of a task."""
-
-    __tablename__ = "window_states"
-
-    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
-    digest: Mapped[Digest]
-    replica: Mapped[str]
-    worker: Mapped[Address]
-    until: Mapped[float]
-    """Where it is not there by then, the audit repeats the whole task."""
-    brought: Mapped[bool] = mapped_column(default=False)
-
-    __table_args__ = (Index("window_states_of_worker", "worker"), Index("window_states_by_digest", "digest"))
 
 
 _SKETCHED = text("sketch IS NOT NULL")
@@ -117,53 +100,6 @@ class Calibration(Base):
     largest: Mapped[dict[str, Any]]
     """The largest deviation of each tensor."""
     changed_at: Mapped[float]
-
-
-class Score(Base):
-    """What an audit measured of an accepted gradient and of the auditor's own: see market.rules.loss_change_test."""
-
-    __tablename__ = "scores"
-
-    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    operator: Mapped[str]
-    own: Mapped[float]
-    others: Mapped[list[Any]] = mapped_column(JSON)
-    trusted_own: Mapped[float]
-    trusted_others: Mapped[list[Any]] = mapped_column(JSON)
-    number: Mapped[int | None]
-    """Position in the order in which the job's scores were judged, from 0; until then it and what follows are None."""
-    honest: Mapped[float | None]
-    """At least this share of honest gradients passes, by the trusted runs until then; None where it says too little."""
-    total: Mapped[float | None]
-    """Sum of the operator's weights in its present test, including this one."""
-
-    __table_args__ = (
-        Index("scores_of_job", "job_id", "number"),
-        Index("scores_of_operator", "job_id", "operator", "number"),
-    )
-
-
-class Accusation(Base):
-    """A worker with a stake in the job, accused of the wrong answer that an audit found."""
-
-    __tablename__ = "accusations"
-
-    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
-    worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"), primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    state: Mapped[AccusationState]
-    event: Mapped[Hash]
-    """Hash of what the worker did: market.rules.accusing."""
-    case: Mapped[Hash]
-    """The contract's id of the case."""
-    amount: Mapped[str]
-    """In the token's smallest unit, as a decimal string; zero until the case is on-chain."""
-    until: Mapped[int | None]
-    """When the window to contest, or to decide, ends."""
-    created_at: Mapped[float]
-
-    __table_args__ = (Index("accusations_by_state", "state", "created_at"),)
 
 
 class Strike(Base):

@@ -1,13 +1,40 @@
 """Queries about scores and the trusted runs among them. The rule is market.rules.loss_change_test."""
 
 from collections.abc import Collection
+from typing import Any
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import JSON, ForeignKey, Index, exists, func, select
+from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Change
-from requester.store.tables import Replica, Score, Task
+from requester.store.tables import Base, Replica, Task
 from requester.store.work import RowReader
+
+
+class Score(Base):
+    """What an audit measured of an accepted gradient and of the auditor's own: see market.rules.loss_change_test."""
+
+    __tablename__ = "scores"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    operator: Mapped[str]
+    own: Mapped[float]
+    others: Mapped[list[Any]] = mapped_column(JSON)
+    trusted_own: Mapped[float]
+    trusted_others: Mapped[list[Any]] = mapped_column(JSON)
+    number: Mapped[int | None]
+    """Position in the order in which the job's scores were judged, from 0; until then it and what follows are None."""
+    honest: Mapped[float | None]
+    """At least this share of honest gradients passes, by the trusted runs until then; None where it says too little."""
+    total: Mapped[float | None]
+    """Sum of the operator's weights in its present test, including this one."""
+
+    __table_args__ = (
+        Index("scores_of_job", "job_id", "number"),
+        Index("scores_of_operator", "job_id", "operator", "number"),
+    )
 
 
 def build_accepted_change(row: Score) -> Change:

@@ -2,11 +2,30 @@
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import ColumnElement, delete, exists, select, update
+from sqlalchemy import ColumnElement, ForeignKey, Index, delete, exists, select, update
+from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import Address, Digest
-from requester.store.tables import Audit, Replica, WindowState
+from requester.store.tables import Audit, Base, Replica
 from requester.store.work import RowReader, Work
+
+
+class WindowState(Base):
+    """A state that an audit asks of a worker: the first one of window `number` of a task."""
+
+    __tablename__ = "window_states"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[Digest]
+    replica: Mapped[str]
+    worker: Mapped[Address]
+    until: Mapped[float]
+    """Where it is not there by then, the audit repeats the whole task."""
+    brought: Mapped[bool] = mapped_column(default=False)
+
+    __table_args__ = (Index("window_states_of_worker", "worker"), Index("window_states_by_digest", "digest"))
+
 
 AT_ONCE = 64
 """States that one worker is told of at a time."""

@@ -10,7 +10,7 @@ from requester.api.blob_routes import UPLOAD, DigestPath
 from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.streams import consume_stream
-from requester.exchange import state_upload
+from requester.features.windows import state_upload
 
 router = APIRouter(prefix="/v1/work/states", tags=["work"])
 

@@ -1,19 +1,42 @@
-"""Accusations as rows: a failed audit creates them, and requester.chain.accusing takes them to the chain."""
+"""Accusations as rows: a failed audit creates them, and requester.features.stakes.accusing takes them to the chain."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import ForeignKey, Index, select
+from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.calls import case_id
 from gradmarket.market.rules import accusing
-from gradmarket.market.terms import AccusationState, Digest, Hash
+from gradmarket.market.terms import AccusationState, Address, Digest, Hash
 from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
-from requester.store.tables import Accusation, Job, Replica, Task
+from requester.store.tables import Base, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 OPEN: Final = (AccusationState.DUE, AccusationState.OPEN, AccusationState.CONTESTED)
+
+
+class Accusation(Base):
+    """A worker with a stake in the job, accused of the wrong answer that an audit found."""
+
+    __tablename__ = "accusations"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    state: Mapped[AccusationState]
+    event: Mapped[Hash]
+    """Hash of what the worker did: market.rules.accusing."""
+    case: Mapped[Hash]
+    """The contract's id of the case."""
+    amount: Mapped[str]
+    """In the token's smallest unit, as a decimal string; zero until the case is on-chain."""
+    until: Mapped[int | None]
+    """When the window to contest, or to decide, ends."""
+    created_at: Mapped[float]
+
+    __table_args__ = (Index("accusations_by_state", "state", "created_at"),)
 
 
 def create_accusations(work: Work, job: Job, task: Task, replicas: Iterable[Replica], audited: str, now: float) -> None:

@@ -20,9 +20,10 @@ from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import funding, mirror, sender
 from requester.chain.chain_context import ChainContext, TransactionKind
 from requester.chain.chain_jobs import tell_once
-from requester.store import accusations
+from requester.features.stakes import accusations
+from requester.features.stakes.accusations import Accusation
 from requester.store.event_log import record_event
-from requester.store.tables import Accusation, Job
+from requester.store.tables import Job
 
 STAGES: Final = {CaseStage.OPEN: AccusationState.OPEN, CaseStage.CONTESTED: AccusationState.CONTESTED}
 ENDS: Final = {

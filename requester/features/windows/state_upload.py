@@ -11,10 +11,13 @@ from gradmarket.market.terms import Address, Digest, JobId, ReplicaId
 from gradmarket.market.wire.audits import StateRequest, StatesAsked
 from requester.blobs.disk import Incoming
 from requester.context import Context
+from requester.features.windows import window_states
+from requester.features.windows.window_draws import needs_state
+from requester.features.windows.window_states import WindowState
 from requester.moves import blob_cleanup
-from requester.store import jobs, window_states
+from requester.store import jobs
 from requester.store.facts import layout_of
-from requester.store.tables import Job, Task, WindowState
+from requester.store.tables import Job, Task
 
 NOT_ASKED = "no audit asks you for this state"
 
@@ -75,5 +78,5 @@ def store_state(context: Context, want: WantedState, incoming: Incoming) -> None
         blob_cleanup.lock_and_restore_blobs(context, work, {want.digest: partial(context.blobs.keep, incoming)})
         in_time = window_states.mark_brought(work, want.worker, want.digest, context.clock())
     if not in_time:
-        blob_cleanup.drop_state_if_unneeded(context, want.digest)
+        blob_cleanup.drop_blob_if_unneeded(context, want.digest, partial(needs_state, digest=want.digest))
         raise NotFound(NOT_ASKED)

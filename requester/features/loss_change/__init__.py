@@ -1,0 +1,39 @@
+"""Audits by scores, for jobs whose answers no second machine repeats; market.rules.loss_change_test has the rule."""
+
+from collections.abc import Mapping
+
+from gradmarket.market.rules import loss_change_test
+from gradmarket.market.views.trust_views import ChangeView, ScoreView
+from requester.feature import Feature
+from requester.features.loss_change import scores
+from requester.features.loss_change.scores import Score
+from requester.features.loss_change.scoring import ScoredAudits
+from requester.store.tables import Audit
+from requester.store.work import RowReader
+
+
+class LossChangeFeature(Feature):
+    name = "loss_change"
+    audit_kind = ScoredAudits()
+
+    def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
+        score = reader.get(Score, row.task_id) if row.scored else None
+        return {"score": None if score is None else build_score_view(score)}
+
+
+def build_score_view(row: Score) -> ScoreView:
+    total = row.total or 0.0
+    return ScoreView(
+        number=row.number or 0,
+        operator=row.operator,
+        accepted=_build_change_view(scores.build_accepted_change(row)),
+        trusted=_build_change_view(scores.build_trusted_change(row)),
+        honest=row.honest,
+        total=total,
+        convicts=loss_change_test.CONVICTS,
+        verdict=loss_change_test.decide_change_verdict(total),
+    )
+
+
+def _build_change_view(change: loss_change_test.Change) -> ChangeView:
+    return ChangeView(own=change.own, others=list(change.others), score=change.score, passes=change.passes)

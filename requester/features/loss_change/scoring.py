@@ -1,0 +1,112 @@
+"""Audits by scores, where no second machine gives the same answer: one score never fails an audit by itself.
+
+All scores of an operator in the job together can convict it, as market.rules.loss_change_test says.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.rules import loss_change_test, secrets
+from gradmarket.market.rules.loss_change_test import (
+    ChangeVerdict,
+    add_score,
+    compute_score_weight,
+    decide_change_verdict,
+    honest_share,
+)
+from gradmarket.market.terms import Digest
+from gradmarket.market.wire.audits import AuditAnswer, ScoreRequest, ScoreTask
+from requester.context import Context
+from requester.features.loss_change import scores
+from requester.features.loss_change.scores import Score
+from requester.moves.audit_kind import AuditKind, Clearance
+from requester.store import jobs
+from requester.store.event_log import record_event
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.work import RowReader, Work
+
+UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
+
+
+class ScoredAudits(AuditKind):
+    """Audits whose auditor scores the accepted payload, in jobs with the verifier `loss_change`."""
+
+    def choose_rate(self, reader: RowReader, hand: TaskInHand, drawn: float) -> tuple[float, str] | None:
+        """The audit is certain until a whole test has cleared the operator in the job."""
+        if not jobs.load_spec(hand.job).verifier.scored:
+            return None
+        operator = load_accepted_replica(reader, hand.task).operator
+        return drawn if scores.is_operator_cleared(reader, hand.job.id, operator) else 1.0, UNCLEARED
+
+    def describe_claim(self, context: Context, work: Work, task: Task, audit: Audit) -> Mapping[str, object]:
+        """Gives the payload to score on its task's rows, and the seed that draws other rows."""
+        if not audit.scored:
+            return {}
+        spec = jobs.load_spec(work.get_one(Job, task.job_id))
+        link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
+        seed = loss_change_test.compute_rows_seed(link, task.offer_digest)
+        return {"score": ScoreTask(payload=Digest(task.payload or ""), seed=seed)}
+
+    def store_answer(self, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> None:
+        store_score(work, audit, said.score)
+
+    def is_answer_right(self, work: Work, audit: Audit, now: float) -> bool | None:
+        return not judge_score(work, audit, now) if audit.scored else None
+
+    def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
+        """Returns those that a whole test has cleared; the rule is market.rules.loss_change_test."""
+        if not jobs.load_spec(job).verifier.scored:
+            return None
+        cleared, row = scores.list_cleared_operators(reader, job.id), jobs.latest_round(reader, job.id)
+
+        def count_trials(known: int) -> int:
+            most = loss_change_test.count_uncleared_places(jobs.count_places(reader, job), known)
+            return most - (scores.count_uncleared_answers(reader, job.id, row.number, cleared) if row else 0)
+
+        return Clearance(cleared, count_trials)
+
+
+def store_score(work: Work, audit: Audit, said: ScoreRequest | None) -> None:
+    """Stores the auditor's score. Raises Refused if it is missing, or was not asked for."""
+    if audit.scored != (said is not None):
+        raise Refused("a score is wanted with the root" if audit.scored else "no score was asked for")
+    if said is None:
+        return
+    work.add(
+        Score(
+            task_id=audit.task_id,
+            job_id=audit.job_id,
+            operator=load_accepted_replica(work, work.get_one(Task, audit.task_id)).operator,
+            own=said.accepted.own,
+            others=list(said.accepted.others),
+            trusted_own=said.trusted.own,
+            trusted_others=list(said.trusted.others),
+        )
+    )
+    work.flush()
+
+
+def judge_score(work: Work, audit: Audit, now: float) -> bool:
+    """Adds the score to its operator's sum; returns whether that convicts it. One call at a time in a job."""
+    row = work.get_one(Score, audit.task_id)
+    worker = load_accepted_replica(work, work.get_one(Task, row.task_id)).worker
+    before = scores.find_latest_score(work, row.job_id, row.operator, worker)
+    row.number = scores.count_judged_scores(work, row.job_id)
+    work.flush()
+    runs = scores.list_newest_scores(work, row.job_id)
+    row.honest = honest_share(sum(scores.build_trusted_change(run).passes for run in runs), len(runs))
+    change = scores.build_accepted_change(row)
+    row.total = add_score(before.total or 0.0 if before else 0.0, compute_score_weight(change.passes, row.honest))
+    work.flush()
+    conclusion = decide_change_verdict(row.total)
+    if conclusion != ChangeVerdict.OPEN:
+        details = {"task": row.task_id, "operator": row.operator, "total": row.total, "honest": row.honest}
+        record_event(work, row.job_id, f"scores_{conclusion}", now, **details)
+    return conclusion == ChangeVerdict.CONVICTED
+
+
+def load_accepted_replica(reader: RowReader, task: Task) -> Replica:
+    """Returns the replica whose answer was accepted."""
+    return reader.get_one(Replica, task.uploader or "")

@@ -1,0 +1,18 @@
+"""Audits that repeat two windows of a task, from states that its worker brings, by market.rules.task_windows."""
+
+from sqlalchemy import ColumnElement, exists
+
+from requester.feature import Feature
+from requester.features.windows import state_routes
+from requester.features.windows.window_draws import STATE, WindowAudits, needs_state
+from requester.features.windows.window_states import WindowState
+
+
+class WindowsFeature(Feature):
+    name = "windows"
+    routers = (state_routes.router,)
+    audit_kind = WindowAudits()
+    blob_kinds = {STATE: needs_state}
+
+    def hide_blob(self, digest: ColumnElement[str]) -> ColumnElement[bool]:
+        return exists().where(WindowState.digest == digest, WindowState.brought.is_(True))

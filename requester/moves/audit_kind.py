@@ -1,0 +1,65 @@
+"""What an audit may do otherwise than to repeat a whole task and to compare roots: features have kinds of audits."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement
+
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire.audits import AuditAnswer
+from requester.context import Context
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.work import RowReader, Work
+
+
+@dataclass(frozen=True)
+class Clearance:
+    """The operators that audits have cleared in a job, and how many places others may get beside so many known ones."""
+
+    operators: Collection[str]
+    count_trials: Callable[[int], int]
+
+
+class AuditKind:
+    """By default it changes nothing. Each method looks at the audit's row, or at the job's specification, by itself."""
+
+    def build_awaited(self, now: float) -> Mapping[str, ColumnElement[bool]]:
+        """Called when a due audit is looked for; returns conditions on audits that wait still, by their words."""
+        return {}
+
+    def choose_rate(self, reader: RowReader, hand: TaskInHand, drawn: float) -> tuple[float, str] | None:
+        """Called in the accepting transaction; returns the probability of an audit and, above `drawn`, the reason."""
+        return None
+
+    def narrow_audit(
+        self, work: Work, hand: TaskInHand, audit: Audit, link: Hash, leaves: Sequence[Hash], now: float
+    ) -> None:
+        """Called in the accepting transaction for an audit that need not repeat the whole task."""
+
+    def describe_claim(self, context: Context, work: Work, task: Task, audit: Audit) -> Mapping[str, object]:
+        """Called in the transaction that gives the audit to an auditor; returns fields of its AuditWork."""
+        return {}
+
+    def store_answer(self, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> None:
+        """Called in the transaction that takes an auditor's answer, before it counts. Raises Refused."""
+
+    def order_another_run(self, context: Context, work: Work, task: Task, audit: Audit) -> None:
+        """Called in the same transaction where one run was not enough."""
+
+    def is_answer_right(self, work: Work, audit: Audit, now: float) -> bool | None:
+        """Called in the judging transaction; returns whether the accepted answer stands, None where roots tell it."""
+        return None
+
+    def accuse_workers(
+        self, work: Work, job: Job, task: Task, audit: Audit, wrong: Sequence[Replica], now: float
+    ) -> None:
+        """Called in the judging transaction once a task is revoked; `wrong` were paid for it."""
+
+    def release_blobs(self, work: Work, task: Task, audit: Audit, now: float) -> bool:
+        """Called when an audit is over, or begins anew; returns whether it released blobs."""
+        return False
+
+    def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
+        """Called when candidates of a job are gathered; returns whom alone the job's audits have cleared."""
+        return None
