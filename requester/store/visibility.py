@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, exists, or_, select, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, Executable, bindparam, exists, or_, select, union_all
 from sqlalchemy.orm import aliased, defer
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -116,7 +116,7 @@ _OWN: Final = or_(
 
 
 @cache
-def _build_access_query(features: tuple[Any, ...]) -> Select[Any]:
+def _build_access_query(features: tuple[Any, ...]) -> Executable:
     """Returns the query of all that `load_access` asks; the features may hide a blob too."""
     hidden = [exists().where(_BOOKED)]
     hidden += [condition for one in features if (condition := one.hide_blob(_DIGEST)) is not None]

@@ -3,17 +3,17 @@
 from typing import Final
 
 from worker.feature import WorkerFeature
-from worker.features.consents import ConsentsFeature
+from worker.features.consents import PayoutConsentsFeature
 from worker.features.discovery import DiscoveryFeature
 from worker.features.owner_page import OwnerPageFeature
-from worker.features.stakes import StakesFeature
+from worker.features.stakes import StakingFeature
 from worker.features.windows import WindowStatesFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
     OwnerPageFeature(),
-    StakesFeature(),
+    StakingFeature(),
     DiscoveryFeature(),
-    ConsentsFeature(),
+    PayoutConsentsFeature(),
     WindowStatesFeature(),
 )
 """In the order in which they are asked (worker.feature). Imported by worker.run and the commands alone."""

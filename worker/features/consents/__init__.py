@@ -8,7 +8,7 @@ from worker.features.consents.payout_consents import find_consent_for_market
 from worker.settings import WorkerSettings
 
 
-class ConsentsFeature(WorkerFeature):
+class PayoutConsentsFeature(WorkerFeature):
     name = "consents"
     serves = frozenset({"consents"})
     wallet_commands = {"consent": consent_commands.app}

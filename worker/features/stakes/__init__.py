@@ -14,7 +14,7 @@ from worker.markets.market_session import Shared
 from worker.settings import WorkerSettings
 
 
-class StakesFeature(WorkerFeature):
+class StakingFeature(WorkerFeature):
     name = "stakes"
     wallet_commands = {"case": case_commands.app, "stake": stake_commands.stake, "unstake": stake_commands.unstake}
 
