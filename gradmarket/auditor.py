@@ -151,45 +151,42 @@ class Auditor:
 
 @dataclass(frozen=True)
 class OpenMachine:
-    """A machine that computes tasks of one market: its runner, what fetches for it, its limits, and what it lacks."""
+    """A machine that computes tasks: its runner, its limits, and what its owner must hear."""
 
     runner: Runner
-    fetcher: Fetcher
     limits: MachineLimits
     warning: str
 
-    def build_executor(self) -> Executor:
-        return Executor(self.runner, self.fetcher, self.limits)
+    def build_executor(self, fetcher: Fetcher) -> Executor:
+        return Executor(self.runner, fetcher, self.limits)
 
 
 @contextmanager
-def open_machine(url: str, bearer: Callable[[], dict[str, str]], machine: Machine) -> Iterator[OpenMachine]:
-    """Yields the machine, which fetches from the market at `url` with the headers of `bearer`."""
-    with ExitStack() as stack:
-        settings = RunnerSettings(seconds=machine.seconds, operations=int(machine.flops))
-        mine = stack.enter_context(open_runner_on_device(settings, machine.device, machine.threads, machine.memory))
-        fetcher = Fetcher(
-            Cache(machine.folder / "cache", machine.disk),
-            url,
-            machine.disk,
-            bearer=bearer,
-            stores=machine.reach,
-            data_servers=machine.reach,
-            remedies=(REACH, REACH),
-        )
-        stack.callback(fetcher.close)
+def open_machine(machine: Machine) -> Iterator[OpenMachine]:
+    settings = RunnerSettings(seconds=machine.seconds, operations=int(machine.flops))
+    with open_runner_on_device(settings, machine.device, machine.threads, machine.memory) as mine:
         limits = MachineLimits(
             max_flops=machine.flops, max_memory=mine.memory, max_disk=machine.disk, device=mine.device
         )
-        yield OpenMachine(mine.runner, fetcher, limits, mine.warning)
+        yield OpenMachine(mine.runner, limits, mine.warning)
 
 
 @contextmanager
 def open_auditor(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
     """Yields an auditor with its runner and cache until the `with` block ends."""
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
-    with open_machine(market.url, lambda: bearer, machine) as mine:
-        auditor = Auditor(name, market, mine.runner, mine.fetcher, mine.limits)
+    with open_machine(machine) as mine, ExitStack() as stack:
+        fetcher = Fetcher(
+            Cache(machine.folder / "cache", machine.disk),
+            market.url,
+            machine.disk,
+            bearer=lambda: bearer,
+            stores=machine.reach,
+            data_servers=machine.reach,
+            remedies=(REACH, REACH),
+        )
+        stack.callback(fetcher.close)
+        auditor = Auditor(name, market, mine.runner, fetcher, mine.limits)
         auditor.warning = mine.warning
         yield auditor
 

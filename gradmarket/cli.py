@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "worker": ("worker.cli.worker_commands", "app", "Sell gradients: run a worker, look after its wallet."),
     "auditor": ("gradmarket.commands.auditor_command", "app", "Run accepted tasks again: the requester's own check."),
     "audit": ("gradmarket.commands.audit", "audit", "Check a whole job as a stranger: verdicts, rounds, money, bits."),
+    "archive": ("gradmarket.commands.audit", "archive", "Write all that an audit of a job needs into a folder."),
     "token": ("gradmarket.commands.token", "app", "API tokens: make, list and end them."),
     "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
     "wallet": ("worker.cli.worker_commands", "wallet_app", "A worker's key, and what it has earned."),

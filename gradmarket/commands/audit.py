@@ -1,4 +1,4 @@
-"""`gradmarket audit MARKET JOB`: anybody checks a whole job, with no trust in its requester or its workers."""
+"""`gradmarket audit` and `gradmarket archive`: anybody checks a whole job, and keeps what others need for that."""
 
 import json
 import time
@@ -11,7 +11,8 @@ from gradmarket.commands.edge import JsonOption, check_writable, say_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
 from gradmarket.network.environment import is_address
-from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, audit_job
+from gradmarket.public_audit.archive import INDEX
+from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
 
@@ -21,7 +22,7 @@ EVERY_S: Final = 2.0
 
 
 def audit(
-    market: Annotated[str, typer.Argument(metavar="MARKET", help="Address of the market's service.")],
+    market: Annotated[str, typer.Argument(metavar="MARKET", help="Address of the service, or an archive.json's.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
     rpc: Annotated[str | None, typer.Option(help="Your own node of the market's chain; else a local market's.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="Merged tasks to compute again, drawn at random.")] = SAMPLE,
@@ -40,9 +41,7 @@ def audit(
         device_name(device)
     except ValueError as error:
         raise Refused(f"--device: {error}") from error
-    for address in (market, *([rpc] if rpc is not None else [])):
-        if not is_address(address):
-            raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
+    _check_places(market, rpc)
     if report is not None:
         check_writable(report)
     done = audit_job(AuditPlan(market, job, folder, rpc, sample, whole, device, threads), _build_progress(as_json))
@@ -54,6 +53,35 @@ def audit(
     else:
         echo_text("\n".join(done.as_lines()))
     raise typer.Exit(0 if done.sound else 1)
+
+
+def archive(
+    market: Annotated[str, typer.Argument(metavar="MARKET", help="Address of the market's service.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
+    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to; what is there is kept.")],
+    rpc: Annotated[str | None, typer.Option(help="Your own node of the market's chain; else a local market's.")] = None,
+    folder: Annotated[Path, typer.Option(help="Keeps what was read, to go on after a break.")] = FOLDER,
+    as_json: JsonOption = False,
+) -> None:
+    """Write all that an audit of a job needs into a folder, for any static server: it outlives the service.
+
+    `gradmarket audit FOLDER/archive.json JOB`, or the address that it is served at, audits by it.
+    """
+    _check_places(market, rpc)
+    if to.exists() and not to.is_dir():
+        raise Refused(f"{to} is a file", "name a folder")
+    done, digest = archive_job(AuditPlan(market, job, folder, rpc), to, _build_progress(as_json))
+    told = {"job": done.listed.id, "tasks": len(done.record.evidence), "archive": str(to / INDEX), "digest": digest}
+    if as_json:
+        say_json(told)
+    else:
+        echo_text(f"{told['archive']}: {told['tasks']} tasks of job {told['job']}; {digest}")
+
+
+def _check_places(market: str, rpc: str | None) -> None:
+    for address in (market, *([rpc] if rpc is not None else [])):
+        if not is_address(address) and not (address is market and address.endswith(INDEX)):
+            raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
 
 
 def _build_progress(quiet: bool) -> Progress:

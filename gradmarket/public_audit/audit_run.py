@@ -2,19 +2,35 @@
 
 import os
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.auditor import Machine, OpenMachine, open_machine
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import AUTO
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import Refused
 from gradmarket.market.rules.shortage import find_thread_count
-from gradmarket.market.terms import JobId
+from gradmarket.market.terms import Digest, JobId
+from gradmarket.market.views.job_views import ListedJob
+from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.network.environment import is_address
+from gradmarket.public_audit.archive import (
+    INDEX,
+    MOST,
+    ArchiveRecords,
+    PublicRecords,
+    parse_archive,
+    read_local_blob,
+    write_archive,
+)
 from gradmarket.public_audit.audit_report import AuditReport
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
@@ -25,14 +41,19 @@ from worker.protocol.signin import Credentials
 from worker.wallet import Wallet
 
 SAMPLE: Final = 4
+NOWHERE: Final = "http://archive.invalid"
+"""The origin of an archive on disk, all of whose blobs are read into the cache (RFC 2606)."""
+ROOM: Final = 2**40
+"""Bytes of downloads that an archive may take."""
 
 
 @dataclass(frozen=True)
 class AuditPlan:
     """Which job is audited, and how far.
 
-    `rpc`: the auditor's own node of the chain; where none is given, a local market's. `sample`: merged tasks to compute
-    again; with `whole` all are, and every round is merged again. `folder` keeps what was read and computed.
+    `market`: its service's address, or the place of an archive.json, a path or an address. `rpc`: the auditor's own
+    node of the chain; where none is given, a local market's. `sample`: merged tasks to compute again; with `whole` all
+    are, and every round is merged again. `folder` keeps what was read and computed.
     """
 
     market: str
@@ -45,43 +66,102 @@ class AuditPlan:
     threads: int | None = None
 
 
+@dataclass(frozen=True)
+class OpenedJob:
+    """A job whose record was read: from where, by which node, and into which folder."""
+
+    place: str
+    node: str
+    facts: ChainFacts
+    listed: ListedJob
+    record: JobRecord
+    folder: Path
+    fetcher: Fetcher
+
+
 def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
-    """Audits the job, with a key that is made for this and forgotten: who reads rows must have signed in.
-
-    Raises NotFound for a job that is not there, ServiceProblem, Untrusted and ChainError as the worker's clients do.
-    """
-    began, market = time.monotonic(), plan.market.rstrip("/")
-    folder = plan.folder / blob_digest(f"{market} {plan.job}".encode()).partition(":")[2][:16]
-    with closing(MarketClient(market, lambda seconds: seconds < COMMAND_WAIT_S)) as client:
-        facts = client.facts()
-        node = plan.rpc or choose_rpc(None, facts, market)
-        ledger = connect_to_deployment(node, facts)
-        listed = client.job(JobId(plan.job))
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        me = Wallet(PrivateKey(os.urandom(32)), folder)
-        client.identify(Credentials(me, me.address, facts.chain_id))
-        record = JobSource(client, ledger, listed.id, folder, progress).fetch()
-        results = prove_record(record)
+    """Raises NotFound for a job that is not there; ServiceProblem, Untrusted and ChainError as a worker does."""
+    began = time.monotonic()
+    with open_job(plan, progress) as job:
+        results = prove_record(job.record)
         if plan.whole or plan.sample:
-            machine = Machine(folder, plan.device, plan.threads or find_thread_count(record.find_class()))
-            with open_machine(client.origin, client.bearer, machine) as computing:
-                results += _recompute(record, computing, folder, plan, progress)
-    return AuditReport(
-        market=market,
-        job=listed.id,
-        name=listed.name,
-        state=listed.state,
-        node=node,
-        own_node=plan.rpc is not None,
-        results=results,
-        seconds=time.monotonic() - began,
-    )
+            machine = Machine(job.folder, plan.device, plan.threads or find_thread_count(job.record.find_class()))
+            with open_machine(machine) as mine:
+                results += _recompute(job, mine, plan, progress)
+        return AuditReport(
+            market=job.place,
+            job=job.listed.id,
+            name=job.listed.name,
+            state=job.listed.state,
+            node=job.node,
+            own_node=plan.rpc is not None,
+            results=results,
+            seconds=time.monotonic() - began,
+        )
 
 
-def _recompute(
-    record: JobRecord, computing: OpenMachine, folder: Path, plan: AuditPlan, progress: Progress
-) -> Sequence[ClauseResult]:
-    again = Recomputation(record, computing.runner, computing.build_executor(), computing.fetcher, folder, progress)
-    if obstacle := find_obstacle(record.publication.spec):
+def archive_job(plan: AuditPlan, to: Path, progress: Progress) -> tuple[OpenedJob, Digest]:
+    """Writes the job's archive into the folder `to`; returns the job and the digest of the archive's index."""
+    with open_job(plan, progress) as job:
+        return job, write_archive(job.record, job.place, job.facts, job.listed, job.fetcher, to)
+
+
+@contextmanager
+def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
+    """Reads the record. A market is signed in to with a key that is made for this and forgotten: only who has signed in
+    reads rows."""
+    place = plan.market.rstrip("/")
+    folder = plan.folder / blob_digest(f"{place} {plan.job}".encode()).partition(":")[2][:16]
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with ExitStack() as stack:
+        cache = Cache(folder / "cache", ROOM)
+        records, fetcher = (
+            _open_archive(place, cache, stack) if place.endswith(INDEX) else _open_market(place, folder, cache, stack)
+        )
+        facts = records.facts()
+        node = plan.rpc or choose_rpc(None, facts, place)
+        ledger = connect_to_deployment(node, facts)
+        listed = records.job(JobId(plan.job))
+        record = JobSource(records, ledger, listed.id, folder, progress).fetch()
+        yield OpenedJob(place, node, facts, listed, record, folder, fetcher)
+
+
+def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tuple[PublicRecords, Fetcher]:
+    client = MarketClient(place, lambda seconds: seconds < COMMAND_WAIT_S)
+    stack.callback(client.close)
+    me = Wallet(PrivateKey(os.urandom(32)), folder)
+    client.identify(Credentials(me, me.address, client.facts().chain_id))
+    fetcher = Fetcher(cache, client.origin, cache.limit, bearer=client.bearer)
+    stack.callback(fetcher.close)
+    return client, fetcher
+
+
+def _open_archive(place: str, cache: Cache, stack: ExitStack) -> tuple[PublicRecords, Fetcher]:
+    """Returns the records and what fetches blobs, all of which the cache then has."""
+    base = place.removesuffix(INDEX).rstrip("/")
+    remote = is_address(place)
+    fetcher = Fetcher(cache, base, cache.limit) if remote else Fetcher(cache, NOWHERE, cache.limit, seconds=0.0)
+    stack.callback(fetcher.close)
+    if remote:
+        index = parse_archive(fetcher.small(f"/{INDEX}", MOST))
+        for digest in index.blobs:
+            fetcher.blob(digest)
+        return ArchiveRecords(index, fetcher.blob), fetcher
+    folder = Path(base or ".")
+    try:
+        index = parse_archive((folder / INDEX).read_bytes())
+    except OSError as error:
+        raise Refused(
+            f"{place[:200]} cannot be read: {error.strerror}", "name a market's address, or an archive.json"
+        ) from error
+    for digest in index.blobs:
+        fetcher.made(digest, partial(read_local_blob, folder, digest))
+    return ArchiveRecords(index, partial(read_local_blob, folder)), fetcher
+
+
+def _recompute(job: OpenedJob, mine: OpenMachine, plan: AuditPlan, progress: Progress) -> Sequence[ClauseResult]:
+    executor = mine.build_executor(job.fetcher)
+    again = Recomputation(job.record, mine.runner, executor, job.fetcher, job.folder, progress)
+    if obstacle := find_obstacle(job.record.publication.spec):
         return again.skip(obstacle)
     return again.replay_rounds() if plan.whole else (again.compute_sample(plan.sample),)

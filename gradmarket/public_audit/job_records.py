@@ -19,9 +19,9 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.rules.task_proof import DECIDED, OVER
 from gradmarket.market.terms import Address, Hash, JobId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
+from gradmarket.public_audit.archive import PublicRecords
 from gradmarket.public_audit.job_proof import BatchOnChain, JobRecord
 from worker import durable
-from worker.protocol.client import MarketClient
 
 SHOWN: Final = DECIDED | {TaskState.FAILED, TaskState.REFERRED, TaskState.UPLOADING}
 """States of tasks whose workers have committed."""
@@ -33,7 +33,7 @@ Progress = Callable[[str, int, int], object]
 class JobSource:
     """Where the record of a job is read from; `folder` keeps what was read."""
 
-    market: MarketClient
+    market: PublicRecords
     ledger: Ledger
     job: JobId
     folder: Path

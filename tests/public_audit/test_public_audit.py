@@ -1,8 +1,13 @@
 """Anybody audits a finished job of a real service: what holds is proven, and each lie is found by its rule."""
 
 import json
+import shutil
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +18,11 @@ from gradmarket import Market
 from gradmarket.auditor import Machine, open_machine
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.demo.service import Service
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
-from gradmarket.public_audit.job_proof import BatchOnChain, Clause, JobRecord, prove_record
+from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.recomputation import STATE, Recomputation
 from tests.patience import wait_until
@@ -182,6 +189,16 @@ def test_each_lie_is_found_by_its_rule(record: JobRecord, lie: Lie) -> None:
     assert lie.rule in found
 
 
+@contextmanager
+def again_on(town: Service, folder: Path) -> Iterator[Callable[[JobRecord], tuple[ClauseResult, ClauseResult]]]:
+    """Yields what computes all of a record again; its downloads and what it has done are kept in the folder."""
+    bearer = {"authorization": f"Bearer {town.place.token}"}
+    fetcher = Fetcher(Cache(folder / "cache", 2**30), town.place.url, 2**30, bearer=lambda: bearer)
+    with open_machine(Machine(folder, threads=1)) as mine, closing(fetcher):
+        executor = mine.build_executor(fetcher)
+        yield lambda told: Recomputation(told, mine.runner, executor, fetcher, folder, lambda *_: None).replay_rounds()
+
+
 def test_a_wrong_gradient_that_was_accepted_is_found_by_computing_it(
     town: Service, record: JobRecord, tmp_path: Path
 ) -> None:
@@ -191,12 +208,8 @@ def test_a_wrong_gradient_that_was_accepted_is_found_by_computing_it(
     ballots = tuple(ballot.model_copy(update={"root": OTHER}) for ballot in evidence.replicas)
     told = evidence.model_copy(update={"root": OTHER, "replicas": ballots})
     lying = replace(changed_task(record, 0, root=OTHER), evidence={**record.evidence, task.id: told})
-    bearer = {"authorization": f"Bearer {town.place.token}"}
-    with open_machine(town.place.url, lambda: bearer, Machine(tmp_path, threads=1)) as computing:
-        again = Recomputation(
-            lying, computing.runner, computing.build_executor(), computing.fetcher, tmp_path, lambda *_: None
-        )
-        gradients, updates = again.replay_rounds()
+    with again_on(town, tmp_path) as again:
+        gradients, updates = again(lying)
     assert [fault.about for fault in gradients.faults] == [f"task {task.id} of round 0"]
     assert (updates.checked, updates.unseen) == (0, ("rounds 0 to 2, which start from what was not computed",))
 
@@ -204,15 +217,11 @@ def test_a_wrong_gradient_that_was_accepted_is_found_by_computing_it(
 def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_where_it_ended(
     town: Service, record: JobRecord, tmp_path: Path
 ) -> None:
-    bearer = {"authorization": f"Bearer {town.place.token}"}
     lying = changed_round(record, 1, updated=OTHER)
-    with open_machine(town.place.url, lambda: bearer, Machine(tmp_path, threads=1)) as computing:
+    with again_on(town, tmp_path) as again:
 
         def replay(told: JobRecord) -> tuple[int, int, list[str]]:
-            again = Recomputation(
-                told, computing.runner, computing.build_executor(), computing.fetcher, tmp_path, lambda *_: None
-            )
-            gradients, updates = again.replay_rounds()
+            gradients, updates = again(told)
             return gradients.checked, updates.checked, [fault.about for fault in updates.faults]
 
         assert replay(lying) == (4, 2, ["round 1"])
@@ -220,6 +229,59 @@ def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_wher
         assert replay(record) == (6, 3, [])
         (tmp_path / "parameters.safetensors").write_bytes(b"torn")
         assert replay(record) == (6, 3, [])
+
+
+@pytest.fixture(scope="module")
+def archived(town: Service, plain: JobId, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive")
+    given = ["archive", town.place.url, plain, str(folder / "job"), "--folder", str(folder / "read"), "--json"]
+    done = CliRunner().invoke(app, given)
+    assert json.loads(done.stdout)["tasks"] == 6
+    return folder / "job"
+
+
+def get_node(town: Service) -> str:
+    return str(town.ledger().web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["from a folder", "from a static server"])
+def test_a_job_is_audited_whole_by_its_archive_alone(
+    town: Service, plain: JobId, archived: Path, tmp_path: Path, served: bool
+) -> None:
+    """No request goes to the market: its address is not told."""
+    with serve_folder(archived.parent) as origin:
+        place = f"{origin}/job/archive.json" if served else str(archived / "archive.json")
+        given = ["audit", place, plain, "--folder", str(tmp_path), "--all", "--rpc", get_node(town), "--json"]
+        done = CliRunner().invoke(app, given)
+    told = json.loads(done.stdout)
+    assert (told["market"], told["sound"]) == (place, True)
+    assert {rule["result"] for rule in told["rules"]} == {"proven"}
+    assert [rule["checked"] for rule in told["rules"]][-2:] == [6, 3]
+
+
+def test_a_mirror_that_serves_other_bytes_is_refused(
+    town: Service, plain: JobId, archived: Path, tmp_path: Path
+) -> None:
+    mirror = tmp_path / "mirror"
+    shutil.copytree(archived, mirror)
+    index = json.loads((mirror / "archive.json").read_text())
+    (mirror / "v1/blobs" / index["blobs"][2]).write_bytes(b"other bytes")
+    given = ["--folder", str(tmp_path / "read"), "--rpc", get_node(town)]
+    done = CliRunner().invoke(app, ["audit", str(mirror / "archive.json"), plain, *given])
+    assert done.exit_code != 0
+    assert "has other bytes than those of blake3:" in done.output
+
+
+@contextmanager
+def serve_folder(folder: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize(
