@@ -16,7 +16,6 @@ from requester.api import (
     audit_routes,
     batching,
     blob_routes,
-    calibration_routes,
     chain_routes,
     consent_routes,
     event_routes,
@@ -58,7 +57,7 @@ ROUTERS: Final = tuple(
     for routes in (
         *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
         *(job_routes, round_routes, event_routes, payment_routes, fund_routes),
-        *(token_routes, consent_routes, calibration_routes, chain_routes, metric_routes),
+        *(token_routes, consent_routes, chain_routes, metric_routes),
         *(holder_routes, secure_routes),
     )
 )

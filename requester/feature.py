@@ -14,6 +14,7 @@ from prometheus_client import Metric
 from sqlalchemy import ColumnElement
 from starlette.datastructures import State
 
+from gradmarket.market.rules.verifiers.tolerance import Allowed
 from requester.chain.chain_context import ChainContext
 from requester.context import Context
 from requester.moves.audit_kind import AuditKind
@@ -21,7 +22,7 @@ from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
 from requester.store.session import features_in
-from requester.store.tables import Audit, Job, Round, Task
+from requester.store.tables import Audit, Base, Job, Round, Task
 from requester.store.work import RowReader, Work
 
 
@@ -72,6 +73,9 @@ class Feature:
     """By the kind under which a job releases a blob: whether a row still needs the digest. Called in the transaction
     that deletes the blob, which has locked it."""
 
+    claimed_tables: ClassVar[tuple[type[Base], ...]] = ()
+    """Tables whose rows are claimed for a task's lease (`task_id`, `claimed_until`), as audits are."""
+
     def open_relay(self, settings: RequesterSettings) -> Relay | None:
         """Called where other processes run the stages, before the context is made; returns what notifies them."""
         return None
@@ -95,6 +99,10 @@ class Feature:
 
     def job_collected(self, work: Work, job: Job, now: float) -> None:
         """Called in the transaction that releases the blobs of an ended job; may come more than once."""
+
+    def load_thresholds(self, reader: RowReader, job: Job) -> Allowed:
+        """Called where sketches are compared; returns how far honest answers of two classes may deviate."""
+        return {}
 
     def hide_blob(self, digest: ColumnElement[str]) -> ColumnElement[bool] | None:
         """Called once for all features; returns the condition under which no worker reads the blob."""

@@ -13,7 +13,6 @@ from gradmarket.market.wire.audits import (
     AuditReceipt,
     AuditRequest,
     AuditWork,
-    SketchAnswer,
 )
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.auth_routes import ROLE, Auditor
@@ -24,7 +23,6 @@ from requester.api.state import Here
 from requester.api.views.trust_views import audit_view
 from requester.exchange import auditor_claims
 from requester.feature import features_of
-from requester.moves import calibrating
 from requester.store import disclosure, listings
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import Audit
@@ -69,17 +67,6 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
 @retry_on_conflict
 def answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditReceipt:
     return AuditReceipt(again=auditor_claims.record_audit_answer(context, task_id, said))
-
-
-@router.put(
-    "/audits/{task_id}/sketch",
-    operation_id="send_audit_sketch",
-    responses={**ROLE, **describe_problems(404, 409)},
-    summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
-)
-@retry_on_conflict
-def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAnswer) -> AuditReceipt:
-    return AuditReceipt(again=calibrating.record_trusted_answer(context, task_id, said))
 
 
 @router.get(

@@ -14,7 +14,6 @@ from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
 from requester.feature import audit_kinds_of
-from requester.moves import calibrating
 from requester.store import answers, audited_classes, audits, ballots
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
@@ -48,8 +47,9 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
         audited_classes.record_asking_auditor(work, determinism_class, now)
         audit = audits.next_due(work, determinism_class, now)
         if audit is None:
-            run = calibrating.claim_trusted_run(work, auditor, determinism_class, now)
-            return None if run is None else _build_claimed(work, work.get_one(Task, run.task_id), run.runs, True)
+            others = (kind.find_other_work(work, auditor, determinism_class, now) for kind in audit_kinds_of(work))
+            other = next(filter(None, others), None)
+            return None if other is None else _build_claimed(work, work.get_one(Task, other[0]), other[1], True)
         task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claimed_until = auditor, now + task.offer.lease_seconds
         more: dict[str, Any] = {}

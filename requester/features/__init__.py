@@ -12,11 +12,13 @@ from requester.features.many_machines import ManyMachinesFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
 from requester.features.stakes import StakesFeature
+from requester.features.tolerance import ToleranceFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
     DriftFeature(),
     PartMergesFeature(),
+    ToleranceFeature(),
     WindowsFeature(),
     LossChangeFeature(),
     StakesFeature(),

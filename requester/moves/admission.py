@@ -1,5 +1,6 @@
 """Checks of a posted job that need no computation."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
 from requester import dataset
 from requester.context import Context
+from requester.feature import features_of
 from requester.moves import named_blobs
 from requester.ready_data import digits
 
@@ -29,6 +31,7 @@ class Admitted:
 def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
     admissible.check_job_spec(spec)
+    check_features_serve(spec, {feature.name for feature in features_of(context)})
     named_blobs.check_spec(context, spec, token)
     if (
         not isinstance(spec.data, ReadyData) or digits.is_installed()
@@ -42,6 +45,20 @@ def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     _takes_stakes(context, spec, unit)
     most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
+
+
+def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
+    """Refuses a field that only a feature serves which this service is built without."""
+    windowed = isinstance(spec.step, LocalStep) and spec.step.window is not None
+    needs = {
+        "windows": ("step.window", windowed),
+        "loss_change": ("verifier", spec.verifier.scored),
+        "tolerance": ("verifier", spec.verifier.sketched),
+        "stakes": ("stake", spec.stake is not None),
+    }
+    for name, (field, needed) in needs.items():
+        if needed and name not in features:
+            raise JobRefused(field, f"this service is built without {name}: leave it out")
 
 
 def complete_spec(spec: JobSpec, seed: int) -> JobSpec:

@@ -51,6 +51,13 @@ class AuditKind:
         """Called in the judging transaction; returns whether the accepted answer stands, None where roots tell it."""
         return None
 
+    def find_other_work(self, work: Work, auditor: str, determinism_class: str, now: float) -> tuple[str, int] | None:
+        """Called in the claiming transaction where no audit is due; returns a task to run for calibration, as run n."""
+        return None
+
+    def record_pass(self, work: Work, job: Job, audit: Audit, now: float) -> None:
+        """Called in the judging transaction of an audit that found an accepted answer right."""
+
     def accuse_workers(
         self, work: Work, job: Job, task: Task, audit: Audit, wrong: Sequence[Replica], now: float
     ) -> None:

@@ -27,11 +27,11 @@ from requester.moves import (
     worth_pay,
 )
 from requester.moves.replay import MergedRound, MergeInputs
-from requester.store import grace, jobs, merges, secure_sums, trusted_runs
+from requester.store import grace, jobs, merges, secure_sums
 from requester.store.event_log import record_event
 from requester.store.locks import hold_named_lock, lock_row
 from requester.store.ready_rows import limited
-from requester.store.tables import Job, Round, Task, TrustedRun
+from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader
 from requester.tracing import record_span
 
@@ -194,8 +194,6 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
             work.move(task, TaskState.FINAL)
         if job.ended_at is not None and job.replay_from is None:
             job.replay_from = number  # it was collected without this round
-        if spec.verifier.sketched:
-            trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(spec, number))
         blob_cleanup.release_blobs_of_round(work, job, number, now)
         record_event(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **figures)
         if unfit and job.state == JobState.RUNNING:

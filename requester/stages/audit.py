@@ -15,7 +15,7 @@ from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, 
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.feature import audit_kinds_of
-from requester.moves import blob_cleanup, calibrating, copies, referrals, resume, task_attempts, verdicts
+from requester.moves import blob_cleanup, copies, referrals, resume, task_attempts, verdicts
 from requester.moves.audit_draws import create_audit, reopen_audit
 from requester.moves.ending import cancel_open_tasks
 from requester.store import audits, ballots, earned_rows, in_hand, jobs, reputations
@@ -74,7 +74,8 @@ def _judge_accepted(
     if _is_answer_right(work, task, audit, now):
         _pass_audit(work, job, task, audit, paid, now)
         if not diverged:
-            calibrating.record_trusted_run(work, job, audit, now)
+            for kind in audit_kinds_of(work):
+                kind.record_pass(work, job, audit, now)
     else:
         wrong = _list_wrong(work, task, audit, paid)
         _fail_audit(context, work, hand, audit, wrong, now)

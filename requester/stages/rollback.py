@@ -15,11 +15,11 @@ from gradmarket.market.terms import Digest, RoundState, TaskState
 from requester.context import Context
 from requester.feature import features_of
 from requester.moves import blob_cleanup, snapshots, task_attempts
-from requester.store import audits, in_hand, jobs, merges, trusted_runs, unneeded
+from requester.store import audits, in_hand, jobs, merges, unneeded
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row, locked_tasks
 from requester.store.ready_rows import limited
-from requester.store.tables import Job, Round, Task, TrustedRun
+from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader, Work
 
 TOPIC = "rollback"
@@ -89,8 +89,6 @@ def _rewind_rounds(context: Context, work: Work, job: Job) -> dict[str, list[str
     job.rewind_to = None
     for feature in features_of(work):
         feature.rounds_undone(work, job, number, now)
-    if jobs.load_spec(job).verifier.sketched:
-        trusted_runs.let_go(work, job.id, TrustedRun.round > _compute_last_unharmed(job, number))
     _undo_tasks(work, job, number)
     for row in again:
         _do_again(context, work, job, row.number, now)

@@ -13,7 +13,7 @@ from gradmarket.market.rules.assignment import ALL, Mixable
 from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
-from requester.store import calibrations, jobs
+from requester.store import jobs
 from requester.store.facts import layout_of
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Job, Replica, Task
@@ -54,7 +54,7 @@ def _build_ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
 
 def _load_allowed_pairs(reader: RowReader, job: Job, replicas: Iterable[Replica]) -> Allowed:
     """Returns the thresholds of every calibrated pair of classes among the replicas."""
-    known = calibrations.load_thresholds(reader, job)
+    known = _load_thresholds(reader, job)
     pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
     return {classes: known[classes] for classes in pairs if classes in known}
 
@@ -107,4 +107,12 @@ def list_mixable_classes(reader: RowReader, job: Job) -> Mixable:
         return ALL
     if not jobs.load_spec(job).verifier.sketched:
         return frozenset()
-    return frozenset(calibrations.load_thresholds(reader, job))
+    return frozenset(_load_thresholds(reader, job))
+
+
+def _load_thresholds(reader: RowReader, job: Job) -> Allowed:
+    """Returns the thresholds of every pair of classes that the features know for the job (requester.feature)."""
+    known: Allowed = {}
+    for feature in reader.session.info["features"]:
+        known = {**known, **feature.load_thresholds(reader, job)}
+    return known

@@ -22,7 +22,6 @@ from requester.store.tables import (
     SecureSum,
     Strike,
     Task,
-    TrustedRun,
     Worker,
 )
 from requester.store.work import Work
@@ -105,7 +104,7 @@ def _bound_sum_times(work: Work, now: float) -> int:
 def _bound_claim_times(work: Work, now: float) -> int:
     """Bounds what auditors have claimed, by their tasks' offers."""
     changed = 0
-    for kind in (Audit, TrustedRun):
+    for kind in (Audit, *(table for feature in work.session.info["features"] for table in feature.claimed_tables)):
         claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
         for row, task in work.session.execute(claimed):
             changed += _bound_times(row, {"claimed_until": now + task.offer.lease_seconds})

@@ -10,7 +10,7 @@ from gradmarket.market.wire.audits import AuditAnswer, SketchAnswer
 from gradmarket.market.wire.poll import OfferFields
 from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
-from requester.moves import calibrating
+from requester.features.tolerance import calibrating
 from requester.store.tables import Audit
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture

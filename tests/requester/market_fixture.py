@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
-from itertools import combinations, count
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,8 +23,7 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.release import PROTOCOL
-from gradmarket.market.rules import assignment, calibration
-from gradmarket.market.rules.calibration import Evidence
+from gradmarket.market.rules import assignment
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, Digest, JobState
 from gradmarket.market.wire.sign_in import ChainFacts
@@ -41,7 +40,7 @@ from requester.notifier import Notifier
 from requester.settings import RequesterSettings
 from requester.stages import aggregate, assign, audit, close, collect, expire, judge, plan, rollback, unmask
 from requester.stages.stage import Stage
-from requester.store import calibrations, earned_rows, identities, progress, strikes
+from requester.store import earned_rows, identities, progress, strikes
 from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.session import Sessions, sessions_of
 from requester.store.tables import Account, AuditedClass, Earned, Job, JobEvent, Replica, Round, Task, Worker
@@ -242,15 +241,6 @@ class MarketFixture:
             "price": str(PRICE),
             "deadlines": DEADLINES,
         } | changes
-
-    def calibrate(self, *classes: str, tau: float = 1e-5) -> None:
-        """As trusted runs of these classes leave it: every pair of them may deviate by `tau` in each tensor."""
-        largest = {entry.name: tau / calibration.MARGIN for entry in LAYOUT.entries}
-        with self.context.begin() as work:
-            family = calibrations.family_of(work.get_one(Job, self.job))
-            for pair in combinations(sorted(classes), 2):
-                row = calibrations.lock_calibration(work, family, pair, self.clock())
-                calibrations.store_evidence(work, row, Evidence(calibration.RUNS, largest), self.clock())
 
     def prove_class(self) -> None:
         """As audits of three operators' work leave it."""

@@ -9,11 +9,11 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
 from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
-from requester.api.calibration_routes import calibration as told
 from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
-from requester.moves import calibrating
-from requester.store.tables import TrustedRun
+from requester.features.tolerance import calibrating
+from requester.features.tolerance.calibration_routes import calibration as told
+from requester.features.tolerance.trusted_runs import TrustedRun
 from tests.kit.behaviour import HONEST, scaled
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_calibrating import (

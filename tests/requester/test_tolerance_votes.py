@@ -19,6 +19,7 @@ from requester.store.tables import Earned, Reputation
 from tests.kit.behaviour import NOISE, WITHHOLDER, Arrays, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_calibrating import calibrate
 from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_verdicts_replayed import changed, found, shown
@@ -37,7 +38,7 @@ SPEC: dict[str, Any] = {
 def mixed(new_floor: NewFloor, *classes: str, **changes: Any) -> MarketFixture:
     """A floor whose job compares sketches, calibrated for these classes: the two of most tests where none is named."""
     market = new_floor(**(SPEC | changes))
-    market.calibrate(*(classes or (CPU, GPU)))
+    calibrate(market, *(classes or (CPU, GPU)))
     return market
 
 
@@ -259,7 +260,7 @@ def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> 
     market.play(passes=5)
     assert market.replicas() == []
     assert "needs 3 separate workers of one determinism class, or of calibrated ones, has 2" in market.why_waiting()
-    market.calibrate(CPU, GPU)
+    calibrate(market, CPU, GPU)
     market.play()
     assert paid(market, one, two, other)
 
@@ -267,7 +268,7 @@ def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> 
 def test_every_pair_at_work_on_a_task_is_calibrated(new_floor: NewFloor) -> None:
     """The middle one is beside both others, which are not beside each other."""
     market = mixed(new_floor, CPU, GPU, rounds=1, tasks_per_round=3)
-    market.calibrate(GPU, TPU)
+    calibrate(market, GPU, TPU)
     market.worker(), market.worker()
     gpu(market), market.worker(NEARBY, determinism_class=TPU), market.worker(NEARBY, determinism_class=TPU)
     market.play()

@@ -18,8 +18,8 @@ from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.rules.calibration import MOST, RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import sort_classes
+from requester.features.tolerance import calibrations
 from requester.settings import RequesterSettings
-from requester.store import calibrations
 from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Job as JobRow
 from requester.store.work import begin_work

@@ -30,10 +30,8 @@ from requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from requester.store.tables.trust_tables import (
     Audit,
     AuditedClass,
-    Calibration,
     Reputation,
     Strike,
-    TrustedRun,
 )
 
 __all__ = [
@@ -44,7 +42,6 @@ __all__ = [
     "Base",
     "Batch",
     "BigKey",
-    "Calibration",
     "ConsentRow",
     "Earned",
     "Holder",
@@ -63,7 +60,6 @@ __all__ = [
     "Task",
     "Transaction",
     "Trouble",
-    "TrustedRun",
     "UnneededBlob",
     "UnservedBlob",
     "UploadSum",

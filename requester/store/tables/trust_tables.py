@@ -1,11 +1,9 @@
-"""Tables of trust: audits and trusted runs, thresholds, and the records of operators."""
+"""Tables of trust: audits, and the records of operators."""
 
-from typing import Any
-
-from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gradmarket.market.terms import AuditState, CalibrationState, Digest
+from gradmarket.market.terms import AuditState, Digest
 from requester.store.tables.base import Base
 
 
@@ -51,55 +49,6 @@ class AuditedClass(Base):
 
     determinism_class: Mapped[str] = mapped_column(primary_key=True)
     asked_at: Mapped[float]
-
-
-_SKETCHED = text("sketch IS NOT NULL")
-
-
-class TrustedRun(Base):
-    """A trusted answer to an audited task in one class: the audit's own, or one computed for calibration."""
-
-    __tablename__ = "trusted_runs"
-
-    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
-    determinism_class: Mapped[str] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    round: Mapped[int]
-    family: Mapped[str]
-    """The job's family: store.calibrations."""
-    root: Mapped[Digest | None]
-    """The payload root that was found last."""
-    sketch: Mapped[bytes | None]
-    """float32[tensors, 64] in the layout's order, little-endian; None while it runs, and once no run can follow."""
-    runs: Mapped[int] = mapped_column(default=0)
-    auditor: Mapped[str]
-    claimed_until: Mapped[float | None]
-    seconds: Mapped[float | None]
-    """Duration of the auditor's step."""
-    created_at: Mapped[float]
-    ended_at: Mapped[float | None]
-
-    __table_args__ = (
-        Index("trusted_runs_alike", "family"),
-        Index("trusted_runs_of_job", "job_id", "round"),
-        Index("trusted_runs_sketched", "created_at", postgresql_where=_SKETCHED, sqlite_where=_SKETCHED),
-    )
-
-
-class Calibration(Base):
-    """What the trusted runs of a family show about two classes, by market.rules.calibration."""
-
-    __tablename__ = "calibrations"
-
-    family: Mapped[str] = mapped_column(primary_key=True)
-    one: Mapped[str] = mapped_column(primary_key=True)
-    other: Mapped[str] = mapped_column(primary_key=True)
-    """Two determinism classes, in order of name."""
-    state: Mapped[CalibrationState]
-    runs: Mapped[int]
-    largest: Mapped[dict[str, Any]]
-    """The largest deviation of each tensor."""
-    changed_at: Mapped[float]
 
 
 class Strike(Base):

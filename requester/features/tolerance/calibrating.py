@@ -14,10 +14,13 @@ from gradmarket.market.rules.verifiers.tolerance import compute_deviations, sort
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.wire.audits import SketchAnswer
 from requester.context import Context
-from requester.store import ballots, calibrations, trusted_runs
+from requester.features.tolerance import calibrations, trusted_runs
+from requester.features.tolerance.calibrations import Calibration
+from requester.features.tolerance.trusted_runs import TrustedRun
+from requester.store import ballots
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
-from requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
+from requester.store.tables import Audit, Job, Task
 from requester.store.work import Work
 
 

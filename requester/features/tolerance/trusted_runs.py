@@ -2,14 +2,47 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, and_, exists, or_, select, tuple_, update
-from sqlalchemy.orm import aliased
+from sqlalchemy import ColumnElement, ForeignKey, Index, and_, exists, or_, select, text, tuple_, update
+from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.rules.verifiers.tolerance import Classes
-from gradmarket.market.terms import CalibrationState, RoundState, TaskState
-from requester.store.tables import Audit, Calibration, Job, Round, Task, TrustedRun, Worker
+from gradmarket.market.terms import CalibrationState, Digest, RoundState, TaskState
+from requester.features.tolerance.calibrations import Calibration
+from requester.store.tables import Audit, Base, Job, Round, Task, Worker
 from requester.store.work import RowReader, Work
 from requester.store.workers import LIVE_S
+
+_SKETCHED = text("sketch IS NOT NULL")
+
+
+class TrustedRun(Base):
+    """A trusted answer to an audited task in one class: the audit's own, or one computed for calibration."""
+
+    __tablename__ = "trusted_runs"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    determinism_class: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    family: Mapped[str]
+    """The job's family: store.calibrations."""
+    root: Mapped[Digest | None]
+    """The payload root that was found last."""
+    sketch: Mapped[bytes | None]
+    """float32[tensors, 64] in the layout's order, little-endian; None while it runs, and once no run can follow."""
+    runs: Mapped[int] = mapped_column(default=0)
+    auditor: Mapped[str]
+    claimed_until: Mapped[float | None]
+    seconds: Mapped[float | None]
+    """Duration of the auditor's step."""
+    created_at: Mapped[float]
+    ended_at: Mapped[float | None]
+
+    __table_args__ = (
+        Index("trusted_runs_alike", "family"),
+        Index("trusted_runs_of_job", "job_id", "round"),
+        Index("trusted_runs_sketched", "created_at", postgresql_where=_SKETCHED, sqlite_where=_SKETCHED),
+    )
 
 
 def of_audit(work: Work, audit: Audit, family: str, now: float) -> None:
@@ -82,7 +115,7 @@ def list_comparable_runs(reader: RowReader, run: TrustedRun) -> Sequence[Trusted
     return reader.session.scalars(query.order_by(TrustedRun.determinism_class)).all()
 
 
-def let_go(work: Work, job_id: str, *rounds: ColumnElement[bool]) -> None:
+def drop_sketches(work: Work, job_id: str, *rounds: ColumnElement[bool]) -> None:
     """Drops these rounds' sketches: the parameters are gone, so nobody can compute their tasks in another class."""
     gone = (TrustedRun.job_id == job_id, TrustedRun.sketch.is_not(None), *rounds)
     work.session.execute(update(TrustedRun).where(*gone).values(sketch=None))

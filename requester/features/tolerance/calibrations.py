@@ -5,10 +5,11 @@ their trusted runs show, so that a short job calibrates for the long ones after 
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from blake3 import blake3
 from sqlalchemy import select
+from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.calibration import Evidence
@@ -17,8 +18,25 @@ from gradmarket.market.terms import CalibrationState
 from graphdoc.encoding import canonical
 from requester.store import jobs
 from requester.store.remembered import Remembered
-from requester.store.tables import Calibration, Job
+from requester.store.tables import Base, Job
 from requester.store.work import RowReader, Work
+
+
+class Calibration(Base):
+    """What the trusted runs of a family show about two classes, by market.rules.calibration."""
+
+    __tablename__ = "calibrations"
+
+    family: Mapped[str] = mapped_column(primary_key=True)
+    one: Mapped[str] = mapped_column(primary_key=True)
+    other: Mapped[str] = mapped_column(primary_key=True)
+    """Two determinism classes, in order of name."""
+    state: Mapped[CalibrationState]
+    runs: Mapped[int]
+    largest: Mapped[dict[str, Any]]
+    """The largest deviation of each tensor."""
+    changed_at: Mapped[float]
+
 
 _FAMILIES: Final = Remembered[str]()
 

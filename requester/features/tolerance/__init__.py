@@ -1,0 +1,43 @@
+"""Thresholds by which answers of two determinism classes are compared, learnt from trusted runs of auditors."""
+
+from gradmarket.market.rules import overlap
+from gradmarket.market.rules.verifiers.tolerance import Allowed
+from requester.feature import Feature
+from requester.features.tolerance import calibrating, calibration_routes, calibrations, trusted_runs
+from requester.features.tolerance.trusted_runs import TrustedRun
+from requester.moves import blob_cleanup
+from requester.moves.audit_kind import AuditKind
+from requester.moves.replay import MergedRound
+from requester.store import jobs
+from requester.store.tables import Audit, Job, Round
+from requester.store.work import RowReader, Work
+
+
+class CalibratingAudits(AuditKind):
+    def find_other_work(self, work: Work, auditor: str, determinism_class: str, now: float) -> tuple[str, int] | None:
+        run = calibrating.claim_trusted_run(work, auditor, determinism_class, now)
+        return None if run is None else (run.task_id, run.runs)
+
+    def record_pass(self, work: Work, job: Job, audit: Audit, now: float) -> None:
+        calibrating.record_trusted_run(work, job, audit, now)
+
+
+class ToleranceFeature(Feature):
+    name = "tolerance"
+    routers = (calibration_routes.router,)
+    audit_kind = CalibratingAudits()
+    claimed_tables = (TrustedRun,)
+
+    def load_thresholds(self, reader: RowReader, job: Job) -> Allowed:
+        return calibrations.load_thresholds(reader, job)
+
+    def round_closing(self, work: Work, job: Job, row: Round, merged: MergedRound, now: float) -> None:
+        spec = jobs.load_spec(job)
+        if spec.verifier.sketched:
+            trusted_runs.drop_sketches(work, job.id, TrustedRun.round < blob_cleanup.oldest_kept(spec, row.number))
+
+    def rounds_undone(self, work: Work, job: Job, first: int, now: float) -> None:
+        spec = jobs.load_spec(job)
+        if spec.verifier.sketched:
+            last_unharmed = overlap.last_unharmed(first, spec.overlap)
+            trusted_runs.drop_sketches(work, job.id, TrustedRun.round > last_unharmed)

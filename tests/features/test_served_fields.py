@@ -1,0 +1,54 @@
+"""What only a feature serves is refused where the service or the worker is built without it, in one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.job import JobSpec
+from requester.features import FEATURES
+from requester.moves.admission import check_features_serve
+from worker import run
+from worker.settings import WorkerSettings
+
+NAMES = {feature.name for feature in FEATURES}
+SPEC: dict[str, Any] = {
+    "name": "digits",
+    "model": {"architecture": "mlp"},
+    "data": {"ready": "digits"},
+    "step": {"rows": 8},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": 1,
+    "price": "7",
+}
+LOCAL = {"kind": "local", "rows": 8, "steps": 8, "optimizer": {"name": "sgd", "lr": 0.1}, "window": 2}
+STAKE = {"validators": ["0x" + "11" * 20], "threshold": 1, "bond": "7"}
+FIELDS: dict[str, dict[str, Any]] = {
+    "windows": {"step": LOCAL, "audit": {"probability": 0.5}},
+    "loss_change": {
+        "verifier": {"name": "loss_change"},
+        "audit": {"probability": 0.5},
+        "replication": {"name": "audited"},
+    },
+    "tolerance": {"verifier": {"name": "tolerance"}, "audit": {"probability": 0.5}},
+    "stakes": {"stake": STAKE, "audit": {"probability": 0.5}},
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_of_a_deleted_feature_is_refused_and_no_other(name: str) -> None:
+    spec = JobSpec.model_validate({**SPEC, **FIELDS[name]})
+    check_features_serve(spec, NAMES)
+    check_features_serve(JobSpec.model_validate(SPEC), NAMES - {name})
+    with pytest.raises(JobRefused, match=f"this service is built without {name}"):
+        check_features_serve(spec, NAMES - {name})
+
+
+@pytest.mark.parametrize("option", [{"page": 0}, {"consents": (Path("consent"),)}, {"discover": True}])
+def test_a_worker_says_which_option_it_is_built_without(
+    option: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "FEATURES", ())
+    with pytest.raises(Refused, match="this worker is built without"):
+        run.run_worker(WorkerSettings(data=tmp_path, **option))
