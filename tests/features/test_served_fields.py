@@ -24,6 +24,7 @@ SPEC: dict[str, Any] = {
 }
 LOCAL = {"kind": "local", "rows": 8, "steps": 8, "optimizer": {"name": "sgd", "lr": 0.1}, "window": 2}
 STAKE = {"validators": ["0x" + "11" * 20], "threshold": 1, "bond": "7"}
+TWO = {"name": "fixed", "replicas": 2, "max_replicas": 2}
 FIELDS: dict[str, dict[str, Any]] = {
     "windows": {"step": LOCAL, "audit": {"probability": 0.5}},
     "loss_change": {
@@ -31,7 +32,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "audit": {"probability": 0.5},
         "replication": {"name": "audited"},
     },
-    "tolerance": {"verifier": {"name": "tolerance"}, "audit": {"probability": 0.5}},
+    "tolerance": {"verifier": {"name": "tolerance"}, "audit": {"probability": 0.5}, "replication": TWO},
     "stakes": {"stake": STAKE, "audit": {"probability": 0.5}},
 }
 
