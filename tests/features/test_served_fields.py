@@ -29,8 +29,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "windows": {"step": LOCAL, "audit": {"probability": 0.5}},
     "loss_change": {
         "verifier": {"name": "loss_change"},
-        "audit": {"probability": 0.5},
-        "replication": {"name": "audited"},
+        "replication": {"name": "audited", "audit": 0.5},
     },
     "tolerance": {"verifier": {"name": "tolerance"}, "audit": {"probability": 0.5}, "replication": TWO},
     "stakes": {"stake": STAKE, "audit": {"probability": 0.5}},
