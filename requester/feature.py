@@ -18,6 +18,7 @@ from gradmarket.market.rules.verifiers.tolerance import Allowed
 from requester.chain.chain_context import ChainContext
 from requester.context import Context
 from requester.moves.audit_kind import AuditKind
+from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
@@ -67,6 +68,7 @@ class Feature:
     """Routes that are served after the kernel's."""
     merger: ClassVar[Merger | None] = None
     audit_kind: ClassVar[AuditKind | None] = None
+    lateness: ClassVar[Lateness | None] = None
     chain_steps: ClassVar[tuple[Callable[[ChainContext], bool], ...]] = ()
     """Each is called in every step of the chain's work, while no other process does any; returns whether it moved."""
     blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
@@ -134,6 +136,10 @@ class Feature:
 def audit_kinds_of(reader: RowReader) -> tuple[AuditKind, ...]:
     """Returns the kinds of audits, in the order in which they are asked."""
     return tuple(feature.audit_kind for feature in features_of(reader) if feature.audit_kind is not None)
+
+
+def lateness_in(reader: RowReader) -> Lateness:
+    return next((feature.lateness for feature in features_of(reader) if feature.lateness is not None), Lateness())
 
 
 def features_of(holder: Context | RowReader) -> tuple[Feature, ...]:

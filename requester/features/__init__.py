@@ -6,6 +6,7 @@ from requester.feature import Feature
 from requester.features.backup import BackupFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
+from requester.features.late import LateFeature
 from requester.features.ledger import LedgerFeature
 from requester.features.loss_change import LossChangeFeature
 from requester.features.many_machines import ManyMachinesFeature
@@ -22,6 +23,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     WindowsFeature(),
     LossChangeFeature(),
     StakesFeature(),
+    LateFeature(),
     CoverageFeature(),
     LedgerFeature(),
     ManyMachinesFeature(),

@@ -54,6 +54,7 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
         "windows": ("step.window", windowed),
         "loss_change": ("verifier", spec.verifier.scored),
         "tolerance": ("verifier", spec.verifier.sketched),
+        "late": ("min_tasks", spec.leaves_tasks),
         "stakes": ("stake", spec.stake is not None),
     }
     for name, (field, needed) in needs.items():

@@ -6,15 +6,16 @@ from typing import Any
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, stragglers
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Opening
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from requester.context import Context
+from requester.feature import lateness_in
 from requester.moves.candidates import CandidatePool, is_asking, settle_class
 from requester.moves.seating import SeatPool
 from requester.notifier import worker_topic
-from requester.store import ballots, holders, jobs, newcomers, paces, progress, tasks, workers
+from requester.store import ballots, holders, jobs, newcomers, progress, tasks, workers
 from requester.store.locks import locked_workers
 from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.tasks import replicas_of
@@ -165,7 +166,7 @@ def _draw_first_wave(
 def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
     """Gives leases to the drawn workers that still ask, after locking their rows; returns how many tasks are full."""
     full = 0
-    expected = _Expected(work, job)
+    expect = lateness_in(work).expect_seconds(work, job)
     addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}
     workers_by_address = {worker.address: worker for worker in locked_workers(work, addresses)}
     for deal in deals:
@@ -173,7 +174,7 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
         drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
         takers = [worker for worker, name in drawn if is_asking(worker, now) and worker.determinism_class == name]
         for worker in takers:
-            _record_lease(work, task, worker, lease_s, expected.within_s(worker), now)
+            _record_lease(work, task, worker, lease_s, expect(worker), now)
         changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
         if takers and task.determinism_class is None:
             changes["determinism_class"] = takers[0].determinism_class
@@ -195,21 +196,6 @@ def _compute_draw_wait(task: Task, able: int, idle: int, now: float) -> float:
     if task.window_opened is None:
         task.window_opened = now
     return max(0.0, task.window_opened + assignment.window_s(idle) - now)
-
-
-class _Expected:
-    """Within how many seconds workers are expected to commit, in a job whose rounds do not wait for all of them."""
-
-    def __init__(self, reader: RowReader, job: Job) -> None:
-        self._most = jobs.load_spec(job).deadlines.lease_s
-        row = jobs.latest_round(reader, job.id) if jobs.load_spec(job).leaves_tasks else None
-        self._paces = None if row is None else paces.of_job(reader, job.id, row.number)
-
-    def within_s(self, worker: Worker) -> float | None:
-        if self._paces is None:
-            return None
-        own, others = self._paces.of_worker(worker.address), self._paces.of_class(worker.determinism_class)
-        return stragglers.expected_s(own, others, self._most)
 
 
 def _record_lease(work: Work, task: Task, worker: Worker, seconds: int, expected: float | None, now: float) -> None:

@@ -6,7 +6,6 @@ from gradmarket.market.messages import SignedWave
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from requester.context import Context
-from requester.moves import backups
 from requester.moves.ending import end_leases, strike_replicas
 from requester.notifier import worker_topic
 from requester.store import jobs
@@ -44,7 +43,8 @@ def _dismiss_late(context: Context, work: Work, hand: TaskInHand, now: float) ->
     """Ends the leases of those that did not commit; where there was a backup, one of them is left in any case."""
     if hand.task.backups:
         left = end_leases(work, hand.replicas, reason="the task has as many answers as it needs already")
-        strike_replicas(context, work, hand.task, backups.list_overtaken(left, now))
+        overtaken = [one for one in left if one.expected_at is not None and one.expected_at < now]
+        strike_replicas(context, work, hand.task, overtaken)  # nobody stalls for nothing
     else:
         late = end_leases(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
         strike_replicas(context, work, hand.task, late)

@@ -12,7 +12,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from requester.context import Context
-from requester.feature import MergeWatch, features_of
+from requester.feature import MergeWatch, features_of, lateness_in
 from requester.live_states import LiveState, Version
 from requester.moves import (
     blob_cleanup,
@@ -27,7 +27,7 @@ from requester.moves import (
     worth_pay,
 )
 from requester.moves.replay import MergedRound, MergeInputs
-from requester.store import grace, jobs, merges, secure_sums
+from requester.store import jobs, merges, secure_sums
 from requester.store.event_log import record_event
 from requester.store.locks import hold_named_lock, lock_row
 from requester.store.ready_rows import limited
@@ -217,7 +217,7 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
         if row.state == RoundState.OPEN:
             if not _may_merge(work, job, row):
                 return None
-            if (wait := grace.compute_grace_seconds_left(work, job, row, context.clock())) > grace.NOTHING:
+            if (wait := lateness_in(work).compute_wait(work, job, row, context.clock())) > 0.0:
                 return wait
             chosen = merges.accepted_tasks(work, job_id, row.number)
             if len(chosen) < jobs.load_spec(job).needed_in(row.number) and jobs.load_spec(job).secure is None:

@@ -1,17 +1,18 @@
 """Handles silent workers: expires leases, fails tasks that wait in vain, and replaces uploaders that do not upload.
 
-Late ones get a backup (moves.backups).
+A late one may get a backup (moves.lateness).
 """
 
 from collections.abc import Sequence
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.context import Context
-from requester.moves import backups, faults, judging
+from requester.feature import lateness_in
+from requester.moves import faults, judging
 from requester.moves.ending import strike_replicas
 from requester.moves.faults import reopen_task
 from requester.notifier import worker_topic
-from requester.store import late_tasks, ready_rows
+from requester.store import ready_rows
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand, lock_task_if_free
 from requester.store.work import RowReader, Work
@@ -20,7 +21,9 @@ TOPIC = "expire"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return list(dict.fromkeys([*ready_rows.list_lapsed_tasks(reader, now), *late_tasks.without_backup(reader, now)]))
+    return list(
+        dict.fromkeys([*ready_rows.list_lapsed_tasks(reader, now), *lateness_in(reader).list_late_tasks(reader, now)])
+    )
 
 
 def _in_vain(hand: TaskInHand, now: float) -> bool:
@@ -37,7 +40,7 @@ def run(context: Context, task_id: str) -> float | None:
         if hand is None:
             return context.settings.sweep_s
         _expire_leases(context, work, hand, now)
-        backups.request_backup(work, hand, now)
+        lateness_in(work).request_backup(work, hand, now)
     return None
 
 

@@ -1,0 +1,53 @@
+"""Late tasks: a round that has its least waits as market.rules.stragglers says, and asks one more worker for the last.
+
+As many as a task's wave needs decide it, whoever commits first: a backup changes neither the vote nor what it costs.
+"""
+
+from collections.abc import Callable, Sequence
+
+from gradmarket.market.rules import stragglers
+from gradmarket.market.terms import ReplicaState, TaskState
+from requester.feature import Feature
+from requester.features.late import late_tasks, paces
+from requester.moves.lateness import Lateness
+from requester.store import jobs
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Job, Round, Worker
+from requester.store.work import RowReader, Work
+
+
+class MeasuredLateness(Lateness):
+    """By the times that the service measures from leases to commitments."""
+
+    def expect_seconds(self, reader: RowReader, job: Job) -> Callable[[Worker], float | None]:
+        spec = jobs.load_spec(job)
+        row = jobs.latest_round(reader, job.id) if spec.leaves_tasks else None
+        if row is None:
+            return super().expect_seconds(reader, job)
+        known = paces.of_job(reader, job.id, row.number)
+
+        def expect(worker: Worker) -> float:
+            own, others = known.of_worker(worker.address), known.of_class(worker.determinism_class)
+            return stragglers.expected_s(own, others, spec.deadlines.lease_s)
+
+        return expect
+
+    def list_late_tasks(self, reader: RowReader, now: float) -> Sequence[str]:
+        return late_tasks.without_backup(reader, now)
+
+    def request_backup(self, work: Work, hand: TaskInHand, now: float) -> None:
+        """Opens a place for a backup, if the task is still to get one."""
+        task, leased = hand.task, hand.in_state(ReplicaState.LEASED)
+        overdue = any(replica.expected_at is not None and replica.expected_at < now for replica in leased)
+        waits = task.state == TaskState.COMMITTING and not task.backups and overdue
+        if waits and late_tasks.is_last(work, hand.job, task):
+            work.move(task, TaskState.OPEN, backups=1)
+            work.notify("assign")
+
+    def compute_wait(self, reader: RowReader, job: Job, row: Round, now: float) -> float:
+        return late_tasks.compute_grace_seconds_left(reader, job, row, now)
+
+
+class LateFeature(Feature):
+    name = "late"
+    lateness = MeasuredLateness()

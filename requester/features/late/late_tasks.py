@@ -1,0 +1,62 @@
+"""Which tasks keep a round waiting that has its least, and how long it waits, by market.rules.stragglers."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import exists, select
+
+from gradmarket.market.rules import stragglers
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from requester.features.late import paces
+from requester.store import jobs, merges
+from requester.store.tables import Job, Replica, Round, Task
+from requester.store.work import RowReader
+
+MOST: Final = 256
+
+
+def without_backup(reader: RowReader, now: float) -> Sequence[str]:
+    """Returns tasks that are to get a backup: the last of a round, with a worker that is over its expected time."""
+    overdue = exists().where(
+        Replica.task_id == Task.id,
+        Replica.state == ReplicaState.LEASED,
+        Replica.expected_at < now,
+        Replica.lease_until >= now,
+    )
+    overdue_tasks = select(Task, Job).join(Job, Job.id == Task.job_id).where(Job.state == JobState.RUNNING, overdue)
+    waiting = overdue_tasks.where(Task.state == TaskState.COMMITTING, Task.backups == 0).limit(MOST)
+    return [task.id for task, job in reader.session.execute(waiting) if is_last(reader, job, task)]
+
+
+def is_last(reader: RowReader, job: Job, task: Task) -> bool:
+    """Returns whether the round that the task keeps waiting has its least tasks, and nobody is needed elsewhere."""
+    open_tasks = exists().where(Task.job_id == job.id, Task.state == TaskState.OPEN)
+    if not jobs.load_spec(job).leaves_tasks or reader.session.scalar(select(open_tasks)):
+        return False
+    accepted = select(Task.id).where(*merges.merged_in(job.id, task.merge_round), Task.state == TaskState.ACCEPTED)
+    needed = jobs.load_spec(job).tasks_needed
+    return len(reader.session.scalars(accepted.limit(needed)).all()) >= needed
+
+
+def compute_grace_seconds_left(reader: RowReader, job: Job, row: Round, now: float) -> float:
+    """Returns the seconds that an open round waits yet; none where it merges with its last task."""
+    spec = jobs.load_spec(job)
+    if not spec.leaves_tasks:
+        return 0.0
+    accepted = select(Task.ended_at).where(*merges.merged_in(job.id, row.number), Task.state == TaskState.ACCEPTED)
+    times = reader.session.scalars(accepted.order_by(Task.ended_at)).all()
+    if len(times) < spec.tasks_needed:
+        return 0.0
+    enough_at = max(row.opened_at, times[spec.tasks_needed - 1] or 0.0)
+    usual = stragglers.compute_pace(paces.of_job(reader, job.id, row.number).of_class())
+    ends = [end - enough_at for end in _list_expected_times(reader, row, enough_at)]
+    return max(0.0, enough_at + stragglers.grace_s(ends, usual, spec.deadlines.wave_s) - now)
+
+
+def _list_expected_times(reader: RowReader, row: Round, now: float) -> list[float]:
+    """Returns when each answer that the round may still get is expected; what is committed, at once."""
+    waiting = Task.state.in_(merges.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
+    replicas = select(Replica.state, Replica.expected_at, Replica.lease_until).join(Task, Task.id == Replica.task_id)
+    rows = reader.session.execute(replicas.where(*merges.merged_in(row.job_id, row.number), *waiting))
+    return [(expected or until) if state == ReplicaState.LEASED else now for state, expected, until in rows]
