@@ -17,7 +17,6 @@ from requester.api import (
     batching,
     blob_routes,
     chain_routes,
-    consent_routes,
     event_routes,
     event_tail,
     fund_routes,
@@ -57,7 +56,7 @@ ROUTERS: Final = tuple(
     for routes in (
         *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
         *(job_routes, round_routes, event_routes, payment_routes, fund_routes),
-        *(token_routes, consent_routes, chain_routes, metric_routes),
+        *(token_routes, chain_routes, metric_routes),
         *(holder_routes, secure_routes),
     )
 )

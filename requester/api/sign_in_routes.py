@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request
 
 from gradmarket.market import signing
-from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.errors import Refused, SignatureRefused
 from gradmarket.market.messages import SignedConsent
 from gradmarket.market.sign_in_message import SignInMessage, check_wallet
 from gradmarket.market.terms import Address
@@ -18,6 +18,7 @@ from requester.api.callers import network_of, resolve_caller
 from requester.api.nonces import Nonces, named_in
 from requester.api.state import Here
 from requester.context import Context
+from requester.feature import features_of
 from requester.store import identities
 from requester.store.retries import retry_on_conflict
 
@@ -68,6 +69,8 @@ def _verify_consent(context: Context, said: SignIn, worker: Address, payout: Add
     """Returns the nonce of the payout key's consent, None without one; raises SignatureRefused if it is forged."""
     if said.consent is None:
         return None
+    if all(feature.name != "consents" for feature in features_of(context)):
+        raise Refused("this service is built without consents, which nobody could take back: sign in without one")
     consent = SignedConsent(worker, payout, said.consent.nonce)
     try:
         signing.check_struct_signature(context.domain, consent, said.consent.signature, payout)

@@ -4,6 +4,7 @@ from typing import Final
 
 from requester.feature import Feature
 from requester.features.backup import BackupFeature
+from requester.features.consents import ConsentsFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
 from requester.features.late import LateFeature
@@ -25,6 +26,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     StakesFeature(),
     LateFeature(),
     CoverageFeature(),
+    ConsentsFeature(),
     LedgerFeature(),
     ManyMachinesFeature(),
     BackupFeature(),

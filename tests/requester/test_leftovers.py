@@ -8,7 +8,8 @@ from sqlalchemy import func, select
 
 from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.terms import Address, Role
-from requester.store import identities, leftovers, operators, schema, tokens
+from requester.features.consents import consent_routes
+from requester.store import identities, leftovers, schema, tokens
 from requester.store.session import Sessions, open_engine, sessions_of
 from requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
 from requester.store.work import begin_work, open_reader
@@ -123,7 +124,7 @@ def test_an_answer_to_repeats_is_kept_for_a_week(sessions: Sessions) -> None:
 
 def withdraws(sessions: Sessions, number: int, now: float = NOW) -> None:
     with begin_work(sessions) as work:
-        operators.withdraw_consents(work, wallet(number), PAYOUT, 5, now)
+        consent_routes.withdraw_consents(work, wallet(number), PAYOUT, 5, now)
 
 
 def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(

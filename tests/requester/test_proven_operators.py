@@ -6,9 +6,10 @@ import pytest
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
+from requester.features.consents import consent_routes
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
-from requester.store import identities, operators, reputations
+from requester.store import identities, reputations
 from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
@@ -106,10 +107,10 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
     worker = market.worker(payout=X, consent=5)
     assert operator_of(market, worker) == X
     with market.context.begin() as work:
-        assert operators.is_withdrawal_usable(work, worker.address, X, 1)
-        assert operators.is_withdrawal_usable(work, worker.address, Y, 1), "its consent may come later"
-        operators.withdraw_consents(work, worker.address, X, 5, market.clock())
-        assert not operators.is_withdrawal_usable(work, worker.address, X, 5)
+        assert consent_routes.is_withdrawal_usable(work, worker.address, X, 1)
+        assert consent_routes.is_withdrawal_usable(work, worker.address, Y, 1), "its consent may come later"
+        consent_routes.withdraw_consents(work, worker.address, X, 5, market.clock())
+        assert not consent_routes.is_withdrawal_usable(work, worker.address, X, 5)
     assert operator_of(market, worker) == worker.address
     for old in (1, 5):
         with pytest.raises(SignatureRefused, match="took this consent back: sign in without one"):
