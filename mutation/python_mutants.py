@@ -103,7 +103,7 @@ def _code_below(node: ast.AST) -> Iterator[ast.AST]:
         return
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
         return
-    if isinstance(node, ast.Assign | ast.AnnAssign) and _named_wait(node):
+    if isinstance(node, ast.Assign | ast.AnnAssign) and (_named_wait(node) or _names_number(node)):
         return
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "bases"):
@@ -137,8 +137,8 @@ def _is_text(*sides: ast.expr) -> bool:
     return any(isinstance(side, ast.JoinedStr | ast.Constant) and not _is_number(side) for side in sides)
 
 
-def _is_number(side: ast.expr) -> bool:
-    return isinstance(side, ast.Constant) and isinstance(side.value, int | float)
+def _is_number(side: ast.AST) -> bool:
+    return isinstance(side, ast.Constant) and isinstance(side.value, int | float) and not isinstance(side.value, bool)
 
 
 def _tells(call: ast.Call) -> bool:
@@ -149,6 +149,13 @@ def _tells(call: ast.Call) -> bool:
 def _named_wait(node: ast.Assign | ast.AnnAssign) -> bool:
     targets: Sequence[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
     return any(isinstance(target, ast.Name) and target.id.endswith(("_S", "_MS")) for target in targets)
+
+
+def _names_number(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether it is at the top of a module, and its value is made of numbers alone."""
+    parts = list(ast.walk(node.value)) if node.value is not None else []
+    known = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    return node.col_offset == 0 and all(isinstance(part, known) for part in parts) and any(map(_is_number, parts))
 
 
 def _line_starts(source: str) -> list[int]:

@@ -3,8 +3,8 @@
 Each of a seeded sample of small faults (python_mutants.py) is put into a copy of the tree, and those of the lane's
 tests that import the changed module run on it until one fails: first the files that import it from near by or name the
 changed function, the cheap ones before those that start processes. A test that fails without the fault too is left
-out. A fault that the copy's `patience` did not suffice for is neither caught nor survived. JSON that is there already
-is gone on with: what is caught in it is not tried again.
+out. A fault that `patience`, in seconds of a processor, did not suffice for is neither caught nor survived. JSON that
+is there already is gone on with: what is caught in it is not tried again.
 """
 
 import argparse
@@ -25,8 +25,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Final, NoReturn
 
+import psutil
 import pytest
 
+from benchmarks.rig.cpu import tree_cpu_s
 from mutation.python_mutants import PythonMutant, sample
 from tests.source_tree import PACKAGES
 
@@ -70,6 +72,7 @@ class Verdict:
     tried: int = 0
     """Test files that ran."""
     seconds: float = 0.0
+    """Of a processor, for the tests with the fault."""
 
 
 @dataclass
@@ -88,8 +91,8 @@ class Copy:
             (folder / name).symlink_to(ROOT / name)
         return cls(folder, lane)
 
-    def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str]:
-        """Returns pytest's exit code, and the test that failed; None where the seconds do not suffice."""
+    def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str, float]:
+        """Returns pytest's exit code, the test that failed, and the processor's seconds; None where they are more."""
         words = ["-x", "-n", "0", "-rfE", "--disable-warnings", "--tb=no", "-p", "no:cacheprovider"]
         words += ["-m", self.lane] if self.lane else []
         words += [word for name in self.broken for word in ("--deselect", name)]
@@ -97,11 +100,11 @@ class Copy:
             pid = os.fork()
             if pid == 0:
                 self._test([*words, *tests], output.fileno())
-            code = _ended(pid, seconds)
+            code, taken = _ended(pid, seconds)
             output.seek(0)
             said = output.read().decode(errors="replace").strip()
         found = _OWN.search(said)
-        return code, found[1] if found else said.rpartition("\n")[2][:200]
+        return code, found[1] if found else said.rpartition("\n")[2][:200], taken
 
     def _test(self, words: list[str], output: int) -> NoReturn:
         """In a child, which has imported what others wrote already: a third of what most tests take."""
@@ -115,20 +118,19 @@ class Copy:
 
     def judge(self, mutant: PythonMutant, order: Sequence[str], patience_s: float) -> Verdict:
         verdict = Verdict(str(mutant), mutant.path, mutant.line, mutant.change)
-        began = time.monotonic()
         path = self.folder / mutant.path
         source, times = path.read_text(encoding="utf-8"), path.stat()
         for batch in batched_by(order, BATCHES):
             while batch and verdict.fate == "undecided":
-                left = patience_s - (time.monotonic() - began)
+                left = patience_s - verdict.seconds
                 path.write_text(mutant.apply(source), encoding="utf-8")
                 try:
-                    code, by = self.run(batch, left) if left > 0 else (None, "")
+                    code, by, seconds = self.run(batch, left) if left > 0 else (None, "", 0.0)
                 finally:
                     path.write_text(source, encoding="utf-8")
                     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+                verdict.seconds = round(verdict.seconds + seconds, 1)
                 if code is None:
-                    verdict.seconds = round(time.monotonic() - began, 1)
                     return verdict
                 if code in (0, 5):
                     verdict.tried += len(batch)
@@ -138,7 +140,6 @@ class Copy:
                 else:
                     self.broken.append(by)
         verdict.fate = "survived" if verdict.fate == "undecided" else verdict.fate
-        verdict.seconds = round(time.monotonic() - began, 1)
         return verdict
 
 
@@ -149,20 +150,26 @@ def batched_by(order: Sequence[str], sizes: Sequence[int]) -> Iterator[Sequence[
         yield order[start:end]
 
 
-def _ended(pid: int, seconds: float) -> int | None:
-    """Waits for the process, and ends it with all that it started; returns its exit code, None where it took longer."""
-    until, code = time.monotonic() + seconds, None
-    while code is None and time.monotonic() < until:
+def _ended(pid: int, seconds: float) -> tuple[int | None, float]:
+    """Waits for the process, and ends it with all that it started.
+
+    Returns its exit code and what it took; no code where it took more, or waited ten times as long.
+    """
+    until, code, taken = time.monotonic() + 10 * seconds, None, 0.0
+    process = psutil.Process(pid)
+    while code is None and taken < seconds and time.monotonic() < until:
+        with suppress(psutil.NoSuchProcess):  # one that it started has ended meanwhile
+            taken = max(taken, tree_cpu_s(process))
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
         else:
-            time.sleep(0.05)
+            time.sleep(0.1)
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     if code is None:
         os.waitpid(pid, 0)
-    return code
+    return code, taken
 
 
 def sources() -> dict[str, str]:
@@ -261,7 +268,7 @@ def main() -> None:
     parser.add_argument("--lane", choices=LANES, default="test")
     parser.add_argument("--mutants", type=int, default=50)
     parser.add_argument("--seed", type=int, default=25)
-    parser.add_argument("--patience", type=float, default=600.0, help="seconds for each fault")
+    parser.add_argument("--patience", type=float, default=300.0, help="a processor's seconds for each fault")
     parser.add_argument("--only", default="", help="faults of files whose path begins so")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()

@@ -11,7 +11,8 @@ SOURCE = '''
 from typing import Annotated
 
 PATIENCE_S = 5
-MOST: Annotated[int, "at most 9"] = 3
+MOST: Annotated[int, "at most 9"] = 1 << 3
+TABLE: Annotated[dict[str, int], "of 4"] = {"a": 3}
 
 
 @cached(maxsize=1)
@@ -38,7 +39,7 @@ EXPECTED = [
 ]
 
 
-def test_code_is_changed_and_no_text_annotation_decorator_log_or_wait() -> None:
+def test_code_is_changed_and_no_text_annotation_decorator_log_wait_or_named_number() -> None:
     found = list(mutants_of("a.py", SOURCE))
     assert [(each.function, each.before, each.after) for each in found] == EXPECTED
     assert SOURCE.splitlines()[found[-1].line - 1].strip().startswith("return")

@@ -55,6 +55,10 @@ async def parts(response: httpx.Response) -> AsyncIterator[str]:
             lines = []
 
 
+def test_there_is_no_stream_of_an_unknown_job(service: Service) -> None:
+    assert httpx.get(f"{service.url}/page/jobs/{'0' * 16}", headers=STREAM).status_code == 404
+
+
 def test_many_viewers_take_one_rendering(service: Service, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("requester.features.pages.live_parts.LOOK_S", 600.0)  # no time alone renders it anew
     job = posted()["id"]

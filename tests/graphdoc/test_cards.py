@@ -1,12 +1,15 @@
 """What the driver says of its cards, and what the confinement refuses it. A compiled stand-in is the driver."""
 
 import os
+import platform
+import re
 from pathlib import Path
 
 import pytest
 
 from graphdoc.runner import cards
 from graphdoc.runner.admitted import CALLS, READ, list_allowed_paths
+from graphdoc.runner.confine import forbid_driver_calls
 from graphdoc.runner.driver import Card
 from graphdoc.runner.settings import RunnerSettings, build_child_environment, choose_visible
 from graphdoc.runner.watched_start import is_admitted
@@ -115,4 +118,20 @@ def test_a_child_sees_its_card_alone(
 def test_the_table_decides_on_a_path(path: str, flags: int, admitted: bool) -> None:
     assert is_admitted(path, flags, list(list_allowed_paths("cuda"))) is admitted
     assert is_admitted("/a/b", os.O_RDONLY, [("/a", READ)])
-    assert CALLS["x86_64"].opening["openat"] == 257
+
+
+@pytest.mark.parametrize(
+    ("machine", "header"), [("x86_64", "x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "asm-generic/unistd.h")]
+)
+def test_the_calls_numbers_are_the_kernels(machine: str, header: str) -> None:
+    path, calls = Path("/usr/include") / header, CALLS[machine]
+    if not path.exists():
+        pytest.skip("this machine has no headers of the kernel")
+    kernels = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)", path.read_text())}
+    named = {"clone": calls.clone, "clone3": calls.clone3, "seccomp": calls.seccomp, **calls.opening, **calls.forbidden}
+    assert named == {name: kernels[name] for name in named}
+
+
+def test_the_calls_of_an_unknown_processor_are_not_forbidden_and_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert not forbid_driver_calls()

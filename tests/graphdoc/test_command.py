@@ -49,7 +49,10 @@ def test_the_readme_is_true(folder: Path, capsys: pytest.CaptureFixture[str], mo
         program = "python -m graphdoc "
         assert line.startswith(program)
         assert main(shlex.split(line.removeprefix(program))) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    *said, last = capsys.readouterr().out.splitlines()
+    told = json.loads(last)
+    assert re.search(r"forward over 12 rows: .* operations, \d+ KiB\n", "\n".join(said)), "a small model's passes"
+    assert re.search(r"the child then takes \d+ MiB, and \d+ MiB when idle", "\n".join(said))
     monkeypatch.syspath_prepend(folder)
     found = runpy.run_path("own.py")
     assert found["bound"].operations > 0

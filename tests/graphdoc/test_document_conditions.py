@@ -102,6 +102,12 @@ def strided(key: str, stride: int) -> Program:
     return program(inputs, [node(key, [value(1), value(2), None, [stride], *sides], 3)], 3)
 
 
+def folded(*size: int) -> Program:
+    """Nine windows of two by two, summed up in an image of this size."""
+    inputs = [tensor("data", "x", ["rows", 4, 9])]
+    return program(inputs, [node("col2im.default", [value(1), [*size], [2, 2], [1, 1], [0, 0], [1, 1]], 2)], 2)
+
+
 HOSTILE = {
     "a convolution that steps over everything": lambda: strided("conv1d.default", 2**16),
     "a transposed one": lambda: strided("conv_transpose1d.default", 2**16),
@@ -116,6 +122,8 @@ HOSTILE = {
     "a border that goes round, cut on one side": lambda: padded([-1, 4], "circular"),
     "a border longer than its image": lambda: padded([7, 0], "circular"),
     "a loss by a reduction that is none": lambda: soft_margin(7),
+    "an image without a width": lambda: folded(4),
+    "an image of no height": lambda: folded(0, 4),
 }
 HONEST = {
     "convolution": lambda: strided("conv1d.default", 1024),
@@ -129,6 +137,7 @@ HONEST = {
     "circular": lambda: padded([1, 4], "circular"),
     "constant": lambda: padded([-1, 4], "constant"),
     "a loss of nothing": lambda: soft_margin(2),
+    "image": lambda: folded(4, 4),
 }
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graphdoc.document.foreign import written_out
 from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
@@ -145,3 +146,12 @@ def test_a_name_may_have_a_dash() -> None:
 
     document = parse_document(export_module(Heads(), functional.cross_entropy, {"x": X, "y": Y}).document)
     assert {entry.name for entry in document.trainable} == {"heads.by-class.weight", "heads.by-class.bias"}
+
+
+def test_what_torch_cannot_write_out_is_refused_by_its_name() -> None:
+    def fail(*_: object) -> Tensor:
+        raise RuntimeError("no decomposition")
+
+    program = torch.export.export(Function(torch.tanh), (torch.from_numpy(X),))
+    with pytest.raises(DocumentRefused, match=r"tanh\.default is not in the language"):
+        written_out(program, {torch.ops.aten.tanh.default: fail})

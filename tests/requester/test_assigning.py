@@ -10,6 +10,7 @@ from sqlalchemy import delete
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
+from requester.moves.candidates import is_asking
 from requester.stages import assign
 from requester.store import earned_rows, newcomers, workers
 from requester.store.locks import lock_row
@@ -445,3 +446,8 @@ def test_a_job_whose_workers_ask_for_nothing_says_so(new_floor) -> None:  # type
         worker.say(capacity=0)
     reason = "it asks for no work and holds none: its own log says why"
     assert market.why_waiting() == f"an open task has no worker that may take it; 3 of 3: {reason}"
+
+
+@pytest.mark.parametrize(("until", "capacity", "asking"), [(11.0, 1, True), (10.0, 1, False), (11.0, 0, False)])
+def test_a_worker_asks_before_its_poll_ends_and_with_room(until: float, capacity: int, asking: bool) -> None:
+    assert is_asking(Worker(asking_until=until, capacity=capacity), now=10.0) is asking

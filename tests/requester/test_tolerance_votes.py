@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import decode_tensors, encode_payload
 from gradmarket.market.job import JobSpec
@@ -320,6 +321,25 @@ def until_audits(market: MarketFixture, seen: Callable[[], object]) -> None:
         market.lapse(2.0)
         caught(market)
     raise AssertionError("it was never seen")
+
+
+def test_an_auditors_answer_takes_the_sketch_that_is_compared_and_no_other(new_floor: NewFloor) -> None:
+    market = new_floor(**SPEC | {"audit": {"probability": 1.0}})
+    for _ in range(3):
+        market.worker()
+    market.until(lambda: audits_of(market))
+    auditor = SimAuditor(market)
+    claimed = auditor.claim()
+    assert claimed is not None
+    whole = auditor.beside(claimed)
+    assert whole is not None
+    for other in (None, {"loss": whole["loss"]}, whole | {"b": whole["w"]}):
+        auditor.beside = lambda _claimed, other=other: other  # type: ignore[method-assign,misc]
+        with pytest.raises(Refused, match="no sketch of just the tensors"):
+            auditor.answer(claimed)
+    auditor.beside = lambda _claimed: whole  # type: ignore[method-assign]
+    auditor.answer(claimed)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 
 
 def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewFloor) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules.privacy import Privacy
@@ -22,6 +23,7 @@ from requester.features.pages import job_form, job_page
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.rendering import render_template
 from requester.features.pages.sentences import KINDS, build_sentence
+from requester.features.pages.story_page import build_story_page
 from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -98,6 +100,17 @@ def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
     own = {"amount.js", "curve.js", "docs.js", "live.js", "proof.js", "steer.js", "submit.js", "token.js", "wallet.js"}
     scripts = {str(path.relative_to(ASSETS)) for path in ASSETS.rglob("*.js")}
     assert scripts - own == {one["file"] for one in named if one["file"].endswith(".js")}
+
+
+def test_a_task_s_story_prices_it_in_the_token(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).unit = str(10**17)
+    with market.context.reading() as reader:
+        story = build_story_page(market.context, reader, market.job, market.task().id)
+    assert story.price == "1 TEST"
+    with market.context.reading() as reader, pytest.raises(NotFound, match="no task nil in job"):
+        build_story_page(market.context, reader, market.job, "nil")
 
 
 def test_a_private_jobs_page_tells_the_epsilon_spent_live(new_floor) -> None:  # type: ignore[no-untyped-def]
