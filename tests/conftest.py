@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import distribution
@@ -205,6 +206,12 @@ def new_database(request: pytest.FixtureRequest) -> Iterator[NewDatabase]:
     yield new
     for url in made:
         server.drop(url)
+
+
+@pytest.fixture
+def seeded() -> None:
+    """Torch draws the same in every run; who asks for it has imported torch."""
+    sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture

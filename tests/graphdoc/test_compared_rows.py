@@ -12,8 +12,9 @@ from torch.nn import functional
 from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.export import check_taken, export_module
 from tests.graphdoc.own_bits import by_document, by_module, differences
+from tests.kit.torch_tests import TRACING
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = TRACING
 ROWS = 8
 Y = np.arange(ROWS) % 4
 UNIT = np.random.default_rng(0).uniform(0.05, 0.95, (ROWS, 16)).astype(np.float32)

@@ -1,6 +1,6 @@
 """What `torch.export` gives becomes a document that computes the same bits, or it is refused by name: never wrong."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,18 +19,10 @@ from graphdoc.document.publish import (
 from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Published
+from tests.kit.torch_tests import TRACING
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+pytestmark = TRACING
 SEED = bytes(32)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 class Function(nn.Module):

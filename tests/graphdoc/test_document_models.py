@@ -1,31 +1,22 @@
 """Models as people write them become documents with the same bits; what a document costs is never said too low."""
 
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
-import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphdoc.document.bound import compute_bound
 from graphdoc.document.interpret import Program, compute_gradients
 from graphdoc.document.schema import parse_document
+from tests.kit.torch_tests import TRACING
 from tests.lanes import FULL
 from tests.models.zoo import ZOO
 
 LATER = {"resnet-50", "convnet", "hub's llama"}
 """Each is like one that stays in `make test`."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = TRACING
 
 
 @cache

@@ -23,10 +23,11 @@ from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Bound, Range
 from tests.handmade import Raw, encoded, linear, node, tensor, value
+from tests.kit.torch_tests import TRACING
 from tests.lanes import leave_to_full
 from tests.loops import unrolled
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+pytestmark = TRACING
 PLACES = 36
 
 

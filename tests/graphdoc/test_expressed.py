@@ -1,6 +1,6 @@
 """Models as people write them: in, with the module's own bits, or refused with what to write instead."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,22 +14,14 @@ from torch.nn.utils import parametrizations, rnn
 from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
+from tests.kit.torch_tests import TRACING
 from tests.lanes import FULL
 from tests.models import hub
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = TRACING
 X = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
 Y = np.arange(8) % 4
 WORDS = np.arange(8 * 66).reshape(8, 66) % 13
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 class Function(nn.Module):

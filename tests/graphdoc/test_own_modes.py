@@ -16,8 +16,9 @@ from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.graphdoc.own_bits import by_document, by_module, differences
+from tests.kit.torch_tests import TRACING
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = TRACING
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32))
 Y = torch.arange(8) % 4
 

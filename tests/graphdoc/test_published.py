@@ -1,6 +1,6 @@
 """A module of one's own is published as it is, or refused with what to write instead; never as something else."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,14 @@ from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.export import check_taken, export_module
 from graphdoc.figures import Published
+from tests.kit.torch_tests import TRACING
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = TRACING
 ROWS = 8
 X = np.random.default_rng(0).standard_normal((ROWS, 8)).astype(np.float32)
 Y = np.arange(ROWS) % 4
 IMAGES = np.random.default_rng(0).standard_normal((ROWS, 3, 8, 8)).astype(np.float32)
 Loss = Callable[[Any, Tensor], Any]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def made(module: nn.Module, loss: Loss = functional.cross_entropy, x: np.ndarray = X, y: np.ndarray = Y) -> Published:

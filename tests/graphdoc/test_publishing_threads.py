@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from graphdoc.export import export_module
 from graphdoc.figures import Published
+from tests.kit.torch_tests import TRACING
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = TRACING
 ROWS = 8
 ARRAYS = {
     "x": np.random.default_rng(0).standard_normal((ROWS, 4, 8)).astype(np.float32),

@@ -1,6 +1,6 @@
 """What a module may write though the language has no operator of that name: it is written out, with the same bits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,20 +12,12 @@ from graphdoc.document.foreign import written_out
 from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
+from tests.kit.torch_tests import TRACING
 from tests.lanes import leave_to_full
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = TRACING
 X = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
 Y = np.arange(8) % 4
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 class Function(nn.Module):

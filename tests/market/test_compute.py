@@ -1,7 +1,6 @@
 """The step: the same bits for the same question, whatever is asked around it, and others for another question."""
 
 import hashlib
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -21,14 +20,6 @@ from graphdoc.passes import evaluate
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]
 SEED = bytes(range(32))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

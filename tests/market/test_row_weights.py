@@ -1,7 +1,7 @@
 """Rows of unequal numbers of valid targets: neither microbatch nor task changes what is minimized, as torch has it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -37,14 +37,6 @@ Arrays = dict[str, np.ndarray]
 SEED, ROWS, PLACES, WORDS = bytes(32), 8, 12, 16
 LENGTHS = (1, 2, 3, 4, 6, 8, 10, 12)
 MEAN = load_aggregator("mean")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Reader(nn.Module):

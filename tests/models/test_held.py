@@ -6,12 +6,10 @@ import torch
 from graphdoc.document.schema import parse_document
 from graphdoc.export import check_taken, export_module
 from tests.graphdoc.own_bits import by_document, by_module, differences
+from tests.kit.torch_tests import TRACING
 from tests.models.held import HELD
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
-]
+pytestmark = [pytest.mark.full, *TRACING]
 
 
 @pytest.mark.parametrize("name", HELD)

@@ -1,7 +1,7 @@
 """A loss that compares rows with each other is another objective in parts, and the requester is told."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,21 +14,13 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model.coupled_rows import describe_coupling
 from gradmarket.sdk.model import warn_of_coupled_rows
 from graphdoc.export import export_module
+from tests.kit.torch_tests import TRACING
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+pytestmark = TRACING
 ROWS = 16
 X = np.random.default_rng(0).standard_normal((ROWS, 8)).astype(np.float32)
 LABELS = np.arange(ROWS) % 2
 TIMES = np.random.default_rng(1).uniform(1, 9, ROWS).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def clip(h: Tensor, _: Tensor) -> Tensor:

@@ -21,8 +21,9 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.rows import arrays_of
+from tests.kit.torch_tests import TRACING
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = TRACING
 X = np.random.default_rng(0).standard_normal((24, 8)).astype(np.float32)
 Y = np.arange(24) % 4
 TX = torch.tensor(X)
