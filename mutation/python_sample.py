@@ -114,6 +114,8 @@ class Copy:
         os.chdir(self.folder)
         os.environ["PYTHONPATH"] = str(self.folder)
         sys.path[:] = [str(self.folder), *(place for place in sys.path if Path(place).resolve() != ROOT)]
+        for name in [name for name, module in sys.modules.items() if _is_ours(module)]:
+            del sys.modules[name]
         os._exit(int(pytest.main(words)))
 
     def judge(self, mutant: PythonMutant, order: Sequence[str], patience_s: float) -> Verdict:
@@ -135,12 +137,21 @@ class Copy:
                 if code in (0, 5):
                     verdict.tried += len(batch)
                     break
-                if self.run([by], patience_s)[0] in (0, 5):
+                again, there, _ = self.run([by] if _OWN.search(f"FAILED {by}") else batch[:1], patience_s)
+                if again in (0, 5):
                     verdict.fate, verdict.by = "caught", by
-                else:
+                elif _OWN.search(f"FAILED {by}"):
                     self.broken.append(by)
+                else:
+                    raise RuntimeError(f"the copy's tests do not run: {there}")
         verdict.fate = "survived" if verdict.fate == "undecided" else verdict.fate
         return verdict
+
+
+def _is_ours(module: object) -> bool:
+    """Whether it was imported from the tree that the copy is of, and not from its environment."""
+    path = Path(getattr(module, "__file__", None) or "/")
+    return path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / ".venv")
 
 
 def batched_by(order: Sequence[str], sizes: Sequence[int]) -> Iterator[Sequence[str]]:

@@ -10,10 +10,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
-from eth_account import Account
-from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
-from siwe import SiweMessage
 
 from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service
@@ -22,7 +19,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
-from gradmarket.market.wire import framing, sign_in
+from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
@@ -33,6 +30,7 @@ from gradmarket.market.wire.poll import (
     Reveal,
     hash_of,
 )
+from tests.kit.letters import letter, signed
 
 HIDDEN = (8,)
 """The job's hidden layers."""
@@ -70,8 +68,8 @@ class Worker:
         """Seconds that each took."""
         self.sent = 0
         """Bytes of payloads, whether they were taken or not."""
-        self._account = Account.create()
-        self._key = PrivateKey(bytes(self._account.key))
+        self._key = PrivateKey(os.urandom(32))
+        self._address = signing.address_of(self._key)
         self._domain = service.domain
         self._leases = leases
         self._ahead = ahead
@@ -81,7 +79,6 @@ class Worker:
         self._headers = {"Content-Type": "application/json"}
         self.token = self._sign_in()
         self._headers["Authorization"] = f"Bearer {self.token}"
-        self._address = signing.address_of(self._key)
         self._salt = Hash(os.urandom(32))
         self._open: dict[ReplicaId, Lease] = {}
         self._known: dict[ReplicaId, ReplicaState] = {}
@@ -111,18 +108,7 @@ class Worker:
 
     def _sign_in(self) -> str:
         told = json.loads(self.ask("GET", "/v1/session/nonce"))
-        message = SiweMessage(
-            domain=told["domain"],
-            address=self._account.address,
-            statement=sign_in.STATEMENT.format(payout=self._account.address),
-            uri=told["uri"],
-            version="1",
-            chain_id=told["chain_id"],
-            nonce=told["nonce"],
-            issued_at="2026-01-01T00:00:00Z",
-        ).prepare_message()
-        signature = "0x" + self._account.sign_message(encode_defunct(text=message)).signature.hex()
-        said = json.dumps({"message": message, "signature": signature}).encode()
+        said = json.dumps(signed(letter(told, self._address), self._key)).encode()
         return str(json.loads(self.ask("POST", "/v1/session", said))["token"])
 
     def poll(self, payload: bytes = b"", **said: Any) -> PollAnswer:

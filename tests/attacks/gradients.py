@@ -1,5 +1,8 @@
 """A wrong gradient against two honest ones: outvoted, unpaid, and the model as if nobody had tried."""
 
+from functools import partial
+from typing import Final
+
 import numpy as np
 
 from tests.attacks.registry import attack
@@ -18,49 +21,26 @@ def outvoted(scene: Scene, cheat: Behaviour, rounds: int = 1) -> str:
     return f"{job.seen(cheat=liar, honest=honest)}; {'same' if same else 'another'} model"
 
 
-@attack("random gradient", OUTVOTED, share=True)
-def noise_is_outvoted(scene: Scene) -> str:
-    return outvoted(scene, NOISE)
-
-
-@attack("zero gradient", OUTVOTED)
-def nothing_but_zeros(scene: Scene) -> str:
-    return outvoted(scene, changed(np.zeros_like))
-
-
-@attack("scaled gradient", OUTVOTED)
-def three_times_the_gradient(scene: Scene) -> str:
-    return outvoted(scene, TRIPLED)
-
-
-@attack("sign-flipped gradient", OUTVOTED)
-def uphill_instead_of_down(scene: Scene) -> str:
-    return outvoted(scene, changed(np.negative))
-
-
-@attack("fewer-samples gradient", OUTVOTED)
-def seven_rows_of_eight(scene: Scene) -> str:
-    return outvoted(scene, Behaviour(takes="fewer samples"))
-
-
-@attack("label-flipped gradient", OUTVOTED)
-def targets_with_another_sign(scene: Scene) -> str:
-    return outvoted(scene, Behaviour(takes="flipped labels"))
+CHEATS: Final = {
+    "noise is outvoted": ("random gradient", NOISE),
+    "nothing but zeros": ("zero gradient", changed(np.zeros_like)),
+    "three times the gradient": ("scaled gradient", TRIPLED),
+    "uphill instead of down": ("sign-flipped gradient", changed(np.negative)),
+    "seven rows of eight": ("fewer-samples gradient", Behaviour(takes="fewer samples")),
+    "targets with another sign": ("label-flipped gradient", Behaviour(takes="flipped labels")),
+    "one number by one bit": (
+        "one small tensor tampered",
+        changed(lambda array: np.nextafter(array, np.float32(np.inf)), "b"),
+    ),
+    "a lone not a number": ("NaN/Inf", changed(lambda array: np.full_like(array, np.nan), "b")),
+}
+for name, (line, cheat) in CHEATS.items():
+    attack(line, OUTVOTED, share=cheat is NOISE, name=name)(partial(outvoted, cheat=cheat))
 
 
 @attack("stale-weights gradient", "cheat payable+rejected 10; honest payable 20; finished; books balanced; same model")
 def last_round_s_parameters(scene: Scene) -> str:
     return outvoted(scene, Behaviour(takes="stale weights"), rounds=2)
-
-
-@attack("one small tensor tampered", OUTVOTED)
-def one_number_by_one_bit(scene: Scene) -> str:
-    return outvoted(scene, changed(lambda array: np.nextafter(array, np.float32(np.inf)), "b"))
-
-
-@attack("NaN/Inf", OUTVOTED)
-def a_lone_not_a_number(scene: Scene) -> str:
-    return outvoted(scene, changed(lambda array: np.full_like(array, np.nan), "b"))
 
 
 @attack("NaN/Inf", "colluders diverged 10; paused; books balanced; same model")

@@ -6,6 +6,7 @@ import numpy as np
 
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.rules.faults import LEAST, MANY
 from gradmarket.market.wire.poll import LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
@@ -15,7 +16,7 @@ from tests.attacks.hired import hired
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
-from tests.attacks.tiny import ROWS, named
+from tests.attacks.tiny import ROWS
 from tests.handmade import encoded, node, tensor, value
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.kit.scripted import Held
@@ -119,7 +120,7 @@ def _classes(scene: Scene, label: int) -> dict[str, Any]:
     data = tensors.pack_tensors({"x": scene.rows["x"], "y": np.full(ROWS, label, np.int64)})
     link = f"/v1/blobs/{scene.put(data)}"
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="int64", shape=())}
-    partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
+    partition = Partition(name="train", link=link, digest=blob_digest(data), bytes=len(data), rows=ROWS)
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
     model = {"document": scene.put(CLASSES), "parameters": scene.put(weights)}
     return {"model": model, "data": {"manifest": scene.put(manifest)}}
@@ -222,7 +223,7 @@ def _posted_with(scene: Scene, **arrays: Any) -> str:
     """A job over a partition with these arrays in place of what its manifest declares."""
     data = tensors.pack_tensors(scene.rows | arrays)
     link = f"/v1/blobs/{scene.put(data)}"
-    partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
+    partition = Partition(name="train", link=link, digest=blob_digest(data), bytes=len(data), rows=ROWS)
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
     job = scene.submit(data={"manifest": scene.put(manifest)}).json()["id"]

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from gradmarket.compute.addresses import check_link_target
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
-from tests.attacks.tiny import named
 
 SECRET = b"what only the worker's own network may read"
 PUBLIC = "93.184.216.34"
@@ -53,7 +53,7 @@ def fetched(scene: Scene, link: str, origin: str = "") -> str:
     with TemporaryDirectory() as folder:
         fetcher = Fetcher(Cache(Path(folder), 10**6), origin or scene.url, limit=10**6)
         try:
-            fetcher.get(link, named(SECRET), len(SECRET))
+            fetcher.get(link, blob_digest(SECRET), len(SECRET))
         except MarketError as error:
             return type(error).__name__
         finally:
@@ -80,7 +80,7 @@ def the_market_itself_redirects(scene: Scene) -> str:
             request.end_headers()
 
         with inside(away) as (market, _):
-            answer = fetched(scene, f"{market}/v1/blobs/{named(SECRET)}", origin=market)
+            answer = fetched(scene, f"{market}/v1/blobs/{blob_digest(SECRET)}", origin=market)
     return f"{answer}, asked {len(asked)}"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import parse_manifest
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -21,7 +22,6 @@ from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.registry import attack
 from tests.attacks.scene import UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
-from tests.attacks.tiny import named
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.patience import wait_until
 from worker.money.chain_view import ChainView
@@ -38,7 +38,7 @@ def job_of(scene: Scene, *behaviours: Behaviour, **changes: Any) -> tuple[Posted
     rows = {"inputs": INPUTS, "holders": [address_of(key) for key in keys], "least_rows": 8}
     worth = {"name": "worth", "floor": str(FLOOR * UNIT), "ceiling": str(CEILING * UNIT)}
     measured = {"evaluation": {"partition": "train", "metric": "loss"}, "price": worth, "budget": str(4000 * UNIT)}
-    data = rows | {"manifest": named(scene.measured[1])}
+    data = rows | {"manifest": blob_digest(scene.measured[1])}
     job = scene.post(**{"data": data, "tasks_per_round": len(keys), "replication": _ALONE} | measured | changes)
     holders = [job.scripted(behaviour, key) for behaviour, key in zip(behaviours, keys, strict=True)]
     for one in holders:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 
@@ -50,12 +51,15 @@ class Result:
 ATTACKS: list[Attack] = []
 
 
-def attack(line: str, expected: str, alone: bool = False, share: bool = False) -> Callable[[Play], Play]:
-    """Registers a function as an attack of this line; its name and module are the attack's name and family."""
+def attack(
+    line: str, expected: str, alone: bool = False, share: bool = False, name: str = ""
+) -> Callable[[Play], Play]:
+    """Registers a function as an attack of this line, by its own name where none is given; its module is the family."""
 
     def register(play: Play) -> Play:
-        name, family = play.__name__.replace("_", " "), play.__module__.rpartition(".")[2]
-        ATTACKS.append(Attack(name, family, line, expected, play, alone, share))
+        plain = play.func if isinstance(play, partial) else play
+        called = name or plain.__name__.replace("_", " ")
+        ATTACKS.append(Attack(called, plain.__module__.rpartition(".")[2], line, expected, play, alone, share))
         return play
 
     return register

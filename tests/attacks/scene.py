@@ -23,6 +23,7 @@ from contracts.local import LocalChain, fund_gas
 from contracts.transactions import require_receipt
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.job import JobSpec
@@ -37,7 +38,7 @@ from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.encoding import canonical
 from tests.attacks.scripted_worker import ScriptedWorker
-from tests.attacks.tiny import ROWS, document, named, table
+from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, Spoil
 from tests.onchain import DEPLOYER, ETHER
 from tests.ops.served import Served, served
@@ -75,8 +76,8 @@ class Scene:
         self._one = threading.Lock()
 
     def _publish(self, data: bytes, *, unserved: bool = False) -> tuple[Partition, bytes]:
-        link = f"/v1/blobs/{named(data)}"
-        partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
+        link = f"/v1/blobs/{blob_digest(data)}"
+        partition = Partition(name="train", link=link, digest=blob_digest(data), bytes=len(data), rows=ROWS)
         inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
         manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
         self.put(data, unserved=unserved)
@@ -85,9 +86,9 @@ class Scene:
         return partition, manifest
 
     def put(self, blob: bytes, *, unserved: bool = False) -> Digest:
-        asked = self.requester.put(f"/v1/blobs/{named(blob)}", params={"unserved": unserved}, content=blob)
+        asked = self.requester.put(f"/v1/blobs/{blob_digest(blob)}", params={"unserved": unserved}, content=blob)
         asked.raise_for_status()
-        return named(blob)
+        return blob_digest(blob)
 
     def key(self) -> PrivateKey:
         return PrivateKey(chance.token_bytes(32))
@@ -101,8 +102,8 @@ class Scene:
     def spec(self, **changes: Any) -> dict[str, Any]:
         return {
             "name": "attacked",
-            "model": {"document": named(self.document), "parameters": named(self.parameters)},
-            "data": {"manifest": named(self.manifest)},
+            "model": {"document": blob_digest(self.document), "parameters": blob_digest(self.parameters)},
+            "data": {"manifest": blob_digest(self.manifest)},
             "step": {"rows": 8},
             "optimizer": {"name": "sgd", "lr": 0.125},
             "rounds": 1,
@@ -205,7 +206,7 @@ class Posted:
 
     def compute(self, offer: OfferFields, spoil: Spoil, address: Address, takes: str) -> bytes:
         scene, spec = self.scene, self.spec
-        digest = named(scene.parameters) if takes == "stale weights" else digest_of(offer.parameters)
+        digest = blob_digest(scene.parameters) if takes == "stale weights" else digest_of(offer.parameters)
         own = spec.private is not None
         chosen = (
             range(spec.step.rows) if own else task_rows(parse_manifest(scene.manifest), spec, offer.round, offer.task)

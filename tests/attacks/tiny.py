@@ -3,9 +3,7 @@
 from typing import Final
 
 import numpy as np
-from blake3 import blake3
 
-from gradmarket.market.terms import Digest
 from tests.handmade import encoded, node, tensor, value
 
 ROWS: Final = 32
@@ -38,7 +36,3 @@ def table(seed: int = 3) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((ROWS, 3)).astype(np.float32)
     return {"x": x, "y": (x.sum(1, keepdims=True) + 0.5).astype(np.float32)}
-
-
-def named(data: bytes) -> Digest:
-    return Digest("blake3:" + blake3(data).hexdigest())

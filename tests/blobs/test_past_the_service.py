@@ -12,6 +12,7 @@ import pytest
 from contracts import deployment as deployments
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.wire import piece_digests
 from gradmarket.market.wire.uploads import PartAddress
@@ -20,7 +21,7 @@ from requester.blobs._s3_parts import PART
 from requester.blobs.s3 import S3Blobs, StoreDown
 from requester.settings import RequesterSettings
 from tests.api.api_service import serving
-from tests.blobs.test_blob_stores import DATA, named
+from tests.blobs.test_blob_stores import DATA
 
 
 @pytest.fixture
@@ -52,11 +53,11 @@ def test_what_is_served_elsewhere_is_the_blob(store: S3Blobs) -> None:
 def test_what_was_put_at_a_door_is_kept_without_sending_it_again(store: S3Blobs) -> None:
     assert put(store).is_success
     with store.left("replica", len(DATA)) as incoming:
-        assert incoming.digest == named(DATA)
+        assert incoming.digest == blob_digest(DATA)
         with incoming.mapped() as data:
             assert bytes(data) == DATA
-        assert store.keep(incoming, named(DATA)) == named(DATA)
-    assert store.read(named(DATA)) == DATA
+        assert store.keep(incoming, blob_digest(DATA)) == blob_digest(DATA)
+    assert store.read(blob_digest(DATA)) == DATA
 
 
 def test_a_door_is_empty_after_a_look(store: S3Blobs) -> None:
@@ -65,7 +66,7 @@ def test_a_door_is_empty_after_a_look(store: S3Blobs) -> None:
         pass
     with pytest.raises(NotFound), store.left("replica", len(DATA)):
         pass
-    assert not store.has(named(DATA))
+    assert not store.has(blob_digest(DATA))
 
 
 def test_the_length_is_signed_with_the_address(store: S3Blobs) -> None:
@@ -95,8 +96,8 @@ def test_bytes_that_are_changed_after_the_look_are_not_kept(store: S3Blobs) -> N
     with store.left("replica", len(DATA)) as incoming:
         put(store, DATA[::-1])
         with pytest.raises(Conflict, match="changed"):
-            store.keep(incoming, named(DATA))
-    assert not store.has(named(DATA))
+            store.keep(incoming, blob_digest(DATA))
+    assert not store.has(blob_digest(DATA))
 
 
 def test_bytes_that_vanish_after_the_look_are_not_kept(store: S3Blobs, intruder: Any, bucket: str) -> None:
@@ -131,12 +132,12 @@ def test_a_worker_mends_a_download_from_the_store(  # type: ignore[no-untyped-de
     here: dict[str, Any] = {"blobs": "s3", "s3_endpoint": s3, "s3_bucket": bucket, "rpc": anvil.url}
     cache, fetched = Cache(tmp_path / "cache", 2**26), list[httpx.URL]()
     with serving(RequesterSettings(data=tmp_path, **here)) as service:
-        assert service.requester.put(f"/v1/blobs/{named(LONG)}", content=LONG).status_code == 201
+        assert service.requester.put(f"/v1/blobs/{blob_digest(LONG)}", content=LONG).status_code == 201
         bearer = {"authorization": service.worker()[1].headers["Authorization"]}
-        cache.part(named(LONG)).write_bytes(b"!" + LONG[1:])
+        cache.part(blob_digest(LONG)).write_bytes(b"!" + LONG[1:])
         with closing(Fetcher(cache, service.url, 2**26, bearer=lambda: bearer, stores=frozenset({s3}))) as fetcher:
             fetcher._http.event_hooks = {"response": [lambda response: fetched.append(response.url)]}
-            assert fetcher.blob(named(LONG)) == LONG
+            assert fetcher.blob(blob_digest(LONG)) == LONG
     assert [url.path.split("/")[-1] == "pieces" for url in fetched] == [False, False, True, False, False]
 
 
@@ -159,9 +160,9 @@ def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: st
         assert put_part(part).is_success
     assert store.missing_parts("replica", len(LONG)) == []
     with store.left("replica", len(LONG)) as incoming:
-        assert store.keep(incoming, named(LONG)) == named(LONG)
-    assert store.read(named(LONG)) == LONG
-    assert store.pieces(named(LONG)) == piece_digests.join_piece_digests(LONG)
+        assert store.keep(incoming, blob_digest(LONG)) == blob_digest(LONG)
+    assert store.read(blob_digest(LONG)) == LONG
+    assert store.pieces(blob_digest(LONG)) == piece_digests.join_piece_digests(LONG)
 
 
 def test_what_lacks_a_part_is_not_there_and_loses_nothing(store: S3Blobs) -> None:
@@ -186,8 +187,8 @@ def test_a_part_that_is_changed_after_the_look_changes_nothing(store: S3Blobs) -
         put_part(part)
     with store.left("replica", len(LONG)) as incoming:
         assert not put_part(parts[0], bytes(len(LONG))).is_success, "its address takes nothing any more"
-        assert store.keep(incoming, named(LONG)) == named(LONG)
-    assert store.read(named(LONG)) == LONG
+        assert store.keep(incoming, blob_digest(LONG)) == blob_digest(LONG)
+    assert store.read(blob_digest(LONG)) == LONG
 
 
 def test_a_store_that_does_not_answer_is_an_error_of_its_own(tmp_path: Path, bucket: str) -> None:

@@ -36,11 +36,16 @@ def post(chain_fixture: ChainFixture, kind: TransactionKind = TransactionKind.AP
         return sender.store_transaction(chain_fixture.chain, work, quoted, kind, None)
 
 
+def rich_on(chain_fixture: ChainFixture) -> ChainFixture:
+    """The till, with gas."""
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(1))
+    return chain_fixture
+
+
 @pytest.fixture
 def rich(chain_fixture: ChainFixture) -> ChainFixture:
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(1)  # type: ignore[arg-type]
-    return chain_fixture
+    return rich_on(chain_fixture)
 
 
 def test_nonces_follow_each_other_before_anything_is_sent(rich: ChainFixture) -> None:
@@ -121,9 +126,7 @@ def test_what_an_earlier_release_replaced_may_be_the_one_that_is_mined(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], mined_one: int, replaced_since: bool
 ) -> None:
     """It kept no attempts: each doubled both fees, the first tip was odd."""
-    chain_fixture = till_on(own_ledger)
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(1))
+    chain_fixture = rich_on(till_on(own_ledger))
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     row, odd = post(chain_fixture), Fees(8 * GWEI + 1, GWEI + 1)
     call = calls.Call(Address(row.to), row.data)
@@ -150,9 +153,7 @@ def test_what_an_earlier_release_replaced_may_be_the_one_that_is_mined(
 def test_where_the_chain_forgets_the_attempt_that_it_mined_another_may_follow(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(1))
+    chain_fixture = rich_on(till_on(own_ledger))
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     first = post(chain_fixture)
     sender.send_pending_transactions(chain_fixture.chain)
@@ -181,9 +182,7 @@ def base_fee(ledger: Ledger, gwei: float) -> None:
 def test_where_the_base_fee_is_forty_times_as_high_a_transaction_is_replaced_at_once(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(1))
+    chain_fixture = rich_on(till_on(own_ledger))
     base_fee(own_ledger, 1)
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     before = post(chain_fixture)
@@ -203,9 +202,7 @@ def test_where_the_base_fee_is_forty_times_as_high_a_transaction_is_replaced_at_
 def test_what_can_be_mined_is_not_replaced_by_the_clock_before_it_is_overdue(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(1))
+    chain_fixture = rich_on(till_on(own_ledger))
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     before = post(chain_fixture)
     sender.send_pending_transactions(chain_fixture.chain)
@@ -240,9 +237,7 @@ def test_gas_beyond_the_owner_s_ceiling_is_waited_for_and_said(
 def test_what_is_sent_already_waits_for_its_ceiling_too(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(1))
+    chain_fixture = rich_on(till_on(own_ledger))
     chain = replace(chain_fixture.chain, policy=replace(chain_fixture.policy, max_fee=50 * GWEI))
     base_fee(own_ledger, 1)
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
@@ -259,9 +254,7 @@ def test_on_a_chain_without_a_base_fee_the_service_sends_legacy_transactions(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This chain takes them as well."""
-    chain_fixture = till_on(own_ledger)
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(1))
+    chain_fixture = rich_on(till_on(own_ledger))
     for module in (transactions, sender):
         monkeypatch.setattr(module, "gas_price", lambda _web3: GasPrice(None, 3 * GWEI))
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)

@@ -451,3 +451,14 @@ def test_a_job_whose_workers_ask_for_nothing_says_so(new_floor) -> None:  # type
 @pytest.mark.parametrize(("until", "capacity", "asking"), [(11.0, 1, True), (10.0, 1, False), (11.0, 0, False)])
 def test_a_worker_asks_before_its_poll_ends_and_with_room(until: float, capacity: int, asking: bool) -> None:
     assert is_asking(Worker(asking_until=until, capacity=capacity), now=10.0) is asking
+
+
+def test_who_has_only_signed_in_decides_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    worker = market.worker()
+    with market.context.reading() as reader:
+        assert workers.list_deciding_workers(reader, reader.get_one(Job, market.job), market.clock()) == []
+    worker.say()
+    with market.context.reading() as reader:
+        (seen,) = workers.list_deciding_workers(reader, reader.get_one(Job, market.job), market.clock())
+    assert seen.address == worker.address

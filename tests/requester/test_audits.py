@@ -340,11 +340,17 @@ def told_kinds(market: MarketFixture) -> str:
     return " ".join(event.kind for event in market.all(JobEvent))
 
 
-def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
+def with_audit_due(new_floor: NewFloor) -> MarketFixture:
+    """Three honest workers' task is accepted, and its audit is due."""
     market = new_floor(audit=always())
     for _ in range(3):
         market.worker()
     market.until(lambda: audits_of(market))
+    return market
+
+
+def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
+    market = with_audit_due(new_floor)
     wrong, right = SimAuditor(market, NOISE), SimAuditor(market)
     claimed = wrong.claim()
     assert claimed is not None
@@ -367,10 +373,7 @@ def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
 @FULL
 def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
     """Else a machine that erred once, on a network that lost an answer, would convict by itself."""
-    market = new_floor(audit=always())
-    for _ in range(3):
-        market.worker()
-    market.until(lambda: audits_of(market))
+    market = with_audit_due(new_floor)
     wrong = SimAuditor(market, NOISE)
     claimed = wrong.claim()
     assert claimed is not None
@@ -386,10 +389,7 @@ def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
 
 
 def test_only_who_claimed_an_audit_last_answers_it(new_floor: NewFloor) -> None:
-    market = new_floor(audit=always())
-    for _ in range(3):
-        market.worker()
-    market.until(lambda: audits_of(market))
+    market = with_audit_due(new_floor)
     first, second = SimAuditor(market, NOISE, name="first"), SimAuditor(market, name="second")
     claimed = first.claim()
     assert claimed is not None
@@ -407,10 +407,7 @@ def test_only_who_claimed_an_audit_last_answers_it(new_floor: NewFloor) -> None:
 
 
 def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor) -> None:
-    market = new_floor(audit=always())
-    for _ in range(3):
-        market.worker()
-    market.until(lambda: audits_of(market))
+    market = with_audit_due(new_floor)
     auditor = SimAuditor(market)
     first = auditor.claim()
     assert auditor.claim() is None

@@ -189,17 +189,7 @@ def test_payloads_of_two_tasks_pay_the_same_workers_at_once(new_floor) -> None: 
     market.gather()
     calm(market)
     assert len(market.replicas()) == 6
-    for worker in workers:
-        worker.say(commitments=worker.commitments())
-    for task in market.tasks():
-        close.run(market.context, task.id)
-    for worker in workers:
-        worker.hear()
-        worker.say(reveals=worker.reveals())
-    for task in market.tasks():
-        judge.run(market.context, task.id)
-    for worker in workers:
-        worker.hear()
+    wanted(market, workers)
     uploads = [(worker, held) for worker in workers for held in worker.held.values() if held.wanted]
     assert len(uploads) == 2
     at_once(*(partial(worker.upload, held) for worker, held in uploads))

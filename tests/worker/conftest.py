@@ -2,48 +2,37 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from blake3 import blake3
 from eth_keys.datatypes import PrivateKey
 
-from contracts import calls, events
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from contracts.transactions import execute_call, require_receipt
 from gradmarket.compute import own_machine
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.data.inputs import Column
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.secrets import task_seed
-from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Amount, Digest, Hash, Units
+from gradmarket.market.terms import Digest, Hash, Units
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.encoding import canonical
 from graphdoc.figures import Published
 from graphdoc.tensors import pack_tensors
-from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.kit.desk import fund_job, open_desk
+from tests.onchain import NewKey, OpenedJob
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
 from worker import durable, wallet
-from worker.journal import Journal
 from worker.markets.worker_context import WorkerContext
-from worker.money.account_store import AccountStore
-from worker.money.chain_view import ChainView, connect_to_deployment
-from worker.protocol.client import MarketClient
-from worker.protocol.policy import WorkLimits
-from worker.protocol.signin import Credentials
-from worker.settings import WorkerSettings
-from worker.signals import Signals
-from worker.wallet import Wallet
 
 ROWS = 32
 NOTHING = Hash(bytes(32))
@@ -82,11 +71,13 @@ def published() -> Published:
 @pytest.fixture
 def blobs(published: Published) -> dict[Digest, bytes]:
     data = pack_tensors(some_rows(ROWS, 4, 3))
-    kept = {named(blob): blob for blob in (published.document, pack_tensors(published.parameters), data)}
-    partition = Partition(name="train", link=f"/v1/blobs/{named(data)}", digest=named(data), bytes=len(data), rows=ROWS)
+    kept = {blob_digest(blob): blob for blob in (published.document, pack_tensors(published.parameters), data)}
+    partition = Partition(
+        name="train", link=f"/v1/blobs/{blob_digest(data)}", digest=blob_digest(data), bytes=len(data), rows=ROWS
+    )
     inputs = {"x": Column(dtype="float32", shape=(4,)), "y": Column(dtype="int64")}
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
-    return {**kept, named(manifest): manifest}
+    return {**kept, blob_digest(manifest): manifest}
 
 
 @pytest.fixture
@@ -106,20 +97,9 @@ def published_as(blobs: dict[Digest, bytes], **spec: Any) -> Publication:
     )
 
 
-def named(data: bytes) -> Digest:
-    return Digest("blake3:" + blake3(data).hexdigest())
-
-
 @pytest.fixture
 def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication) -> OpenedJob:
-    """A funded job whose specification on the chain is the publication's."""
-    requester, signer = with_money(ledger, new_key()), new_key()
-    expiry = ledger.block().time + HOUR
-    spec = hash_of(publication.digest)
-    terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
-    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
-    (event,) = events.opened(ledger, receipt)
-    return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
+    return fund_job(ledger, new_key(), new_key(), publication)
 
 
 @pytest.fixture
@@ -136,39 +116,12 @@ MakeDesk = Callable[..., WorkerContext]
 
 
 @pytest.fixture
-def make_desk(
-    anvil: LocalChain, runner: Runner, tmp_path: Path, worker_key: PrivateKey
-) -> Iterator[Callable[[FakeMarket], WorkerContext]]:
+def make_desk(anvil: LocalChain, runner: Runner, tmp_path: Path, worker_key: PrivateKey) -> Iterator[MakeDesk]:
     """Serves a market and gives a worker's desk for it; money is reserved for the worker first."""
-    opened: list[Server] = []
-    fetchers: list[Fetcher] = []
-
-    def make(fake_market: FakeMarket, reserved: int = 100, max_memory: int = 2**31) -> WorkerContext:
-        server = Server(app_of(fake_market, anvil.url)).__enter__()
-        opened.append(server)
-        if reserved:
-            fake_market.job.reserve((address_of(worker_key), reserved))
-        settings = WorkerSettings(market=server.url, data=tmp_path, wait_s=0.2)  # type: ignore[arg-type]
-        wallet = Wallet(worker_key, tmp_path / "wallet.key")
-        facts = fake_market.facts(anvil.url)
-        market = MarketClient(server.url, keep_trying=lambda seconds: seconds < 5)
-        market.identify(Credentials(wallet, wallet.address, facts.chain_id))
-        limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e12, max_memory=max_memory)
-        fetcher = Fetcher(Cache(tmp_path / "cache", 2**26), server.url, 2**24)
-        fetchers.append(fetcher)
-        chain_view = ChainView(connect_to_deployment(anvil.url, facts), wallet.address)
-        bench = Executor(runner, fetcher, limits)
-        journal, signals = Journal(stream=(tmp_path / "journal").open("a")), Signals()
-        account_store = AccountStore(tmp_path / "book.json")
-        return WorkerContext(
-            settings, limits, facts, wallet, market, chain_view, account_store, bench, journal, signals, "cpu"
+    with ExitStack() as desks:
+        yield lambda market, **changes: desks.enter_context(
+            open_desk(market, anvil.url, runner, worker_key, tmp_path, **changes)
         )
-
-    yield make
-    for fetcher in fetchers:
-        fetcher.close()
-    for server in opened:
-        server.stop()
 
 
 @pytest.fixture

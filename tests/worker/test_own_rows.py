@@ -13,6 +13,7 @@ from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import Usable, inspect_shards
@@ -22,7 +23,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.wire.step_fault import FaultKind
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
-from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
+from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
 from worker.markets import step_faults
 from worker.settings import WorkerSettings
 
@@ -47,10 +48,10 @@ def private(blobs: dict[Digest, bytes]) -> Publication:
     made = spec()
     assert made.private is not None
     manifest = canonical(Manifest(inputs=made.private.inputs, partitions=()).model_dump(mode="json"))
-    blobs[named(manifest)] = manifest
+    blobs[blob_digest(manifest)] = manifest
     return Publication(
         job="0123456789abcdef", spec=made, document=document, evaluation=None, parameters=parameters,
-        manifest=named(manifest),
+        manifest=blob_digest(manifest),
     )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def test_a_malformed_file_is_read_in_the_confined_child_alone(tmp_path: Path, ru
     (file,) = tmp_path.glob("train*")
     file.write_bytes(b"\xff" * 100)
     (partition,) = own.manifest.partitions
-    lied = partition.model_copy(update={"digest": named(b"\xff" * 100), "bytes": 100})
+    lied = partition.model_copy(update={"digest": blob_digest(b"\xff" * 100), "bytes": 100})
     false = replace(own, manifest=own.manifest.model_copy(update={"partitions": (lied,)}))
     with pytest.raises((Refused, RunnerFailed)):
         false.check(spec(), runner)

@@ -21,7 +21,7 @@ from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
-from tests.worker.conftest import SPEC, MakeBench, named, offer, some_rows
+from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
 from worker.protocol.row_uses import RowUsesFolder
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
@@ -50,10 +50,10 @@ def counted(blobs: dict[Digest, bytes]) -> Publication:
     assert made.step.per_row is not None
     assert made.step.per_row.uses == USES
     manifest = canonical(Manifest(inputs=made.private.inputs, partitions=()).model_dump(mode="json"))
-    blobs[named(manifest)] = manifest
+    blobs[blob_digest(manifest)] = manifest
     return Publication(
         job="0123456789abcdef", spec=made, document=document, evaluation=None, parameters=parameters,
-        manifest=named(manifest),
+        manifest=blob_digest(manifest),
     )  # fmt: skip
 
 

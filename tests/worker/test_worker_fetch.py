@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 import pytest
-from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,16 +20,13 @@ from gradmarket.compute.addresses import check_link_target, is_public
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
 DATA = bytes(range(256)) * 400
 PUBLIC = "93.184.216.34"
-
-
-def named(data: bytes) -> Digest:
-    return Digest("blake3:" + blake3(data).hexdigest())
 
 
 class Site(BaseHTTPRequestHandler):
@@ -109,8 +105,8 @@ def fetcher(origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def serve(data: bytes = DATA) -> Digest:
-    Site.pages[f"/v1/blobs/{named(data)}"] = data
-    return named(data)
+    Site.pages[f"/v1/blobs/{blob_digest(data)}"] = data
+    return blob_digest(data)
 
 
 def test_a_blob_is_fetched_once_and_then_read_from_the_cache(fetcher: Fetcher) -> None:
@@ -130,7 +126,7 @@ def test_a_download_that_breaks_off_is_resumed(fetcher: Fetcher) -> None:
 def test_a_download_that_is_cut_off_at_99_percent_fetches_one_percent(fetcher: Fetcher, link: str) -> None:
     there = len(DATA) * 99 // 100
     Site.pages[link.format("x")], Site.cut[:] = DATA, [there]
-    assert fetcher.get(link.format("x"), named(DATA), len(DATA)) == DATA
+    assert fetcher.get(link.format("x"), blob_digest(DATA), len(DATA)) == DATA
     assert [wanted for _, wanted in Site.seen] == [None, f"bytes={there}-"]
 
 
@@ -149,9 +145,9 @@ def test_a_wrong_part_is_thrown_away_and_fetched_anew(fetcher: Fetcher, tmp_path
 
 
 def test_other_bytes_than_named_are_refused_and_not_kept(fetcher: Fetcher, tmp_path: Path) -> None:
-    Site.pages[f"/v1/blobs/{named(DATA)}"] = DATA[:-1] + b"!"
+    Site.pages[f"/v1/blobs/{blob_digest(DATA)}"] = DATA[:-1] + b"!"
     with pytest.raises(DownloadRefused, match="is not"):
-        fetcher.blob(named(DATA))
+        fetcher.blob(blob_digest(DATA))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +166,7 @@ def test_fewer_bytes_than_declared_are_refused(fetcher: Fetcher) -> None:
 
 def test_more_than_allowed_is_not_even_asked_for(fetcher: Fetcher) -> None:
     with pytest.raises(DownloadRefused, match="more than was allowed"):
-        fetcher.get("/big", named(DATA), 200_001)
+        fetcher.get("/big", blob_digest(DATA), 200_001)
     assert Site.seen == []
 
 
@@ -186,13 +182,13 @@ def test_a_busy_place_is_asked_again_and_a_missing_blob_is_not(fetcher: Fetcher)
     Site.statuses += [503, 502]
     assert fetcher.blob(digest) == DATA
     with pytest.raises(DownloadRefused, match="404"):
-        fetcher.blob(named(b"nobody has it"))
+        fetcher.blob(blob_digest(b"nobody has it"))
 
 
 def test_a_place_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "PATIENCE_S", 0.0)
     with pytest.raises(DownloadFailed):
-        Fetcher(Cache(tmp_path, 10**6), "http://127.0.0.1:1", limit=10**6).blob(named(DATA))
+        Fetcher(Cache(tmp_path, 10**6), "http://127.0.0.1:1", limit=10**6).blob(blob_digest(DATA))
 
 
 def test_redirects_within_the_market_are_followed_and_bounded(fetcher: Fetcher) -> None:
@@ -201,7 +197,7 @@ def test_redirects_within_the_market_are_followed_and_bounded(fetcher: Fetcher) 
     assert fetcher.get("/moved", digest) == DATA
     Site.pages["/round"] = "/round"
     with pytest.raises(DownloadRefused, match="redirects"):
-        fetcher.get("/round", named(b"elsewhere"))
+        fetcher.get("/round", blob_digest(b"elsewhere"))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +206,7 @@ def test_redirects_within_the_market_are_followed_and_bounded(fetcher: Fetcher) 
 def test_redirects_into_the_own_network_are_refused(fetcher: Fetcher, to: str) -> None:
     Site.pages["/moved"] = to
     with pytest.raises(DownloadRefused):
-        fetcher.get("/moved", named(DATA))
+        fetcher.get("/moved", blob_digest(DATA))
 
 
 @pytest.mark.parametrize(
@@ -316,10 +312,10 @@ def test_what_is_no_address_is_not_public() -> None:
 
 
 def put(cache: Cache, data: bytes) -> Digest:
-    with cache.open_part(named(data), len(data)) as part:
+    with cache.open_part(blob_digest(data), len(data)) as part:
         part.write_bytes(data)
-        cache.keep(named(data))
-    return named(data)
+        cache.keep(blob_digest(data))
+    return blob_digest(data)
 
 
 def taken(folder: Path) -> int:
@@ -332,13 +328,13 @@ def test_the_least_recently_used_is_thrown_out_first(tmp_path: Path) -> None:
     for number, blob in enumerate(blobs):
         put(cache, blob)
         if number == 1:
-            assert cache.read(named(blobs[0])) == blobs[0]
-    assert [cache.read(named(blob)) is not None for blob in blobs] == [True, False, True]
+            assert cache.read(blob_digest(blobs[0])) == blobs[0]
+    assert [cache.read(blob_digest(blob)) is not None for blob in blobs] == [True, False, True]
 
 
 def test_what_is_being_downloaded_has_its_room_and_is_not_thrown_out(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 250)
-    with cache.open_part(named(b"first"), 200) as first:
+    with cache.open_part(blob_digest(b"first"), 200) as first:
         first.write_bytes(b"f")
         with pytest.raises(DownloadFailed, match="no room"):
             put(cache, b"s" * 100)
@@ -371,9 +367,9 @@ def test_a_download_of_unknown_length_makes_room_as_it_grows(origin: str, tmp_pa
 def test_bytes_that_changed_on_disk_are_thrown_away(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 1000)
     put(cache, b"good")
-    cache.path(named(b"good")).write_bytes(b"evil")
-    assert cache.read(named(b"good")) is None
-    assert not cache.path(named(b"good")).exists()
+    cache.path(blob_digest(b"good")).write_bytes(b"evil")
+    assert cache.read(blob_digest(b"good")) is None
+    assert not cache.path(blob_digest(b"good")).exists()
 
 
 def test_several_threads_that_want_the_same_download_it_once(fetcher: Fetcher) -> None:
@@ -423,7 +419,7 @@ def test_a_server_that_is_killed_half_way_is_gone_on_with_when_another_stands_th
     command = [sys.executable, "-c", SERVER, str(port)]
     with closing(there), ThreadPoolExecutor(1) as thread:
         first = subprocess.Popen([*command, "70000"], stdout=subprocess.PIPE, text=True)
-        fetched = thread.submit(there.blob, named(DATA))
+        fetched = thread.submit(there.blob, blob_digest(DATA))
         assert first.stdout is not None
         assert first.stdout.readline() == "0\n"
         first.kill()
@@ -463,12 +459,12 @@ def test_a_worker_that_is_killed_half_way_goes_on_where_it_was(origin: str, tmp_
 
 def test_what_another_process_is_getting_is_not_evicted(tmp_path: Path) -> None:
     """Two caches of one folder, as two processes have; a flock is the open file's, so one process shows it too."""
-    here, there, digest = Cache(tmp_path, 250), Cache(tmp_path, 250), named(b"another's")
+    here, there, digest = Cache(tmp_path, 250), Cache(tmp_path, 250), blob_digest(b"another's")
     with here.alone(digest):
         here.part(digest).write_bytes(bytes(200))
         with pytest.raises(DownloadFailed, match="leave no room"):
-            there.make_room(there.part(named(b"own")), 100)
-    there.make_room(there.part(named(b"own")), 100)
+            there.make_room(there.part(blob_digest(b"own")), 100)
+    there.make_room(there.part(blob_digest(b"own")), 100)
     assert not here.part(digest).exists()
 
 
@@ -477,7 +473,7 @@ def test_the_lock_of_a_killed_process_stops_nobody(fetcher: Fetcher, tmp_path: P
     cache = Cache(tmp_path, 10**6)
     cache.part(digest).write_bytes(DATA[:10])
     (tmp_path / f"{digest.removeprefix('blake3:')}.lock").touch()
-    cache.make_room(cache.part(named(b"own")), 10**6)
+    cache.make_room(cache.part(blob_digest(b"own")), 10**6)
     assert not cache.part(digest).exists()
     assert fetcher.blob(digest) == DATA
     assert list(tmp_path.glob("*.lock")) == []

@@ -16,6 +16,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.published import fetch_parameters
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
@@ -27,7 +28,6 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.tensors import pack_tensors, unpack_tensors
-from tests.worker.conftest import named
 
 SGD, INT8, ROUNDS = load_optimizer("sgd"), load_codec("int8"), 6
 
@@ -44,16 +44,16 @@ class History:
     asked: list[str] = field(default_factory=list)
 
     def serve(self, *blobs: bytes) -> None:
-        self.pages |= {f"/v1/blobs/{named(blob)}": blob for blob in blobs}
+        self.pages |= {f"/v1/blobs/{blob_digest(blob)}": blob for blob in blobs}
 
     def digest(self, number: int) -> Digest:
-        return named(self.versions[number])
+        return blob_digest(self.versions[number])
 
     def name_path(self, number: int, steps: list[dict[str, Any]] | None = None) -> None:
         """Serves the updates that lead to the parameters of a round's tasks."""
         if steps is None:
             steps = [
-                {"before": self.digest(k - 1), "update": named(self.updates[k - 1]), "updated": self.digest(k)}
+                {"before": self.digest(k - 1), "update": blob_digest(self.updates[k - 1]), "updated": self.digest(k)}
                 for k in range(number, 0, -1)
             ]
         page = f"/v1/jobs/{self.publication.job}/rounds/{number}/updates"
@@ -64,8 +64,8 @@ class History:
 
     def taken(self) -> list[str]:
         """The blobs asked for, by name, and forgets them."""
-        names = {f"/v1/blobs/{named(blob)}": f"w{k}" for k, blob in enumerate(self.versions)}
-        names |= {f"/v1/blobs/{named(blob)}": f"c{k}" for k, blob in enumerate(self.updates)}
+        names = {f"/v1/blobs/{blob_digest(blob)}": f"w{k}" for k, blob in enumerate(self.versions)}
+        names |= {f"/v1/blobs/{blob_digest(blob)}": f"c{k}" for k, blob in enumerate(self.updates)}
         taken = [names[page] for page in self.asked if page in names]
         self.asked.clear()
         return taken
@@ -87,7 +87,7 @@ def played(publication: Publication, blobs: dict[Digest, bytes], runner: Runner,
         rng = np.random.default_rng(number)
         merged = {entry.name: rng.standard_normal(entry.shape).astype(np.float32) for entry in info.layout.entries}
         merged = {name: np.asarray(array, np.float32) for name, array in merged.items()}
-        start = hash_of(named(versions[-1]))
+        start = hash_of(blob_digest(versions[-1]))
         states.append(apply_merged_answer(info.layout, states[-1], merged, step, 0.1, info.document.counters, start))
         versions.append(pack_tensors(states[-1].tensors))
     spec = publication.spec.model_copy(update={"downlink": downlink})
@@ -220,7 +220,7 @@ def test_long_first_updates_count_by_their_own_bytes(
 
 def spoiled(history: History, fetcher: Fetcher, how: str) -> None:
     """What a market names and serves that leads elsewhere."""
-    step = {"before": history.digest(0), "update": named(history.updates[0]), "updated": history.digest(1)}
+    step = {"before": history.digest(0), "update": blob_digest(history.updates[0]), "updated": history.digest(1)}
     if how == "no list":
         history.pages.pop(f"/v1/jobs/{history.publication.job}/rounds/1/updates")
     elif how == "an endless list":
@@ -228,17 +228,17 @@ def spoiled(history: History, fetcher: Fetcher, how: str) -> None:
     elif how == "no digests":
         history.name_path(1, [step | {"before": "x"}])
     elif how == "another round's":
-        history.name_path(1, [step | {"update": named(history.updates[1])}])
+        history.name_path(1, [step | {"update": blob_digest(history.updates[1])}])
     elif how == "what is no model":
-        fetcher.made(named(b"text"), lambda: b"text")
-        history.name_path(1, [step | {"before": named(b"text")}])
+        fetcher.made(blob_digest(b"text"), lambda: b"text")
+        history.name_path(1, [step | {"before": blob_digest(b"text")}])
     elif how == "a lost update":
-        history.pages.pop(f"/v1/blobs/{named(history.updates[0])}")
+        history.pages.pop(f"/v1/blobs/{blob_digest(history.updates[0])}")
     elif how == "other codes":
         other = bytearray(history.updates[0])
         other[-3] ^= 1
         history.serve(bytes(other))
-        history.name_path(1, [step | {"update": named(bytes(other))}])
+        history.name_path(1, [step | {"update": blob_digest(bytes(other))}])
 
 
 WRONG = (

@@ -13,6 +13,7 @@ from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Arrays, Compute, layout_of
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
@@ -26,7 +27,7 @@ from gradmarket.runner import Runner
 from graphdoc import tensors
 from graphdoc.encoding import Bytes
 from tests.patience import wait_until
-from tests.worker.conftest import MakeBench, MakeDesk, named, offer
+from tests.worker.conftest import MakeBench, MakeDesk, offer
 from tests.worker.fake_market import FakeMarket
 from worker.features.windows.window_states import MOST_TRIES, WindowStates
 from worker.markets.loop import Loop
@@ -72,7 +73,7 @@ def replayed(
     leaves = leaves_in(payload)
     for number in task_windows.list_needed_windows(drawn, LEAVES):
         state = served.window_state(publication, offer(publication), leaves[number - 1])
-        blobs[named(state)] = state
+        blobs[blob_digest(state)] = state
     told = [None if number == drawn else leaf for number, leaf in enumerate(leaves)]
     return bench.replay(publication, offer(publication), drawn, told)[0]
 
@@ -87,7 +88,7 @@ def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
     for number, leaf in enumerate(leaves_in(payload), 1):
         state = kept.read(leaf)
         assert state is not None
-        assert named(state) == leaf
+        assert blob_digest(state) == leaf
         assert f"[{number * WINDOW}]".encode() in bytes(state)  # the losses so far
 
 
@@ -152,7 +153,7 @@ def test_a_state_that_was_not_kept_is_computed_anew_and_no_other_is_given(
     small = make_bench(LIMITS, None, Cache(tmp_path / "small", 100))
     assert small.work(publication, offer(publication))[0] == payload
     for leaf in leaves_in(payload):
-        assert named(small.window_state(publication, offer(publication), leaf)) == leaf
+        assert blob_digest(small.window_state(publication, offer(publication), leaf)) == leaf
     for bench, published in ((small, publication), (worker, publication), (worker, local(publication))):
         with pytest.raises(Refused, match="no state"):
             bench.window_state(published, offer(published), publication.parameters)
@@ -174,8 +175,8 @@ def test_a_state_of_another_form_is_refused(
     leaves: list[Digest | None] = [*leaves_in(payload)]
     state = worker.window_state(publication, offer(publication), leaves[0] or publication.parameters)
     spoiled = SPOILED[what](bytes(state))
-    blobs[named(spoiled)] = spoiled
-    told = [named(spoiled), None, leaves[2]]
+    blobs[blob_digest(spoiled)] = spoiled
+    told = [blob_digest(spoiled), None, leaves[2]]
     with pytest.raises(TensorsRefused):
         make_bench(LIMITS).replay(publication, offer(publication), 1, told)
     for missing in ([None, None, leaves[2]], [*leaves, leaves[0]]):
@@ -194,9 +195,9 @@ def test_a_state_whose_optimizer_counts_steps_that_cannot_be_is_refused(
         worker.window_state(publication, offer(publication), leaves[0] or publication.parameters)
     )
     spoiled = tensors.pack_tensors(arrays | {"memory/steps": np.array(steps, np.int64)})
-    blobs[named(spoiled)] = spoiled
+    blobs[blob_digest(spoiled)] = spoiled
     with pytest.raises(TensorsRefused):
-        make_bench(LIMITS).replay(publication, offer(publication), 1, [named(spoiled), None, leaves[2]])
+        make_bench(LIMITS).replay(publication, offer(publication), 1, [blob_digest(spoiled), None, leaves[2]])
     layout = layout_of(publication, worker._load_document(publication))
     with pytest.raises(TensorsRefused):
         window_state.check_packed_state(spoiled, layout, publication.spec.step, WINDOW)
@@ -220,7 +221,7 @@ def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
     fields = OfferFields.of(replace(offer(publication), spec=hash_of(publication.digest)))
     window = WindowTask(window=0, leaves=(None, *leaves_in(payload)[1:]))
     last = worker.window_state(publication, offer(publication), leaves_in(payload)[-1])
-    blobs[named(last)] = last
+    blobs[blob_digest(last)] = last
     work = AuditWork(task=TaskId("t"), job=publication.job, offer=fields, run=0, seconds=1.0, window=window)
     assert auditor._compute_answer(work, first=True)[0] == payload
     assert next(crashes, None) is None
@@ -270,7 +271,7 @@ def test_a_worker_brings_the_states_of_what_it_computed_after_it_was_paid(
     for leaf in leaves_of_the_task(context, fake_market):
         asked_for(fake_market, leaf)
         assert WindowStates(context, folder).turn() == 1
-        assert named(fake_market.brought[leaf]) == leaf
+        assert blob_digest(fake_market.brought[leaf]) == leaf
 
 
 def test_a_worker_computes_little_for_a_market_that_asks_for_more(

@@ -24,9 +24,9 @@ class _Outgoing(FileIO):
         super().__init__(path)
         self._leaves = leaves
 
-    def read(self, size: int | None = -1) -> bytes | None:  # type: ignore[override]
+    def read(self, size: int | None = None) -> bytes | None:  # type: ignore[override]
         self._leaves()
-        return super().read(-1 if size is None else size)
+        return super().read(size)  # type: ignore[arg-type]  # it takes None, and then reads all
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,15 @@ def in_pieces(market: MarketFixture, done: int) -> Callable[[], bool]:
     return there
 
 
+def begun(new_floor: NewFloor) -> MarketFixture:
+    """Its first merge is spread, and none of its parts is done."""
+    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market.worker()
+    market.stages = STAGES
+    market.until(in_pieces(market, 0))
+    return market
+
+
 def do_one(market: MarketFixture) -> None:
     with market.context.reading() as reader:
         first, *_ = parts.ready(reader, 0.0)
@@ -114,10 +123,7 @@ def test_a_merge_in_parts_is_begun_in_parts(new_floor: NewFloor) -> None:
 
 
 def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market.worker()
-    market.stages = STAGES
-    market.until(in_pieces(market, 0))
+    market = begun(new_floor)
     with market.context.reading() as reader:
         first, second, *_ = parts.ready(reader, 0.0)
     with hold_named_lock(market.context.sessions, f"parts {first}") as mine, market.context.reading() as reader:
@@ -149,10 +155,7 @@ def test_an_aggregator_that_compares_answers_stays_with_one_process(
 @pytest.mark.parametrize("done", [0, 1, 3])
 def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, done: int) -> None:
     alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market.worker()
-    market.stages = STAGES
-    market.until(in_pieces(market, 0))
+    market = begun(new_floor)
     for _ in range(done):
         do_one(market)
     market.crash()
@@ -162,10 +165,7 @@ def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, 
 
 @FULL
 def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market.worker()
-    market.stages = STAGES
-    market.until(in_pieces(market, 0))
+    market = begun(new_floor)
     first = market.all(MergePart)[0]
     run_once(market.context, parts, str(first.id))
     once = market.all(MergePart)[0].result
@@ -180,10 +180,7 @@ def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor)
 
 @FULL
 def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_floor: NewFloor) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market.worker()
-    market.stages = STAGES
-    market.until(in_pieces(market, 0))
+    market = begun(new_floor)
     row, before = market.all(MergePart)[0], blobs_of(market)
     with market.context.begin() as work:
         end_job(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
@@ -247,10 +244,7 @@ def every_level() -> Iterator[None]:
 @pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFloor, drops: bool) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market.worker()
-    market.stages = STAGES
-    market.until(in_pieces(market, 0))
+    market = begun(new_floor)
     first = market.all(MergePart)[0]
     ended(market, drops=drops)
     with capture_logs() as logged:
@@ -265,10 +259,7 @@ def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFlo
 def test_a_job_that_ends_during_a_part_ends_it_with_a_line(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market.worker()
-    market.stages = STAGES
-    market.until(in_pieces(market, 0))
+    market = begun(new_floor)
     first, opened = market.all(MergePart)[0], replay.MergeInputs.opened
 
     def ends_now(inputs: replay.MergeInputs, *arguments: Any) -> Any:
@@ -327,10 +318,7 @@ def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor
 
 
 def test_a_part_that_fails_says_why_on_the_job_until_it_is_done(new_floor: NewFloor) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market.worker()
-    market.stages = STAGES
-    market.until(in_pieces(market, 0))
+    market = begun(new_floor)
     payload = Digest(market.tasks()[0].payload or "")
     (path,) = (market.folder / "blobs").glob(f"??/{payload.removeprefix('blake3:')}")
     whole = path.read_bytes()
