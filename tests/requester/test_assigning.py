@@ -456,6 +456,7 @@ def test_a_worker_asks_before_its_poll_ends_and_with_room(until: float, capacity
 def test_who_has_only_signed_in_decides_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     worker = market.worker()
+    assert market.row(worker).capacity == 0, "it asks for no lease"
     with market.context.reading() as reader:
         assert workers.list_deciding_workers(reader, reader.get_one(Job, market.job), market.clock()) == []
     worker.say()

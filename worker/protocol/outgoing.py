@@ -26,7 +26,7 @@ class _Outgoing(FileIO):
 
     def read(self, size: int | None = None) -> bytes | None:  # type: ignore[override]
         self._leaves()
-        return super().read(size)  # type: ignore[arg-type]  # it takes None, and then reads all
+        return super().read(size)
 
 
 @dataclass(frozen=True)
