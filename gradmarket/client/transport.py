@@ -24,12 +24,14 @@ from gradmarket.client.client_errors import (
 )
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import first_fault
+from gradmarket.market.release import HEADER
 from gradmarket.market.views.ledger_views import LedgerView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
+from gradmarket.network.own_release import check_release, own_header
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 60.0
@@ -80,6 +82,7 @@ class ServiceTransport:
     """Sends requests to the service at `url`; `headers` go with each. `network` decides which addresses are reached.
 
     Without a `network` of its own it is what the environment says (network.environment). Redirects are not followed.
+    Where `side` names who asks, every request raises OtherRelease once the service answers as another release.
     """
 
     def __init__(
@@ -88,13 +91,15 @@ class ServiceTransport:
         patience: Patience,
         headers: Mapping[str, str] | None = None,
         network: httpx.BaseTransport | None = None,
+        side: str = "",
     ) -> None:
         self.url = url.rstrip("/")
+        self._side = side
         self._patience = patience
         self._trusted = False
         self._http = httpx.Client(
             base_url=self.url,
-            headers=headers,
+            headers={**dict([own_header()]), **(headers or {})},
             timeout=build_timeout(),
             trust_env=False,
             transport=network or ClockedTransport(),
@@ -104,8 +109,10 @@ class ServiceTransport:
     def close(self) -> None:
         self._http.close()
 
-    def _note_answer(self, _response: httpx.Response) -> None:
+    def _note_answer(self, response: httpx.Response) -> None:
         self._trusted = True
+        if self._side and HEADER in response.headers:
+            check_release(response.headers[HEADER], self.url, self._side)
 
     def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Returns the JSON answer as a `kind`. Options and errors are those of `send`."""

@@ -15,7 +15,7 @@ from gradmarket.market.wire.audits import (
     AuditWork,
 )
 from gradmarket.market.wire.poll import OfferFields
-from requester.api.auth_routes import ROLE, Auditor
+from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import CostlyLimit, Cursor, load_list_page
 from requester.api.problems import describe_problems
@@ -35,7 +35,7 @@ TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 @router.post(
     "/audits/claim",
     operation_id="claim_audit",
-    responses=ROLE,
+    responses=SAME_RELEASE,
     summary="The next task to run again, for machines of this class",
 )
 @retry_on_conflict
@@ -61,7 +61,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
 @router.put(
     "/audits/{task_id}",
     operation_id="answer_audit",
-    responses={**ROLE, **describe_problems(404, 409)},
+    responses={**SAME_RELEASE, **describe_problems(404, 409)},
     summary="The payload root that the auditor found, not knowing which one was accepted",
 )
 @retry_on_conflict

@@ -10,7 +10,9 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.release import HEADER
 from gradmarket.market.terms import Address, Role
+from gradmarket.network.own_release import check_release
 from requester.api.callers import parse_bearer_token
 from requester.api.problems import describe_problems
 from requester.api.state import get_context
@@ -135,7 +137,7 @@ async def worker_of(request: Request) -> Address:
     if identity is None:
         raise token_needed()
     await _not_too_often(request, context, identity.subject)
-    return await _require_worker(identity)
+    return await _require_same_worker(await _require_worker(identity), request)
 
 
 async def _require_worker(identity: Annotated[Identity, Depends(_require_identity)]) -> Address:
@@ -144,13 +146,30 @@ async def _require_worker(identity: Annotated[Identity, Depends(_require_identit
     return Address(identity.subject)
 
 
+async def _require_same_worker(worker: Annotated[Address, Depends(_require_worker)], request: Request) -> Address:
+    """Raises OtherRelease, before anything is heard, if the worker is of another release than this service."""
+    check_release(request.headers.get(HEADER), "this worker", "the market")
+    return worker
+
+
+async def _require_auditor(
+    identity: Annotated[Identity, Depends(_with_role(Role.AUDIT, Role.ADMIN))], request: Request
+) -> Identity:
+    check_release(request.headers.get(HEADER), "this auditor", "the market")
+    return identity
+
+
 ANYONE: Final = describe_problems(401)
 ROLE: Final = describe_problems(401, 403)
-"""Further responses of a route for anyone with a token (ANYONE), or for one role (ROLE)."""
+SAME_RELEASE: Final = describe_problems(401, 403, 409)
+"""Further responses of a route for anyone with a token (ANYONE), for one role (ROLE), or for workers or auditors, which
+must be of this release (SAME_RELEASE)."""
 
 Anyone = Annotated[Identity, Depends(_require_identity)]
 AnyoneOrNobody = Annotated[Identity | None, Depends(_anyone_or_nobody)]
 Submitter = Annotated[Identity, Depends(_with_role(Role.SUBMIT, Role.ADMIN))]
-Auditor = Annotated[Identity, Depends(_with_role(Role.AUDIT, Role.ADMIN))]
+Auditor = Annotated[Identity, Depends(_require_auditor)]
 Admin = Annotated[Identity, Depends(_with_role(Role.ADMIN))]
-Worker = Annotated[Address, Depends(_require_worker)]
+Worker = Annotated[Address, Depends(_require_same_worker)]
+Earner = Annotated[Address, Depends(_require_worker)]
+"""A worker of any release, which reads what it is owed."""

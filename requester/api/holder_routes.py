@@ -5,7 +5,7 @@ from fastapi import APIRouter, HTTPException
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.wire.holding import Holding, HoldingReceipt
-from requester.api.auth_routes import ROLE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.problems import describe_problems
 from requester.api.state import Here
@@ -22,7 +22,7 @@ NOT_LISTED = "the job names its holders, and this worker is none of them: ask it
 @router.put(
     "/{job_id}",
     operation_id="hold",
-    responses={**ROLE, **describe_problems(404, 409, 422)},
+    responses={**SAME_RELEASE, **describe_problems(404, 409, 422)},
     summary="Take part in a private job with rows of your own",
 )
 @retry_on_conflict

@@ -16,7 +16,7 @@ from gradmarket.market.wire.base import ReplicaField
 from gradmarket.market.wire.poll import PayloadPart
 from gradmarket.market.wire.uploads import MissingParts, ReceivedBytes
 from graphdoc.encoding import Bytes
-from requester.api.auth_routes import ROLE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.streams import Parts, by_pieces
@@ -41,7 +41,7 @@ TIDY_S: Final = 60.0
 @router.get(
     "/payloads/{replica}/{fence}",
     operation_id="get_received_bytes",
-    responses=ROLE,
+    responses=SAME_RELEASE,
     summary="How many bytes are here of an own upload that broke off",
 )
 def received(
@@ -55,7 +55,7 @@ def received(
 @router.post(
     "/payloads/{replica}/{fence}/parts",
     operation_id="list_missing_parts",
-    responses={**ROLE, **describe_problems(404, 409, 410)},
+    responses={**SAME_RELEASE, **describe_problems(404, 409, 410)},
     summary="Where to put parts of a payload that have not come, directly in the object store",
 )
 def missing_parts(

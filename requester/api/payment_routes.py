@@ -146,7 +146,7 @@ def _check_own_address(address: str, caller: str) -> None:
     summary="What you earned, by job",
 )
 def earnings(
-    context: Here, caller: auth_routes.Worker, address: Address, limit: Limit, cursor: Cursor = None
+    context: Here, caller: auth_routes.Earner, address: Address, limit: Limit, cursor: Cursor = None
 ) -> Page[EarningsView]:
     _check_own_address(address, caller)
     with context.reading() as reader:
@@ -173,7 +173,7 @@ def earnings(
     summary="Your newest voucher of every job",
 )
 def vouchers(
-    context: Here, caller: auth_routes.Worker, address: Address, limit: Limit, cursor: Cursor = None
+    context: Here, caller: auth_routes.Earner, address: Address, limit: Limit, cursor: Cursor = None
 ) -> Page[SignedVoucher]:
     _check_own_address(address, caller)
     with context.reading() as reader:

@@ -17,6 +17,7 @@ from gradmarket.market.errors import (
     SignatureRefused,
     TensorsRefused,
 )
+from gradmarket.market.release import OtherRelease
 from requester.exchange.commitments import TooEarly, TooLate
 
 PAGE: Final = "/errors"
@@ -92,6 +93,15 @@ OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
         SignatureRefused,
         _build_kind(
             422, "signature_refused", "The signature is not the signer's, or is over something else.", "sign it again"
+        ),
+    ),
+    (
+        OtherRelease,
+        _build_kind(
+            409,
+            "other_release",
+            "The market and who asks are of releases that do not work together; nothing was heard.",
+            "bring the older of the two along",
         ),
     ),
     (Refused, _build_kind(422, "refused", "It breaks a rule; nothing was changed.", "change what `detail` names")),

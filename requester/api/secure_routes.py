@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.wire.framing import HEAD
 from gradmarket.market.wire.sum_steps import StepTold
-from requester.api.auth_routes import ROLE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.payload_pieces import PieceReaders
 from requester.api.problems import describe_problems
@@ -33,7 +33,7 @@ LOOK_S: Final = 5.0
 @router.post(
     "/{replica}/{attempt}/{step}",
     operation_id="aggregate",
-    responses={**ROLE, **describe_problems(400, 404, 408, 409, 410, 413, 422)},
+    responses={**SAME_RELEASE, **describe_problems(400, 404, 408, 409, 410, 413, 422)},
     openapi_extra=UPLOAD,
     summary="Say what a step of a secure aggregation asks for, and wait for what is told after it",
 )

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.wire.poll import PollAnswer, PollRequest
-from requester.api.auth_routes import ROLE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.batching import WorkerBatchers
 from requester.api.blob_routes import UPLOAD
 from requester.api.hot_route import HotRoute
@@ -36,7 +36,7 @@ log = structlog.get_logger("gradmarket.work")
 @router.post(
     "/poll",
     operation_id="poll",
-    responses=ROLE,
+    responses=SAME_RELEASE,
     summary="Say what is done, hear what is new; waits up to wait_s for news",
 )
 async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswer:
@@ -48,7 +48,7 @@ async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswe
 @router.post(
     "/answers",
     operation_id="send_answers",
-    responses={**ROLE, **describe_problems(400, 408, 409, 410, 413, 422)},
+    responses={**SAME_RELEASE, **describe_problems(400, 408, 409, 410, 413, 422)},
     openapi_extra=UPLOAD,
     summary="A poll with payloads: the length of its JSON in four bytes, the JSON, and the payloads that it names",
 )

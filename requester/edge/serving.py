@@ -7,6 +7,7 @@ from fastapi import FastAPI
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire.poll import KEPT_ALIVE
+from gradmarket.network.own_release import own_header
 from gradmarket.pages.rendering import NOSNIFF
 from requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, build_protocol_class
 from requester.settings import RequesterSettings
@@ -65,7 +66,7 @@ def build_server_config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Co
         SlowClients(app, connections, settings.silence_s),
         http=build_protocol_class(connections),
         ws="none",
-        headers=NOSNIFF,
+        headers=[*NOSNIFF, own_header()],
         log_config=None,
         access_log=False,
         proxy_headers=False,

@@ -11,11 +11,12 @@ import uvicorn
 from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.middleware.base import RequestResponseEndpoint
 
 from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
-from gradmarket.market.release import PROTOCOL
+from gradmarket.market.release import HEADER, PROTOCOL
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.lifecycle import is_final_state
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -315,6 +316,13 @@ class Desks:
 
 def app_of(fake_market: FakeMarket, rpc: str | None) -> FastAPI:
     app, desks = FastAPI(), Desks()
+
+    @app.middleware("http")
+    async def name_release(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        answer = await call_next(request)
+        answer.headers[HEADER] = f"{fake_market.protocol}/9.9.9"
+        return answer
+
     _publish(app, fake_market, rpc)
     _admit(app, desks, fake_market)
     _exchange(app, desks, fake_market)

@@ -15,8 +15,9 @@ from contracts import calls
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
 from gradmarket.market.messages import Commitment, Outcome, Verdict
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import secrets
-from gradmarket.market.rules.proof import Fault
+from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
@@ -27,7 +28,7 @@ from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
 from worker import durable, wallet
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
-from worker.money import known_chains, self_check
+from worker.money import known_chains, proofs, self_check
 from worker.money.proofs import of_record
 from worker.protocol import records
 from worker.protocol.in_flight import InFlightFolder
@@ -325,3 +326,23 @@ def test_show_tells_every_job_and_where_it_stands(
     text = CliRunner().invoke(app, ["wallet", "show", "--data", str(tmp_path)]).stdout
     assert "3 accepted, 0 rejected" in text
     assert Units(fake_market.earned) == 21
+
+
+def test_what_was_worked_for_under_another_release_accuses_nobody(
+    fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked()
+    monkeypatch.setattr(self_check, "PROTOCOL", PROTOCOL + 1)
+    monkeypatch.setattr(proofs, "of_record", lambda *_: [Finding(Fault.OTHER_SPEC)])
+    assert verified() == (0, set()), "rules of the next release are not those of its records"
+    monkeypatch.setattr(proofs, "of_money", lambda *_: [Finding(Fault.UNSIGNED_VOUCHER)])
+    assert verified() == (1, {"unsigned_voucher"}), "the contract's rules are"
+
+
+def test_a_market_that_became_another_release_is_not_held_against_what_it_publishes(
+    fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified
+) -> None:
+    worked()
+    fake_market.unlisted.add(next(iter(fake_market.rows)))
+    fake_market.protocol = PROTOCOL + 1
+    assert verified() == (0, set())

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from gradmarket.market.errors import MarketError
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.poll import Lease, LeaseReturn
@@ -136,6 +137,7 @@ class Leasing:
             signer=self._context.signer,
             unit=self._context.unit(lease.offer.job),
             price=lease.offer.price,
+            protocol=PROTOCOL,
         )
 
     def compute(self) -> bool:

@@ -264,7 +264,7 @@ class MarketSession:
             self._taking_part.turn()
 
     def say_problem(self, error: MarketError) -> None:
-        self.context.journal.once("problem", str(error))
+        self.context.journal.once("problem", "; ".join(filter(None, (str(error), error.remedy))))
 
     def finish(self, wait_s: float) -> None:
         """Does a turn that takes no new work; gives up on a market that is unreachable or untrusted."""

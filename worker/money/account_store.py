@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import AddressField, AmountField, HashField, SignatureField
 from gradmarket.market.messages import Voucher
+from gradmarket.market.release import SILENT
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
 from gradmarket.market.wire.base import UnitsField
@@ -47,6 +48,8 @@ class JobAccount(Stored):
     accepted: int = 0
     rejected: int = 0
     counted: tuple[ReplicaId, ...] = ()
+    protocol: int = SILENT
+    """The rules under which it was worked for (market.release)."""
 
     @property
     def domain(self) -> Domain:

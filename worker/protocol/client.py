@@ -58,6 +58,7 @@ class MarketClient:
     """`keep_trying(seconds)` says whether to retry a market that was unreachable for so long; `pause` sleeps.
 
     `public_only` is for a market that the worker's owner did not name: it may not be in the worker's own network.
+    Every request raises OtherRelease where the market has become one of another release.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class MarketClient:
         self._short_until = -math.inf
         self._longest_wait = MAX_WAIT_S
         self._patience = Patience(keep_trying, pause, BUSY, self._say_down)
-        self._transport = ServiceTransport(origin, self._patience, network=PublicOnly() if public_only else None)
+        network = PublicOnly() if public_only else None
+        self._transport = ServiceTransport(origin, self._patience, network=network, side="this worker")
 
     def close(self) -> None:
         """A poll that still waits in its thread ends without a word."""

@@ -9,7 +9,7 @@ from gradmarket.market.terms import Digest, TaskId
 from gradmarket.market.views.calibration_views import CalibrationView, ComparedView, PairView, TensorView
 from gradmarket.market.wire.audits import AuditReceipt, SketchAnswer
 from requester.api.audit_routes import TaskPath
-from requester.api.auth_routes import ROLE, Auditor
+from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems
 from requester.api.state import Here
@@ -64,7 +64,7 @@ def build_pair_view(row: Calibration, compared: Iterable[tuple[str, str, str]]) 
 @router.put(
     "/audits/{task_id}/sketch",
     operation_id="send_audit_sketch",
-    responses={**ROLE, **describe_problems(404, 409)},
+    responses={**SAME_RELEASE, **describe_problems(404, 409)},
     summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
 )
 @retry_on_conflict

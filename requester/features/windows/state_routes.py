@@ -5,7 +5,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audits import StateReceipt, StatesAsked
-from requester.api.auth_routes import ROLE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.blob_routes import UPLOAD, DigestPath
 from requester.api.problems import describe_problems
 from requester.api.state import Here
@@ -16,7 +16,10 @@ router = APIRouter(prefix="/v1/work/states", tags=["work"])
 
 
 @router.get(
-    "", operation_id="list_asked_states", responses=ROLE, summary="The states that audits of your answers start from"
+    "",
+    operation_id="list_asked_states",
+    responses=SAME_RELEASE,
+    summary="The states that audits of your answers start from",
 )
 def asked(context: Here, worker: Worker) -> StatesAsked:
     return state_upload.list_asked_states(context, worker)
@@ -25,7 +28,7 @@ def asked(context: Here, worker: Worker) -> StatesAsked:
 @router.put(
     "/{digest}",
     operation_id="put_state",
-    responses={**ROLE, **describe_problems(404, 409, 413, 422)},
+    responses={**SAME_RELEASE, **describe_problems(404, 409, 413, 422)},
     openapi_extra=UPLOAD,
     summary="Bring a state that an audit asks for",
 )
