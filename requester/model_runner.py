@@ -131,7 +131,7 @@ class ModelRunner:
         rows = step.pass_rows
         while rows and peak > self._step_memory:
             rows //= 2
-            peak = self._runner.bound(*pass_sizes(step.rows, rows), by_row=step.by_row).peak_bytes if rows else peak
+            peak = self._runner.bound(*pass_sizes(step.room, rows), by_row=step.by_row).peak_bytes if rows else peak
         raise JobRefused("step.microbatch", f"{takes}: {f'set it to {rows}' if rows else 'take a smaller model'}")
 
     def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:

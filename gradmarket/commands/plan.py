@@ -1,7 +1,7 @@
 """`gradmarket job plan`: what a job would need and cost, and how safe it would be, before it is posted."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,6 +19,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.loss_change_test import UNSEEN
+from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
@@ -158,11 +159,15 @@ def _by_row(spec: JobSpec, rows: RowSpending) -> str:
     """Returns what a holder's answers may tell of one of its rows."""
     rounds, asked = min(spec.rounds, rows.rounds), rows.asked
     uses = rows.uses_after(rounds)
-    said = f"epsilon {asked.after(uses):.4g} at delta {asked.delta:g} after {rounds} rounds"
-    whose = f"of a row in {uses} steps, as it is where its holder has no more than least_rows"
+    said = f"epsilon {rows.spent(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
+    steps = f"{uses} steps that draw it with probability {rows.rate:.3g}" if asked.by_chance else f"{uses} steps"
+    whose = f"of a row in {steps}, as it is where its holder has no more than least_rows"
+    other: RowSampling = "epochs" if asked.by_chance else "poisson"
+    beside = replace(rows, asked=asked.model_copy(update={"sampling": other}))
     ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""
     noise = asked.noise_multiplier * asked.clip_norm / spec.step.rows
-    return f"{said}, {whose}{ends}; a step's gradient gets noise of deviation {noise:.3g}"
+    instead = f"{beside.spent(rounds):.4g} with sampling {other}"
+    return f"{said} ({instead}), {whose}{ends}; a step's gradient gets noise of deviation {noise:.3g}"
 
 
 def _build_assumed_fields(expected: Forecast, assumed: Assumed) -> dict[str, Any]:

@@ -109,10 +109,10 @@ class Executor:
     def _build_task_run(self, publication: Publication, offer: Offer) -> TaskRun:
         info = self._load_document(publication)
         state = self._load_parameters(publication, offer.round, digest_of(offer.parameters), info)
-        batch = self._partitions.batch(publication, offer.round, offer.task)
+        batch, drawn = self._partitions.batch(publication, offer.round, offer.task)
         step = publication.spec.step_in(offer.round)
         control = self._partitions.control(publication, offer.round)
-        return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed, control)
+        return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed, control, drawn)
 
     def _store_window_state(self, digest: Digest, state: Bytes) -> None:
         if self._window_states is not None:
@@ -188,10 +188,10 @@ class Executor:
                 state = self._load_parameters(publication, 0, publication.parameters, info)
             except DownloadRefused:
                 state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
-            batch = self._partitions.batch(publication, 0, 0, counts=False)
+            batch, drawn = self._partitions.batch(publication, 0, 0, counts=False)
             for _ in range(2):
                 started = time.perf_counter()
-                self._runner.compute(state, batch, bytes(32), publication.spec.step)
+                self._runner.compute({**state, **drawn}, batch, bytes(32), publication.spec.step)
                 seconds.append(time.perf_counter() - started)
         return min(seconds)
 

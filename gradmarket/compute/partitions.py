@@ -15,6 +15,7 @@ from gradmarket.market.data.manifest import Manifest, Partition, list_training_p
 from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
+from gradmarket.market.model.drawn_rows import build_drawn_counts
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner
@@ -47,17 +48,21 @@ class Partitions:
 
     def batch(
         self, publication: Publication, round_number: int, task: int, counts: bool = True
-    ) -> dict[str, np.ndarray]:
+    ) -> tuple[dict[str, np.ndarray], Arrays]:
         """Returns the task's rows of its partition; the same on every replica, but where they are a holder's own.
+
+        With them comes how many each step drew, where it draws them by chance (model.drawn_rows).
 
         Where the job bounds what is told of each row, they are counted before, unless nothing of them `counts`, since
         what is computed stays here. Raises Refused where they are spent.
         """
         if publication.spec.step.by_row:
             counted = self.own.counted
-            return self._join_own_rows(counted.take(publication) if counts else counted.peek(publication))
+            steps = counted.take(publication) if counts else counted.peek(publication)
+            drawn = build_drawn_counts([step.drawn for step in steps]) if publication.spec.step.by_chance else {}
+            return self._join_own_rows([piece for step in steps for piece in step.pieces]), drawn
         _partition, arrays = self.of_task(publication, round_number, task)
-        return select_rows(arrays, self.rows(publication, round_number, task))
+        return select_rows(arrays, self.rows(publication, round_number, task)), {}
 
     def control(self, publication: Publication, number: int) -> ControlRound | None:
         """Returns the round of this holder's control variates, where the job has any."""
@@ -69,9 +74,13 @@ class Partitions:
             self.own.counted.afford(publication)
 
     def _join_own_rows(self, taken: Sequence[Taken]) -> dict[str, np.ndarray]:
-        """Returns these rows of this machine's own partitions, one after the other."""
-        parts = [select_rows(self._load_own_partition(partition), rows) for partition, rows in taken]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        """Returns these rows of this machine's own partitions, one after the other; each partition is read once."""
+        parts: dict[int, dict[str, np.ndarray]] = {}
+        for wanted in {partition.digest: partition for partition, _ in taken}.values():
+            arrays = self._load_own_partition(wanted)
+            mine = ((place, rows) for place, (partition, rows) in enumerate(taken) if partition.digest == wanted.digest)
+            parts |= {place: select_rows(arrays, rows) for place, rows in mine}
+        return {name: np.concatenate([parts[place][name] for place in range(len(taken))]) for name in parts[0]}
 
     def _load_own_partition(self, partition: Partition) -> Arrays:
         return self._kept.take(partition.digest, lambda: self.own.read(partition, self._runner))

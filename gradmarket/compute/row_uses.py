@@ -2,25 +2,35 @@
 
 Rows are taken in epochs: an epoch goes through the partitions one after the other, and takes each one's rows in a new
 order, so many a step; what is left of a partition at its end is left out of the epoch. So no row is used more often
-than there are epochs begun (market.rules.row_privacy).
+than there are epochs begun (market.rules.row_privacy). Or a job has them drawn by chance, from all partitions, by
+numbers of this machine's system that are new for every step and told to nobody: neither the market nor the job has a
+part in them.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_bytes
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField
 from gradmarket.market.job import Publication
 from gradmarket.market.model import sampling
-from gradmarket.market.rules import privacy, row_privacy
+from gradmarket.market.rules import privacy, row_privacy, sampled_privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.rules.sampled_privacy import SampledSteps
 from gradmarket.market.terms import Digest, Hash
 
 Taken = tuple[Partition, list[int]]
+
+
+class StepRows(NamedTuple):
+    """The rows of one step, piece by piece; those after the first `drawn` fill its batch and count as zeros."""
+
+    pieces: Sequence[Taken]
+    drawn: int
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,8 @@ class RowUses:
 
     `steps` are those taken of the dataset whose manifest has the digest `rows`, and an epoch of it has `slots`.
     `before`: how often a row of earlier ones was used, which counts for those that are there now: they may be the same.
-    noise_multiplier: the job's; None where an older release kept it.
+    noise_multiplier: the job's; None where an older release kept it. rate: the greatest probability of a row in a step
+    that may use it, 1 by epochs.
     """
 
     publication: Digest
@@ -39,6 +50,7 @@ class RowUses:
     noise_multiplier: float | None = None
     steps: int = 0
     before: int = 0
+    rate: float = 1.0
 
     def uses(self, more: int = 0) -> int:
         """Returns how often a row is used at most after so many more steps."""
@@ -68,11 +80,17 @@ class RowBudget:
     def spent(self, jobs: Iterable[RowUses]) -> float:
         """Returns the epsilon that these jobs spend together.
 
-        Gaussian mechanisms compose to one: the squares of uses over noise add up (market.rules.privacy).
+        Gaussian mechanisms compose to one: the squares of uses over noise add up (market.rules.privacy). Steps over
+        rows that are drawn by chance add up by their losses (rules.sampled_privacy).
         """
-        known = [(one.uses(), one.noise_multiplier) for one in jobs if one.uses()]
-        squares = [uses / noise**2 for uses, noise in known if noise is not None]
-        return privacy.compute_epsilon(1.0, self.delta, sum(squares)) if len(squares) == len(known) else math.inf
+        used, parts = [one for one in jobs if one.uses()], list[SampledSteps]()
+        for one in used:
+            if one.noise_multiplier is None:
+                return math.inf
+            parts.append(SampledSteps(one.noise_multiplier, one.rate, one.uses()))
+        if any(part.rate < 1.0 for part in parts):
+            return sampled_privacy.compute_sampled_epsilon(tuple(sorted(parts)), self.delta)
+        return privacy.compute_epsilon(1.0, self.delta, sum(part.steps / part.noise_multiplier**2 for part in parts))
 
 
 NO_BUDGET: Final = RowBudget()
@@ -113,8 +131,8 @@ class CountedRows:
     def afford(self, publication: Publication) -> RowUses:
         """Returns what the job has used. Raises Refused where another task would tell more of a row than it may."""
         asked, used = _require_row_privacy(publication), self._load_job_uses(publication)
-        if used.uses(publication.spec.step.moves) > asked.uses:
-            spent = asked.after(used.uses())
+        if used.uses(publication.spec.step.moves) > asked.count_uses(used.rate):
+            spent = asked.after(used.uses(), used.rate)
             raise Refused(f"epsilon {spent:.4g} of {asked.epsilon:g} is spent of a row here, and a task would pass it")
         self._check_budget(used, replace(used, steps=used.steps + publication.spec.step.moves))
         return used
@@ -135,40 +153,63 @@ class CountedRows:
                 "raise row_epsilon; for rows that no job has seen, work with a new folder (--data)",
             )
 
-    def peek(self, publication: Publication) -> Sequence[Taken]:
+    def peek(self, publication: Publication) -> Sequence[StepRows]:
         """Returns the rows that the next task would take, step by step; for what never leaves this machine."""
         return self._list_next_rows(publication, self._load_job_uses(publication))
 
-    def take(self, publication: Publication) -> Sequence[Taken]:
+    def take(self, publication: Publication) -> Sequence[StepRows]:
         """Returns the next task's rows, step by step, and counts them before. Raises Refused as `afford`."""
         used = self.afford(publication)
         self.store.keep(publication.job, replace(used, steps=used.steps + publication.spec.step.moves))
         return self._list_next_rows(publication, used)
 
     def _load_job_uses(self, publication: Publication) -> RowUses:
-        known, slots = self.store.load(publication.job), self.slots(publication.spec.step.rows)
+        known, asked, rows = (
+            self.store.load(publication.job),
+            _require_row_privacy(publication),
+            publication.spec.step.rows,
+        )
+        held = sum(partition.rows for partition in self.manifest.partitions)
+        slots, rate = 1 if asked.by_chance else self.slots(rows), asked.rate_of(rows, held)
         if known is None:
-            order, noise = Hash(token_bytes(32)), _require_row_privacy(publication).noise_multiplier
-            return RowUses(publication.digest, self.digest, slots, order, noise)
+            order = Hash(token_bytes(32))
+            return RowUses(publication.digest, self.digest, slots, order, asked.noise_multiplier, rate=rate)
         if known.publication != publication.digest:
             raise Refused(
                 f"the market shows another publication of job {publication.job} than the one counted for here"
             )
         if known.rows == self.digest:
             return known
-        return replace(known, rows=self.digest, slots=slots, steps=0, before=known.uses())
+        greater = max(rate, known.rate)
+        return replace(known, rows=self.digest, slots=slots, steps=0, before=known.uses(), rate=greater)
 
-    def _list_next_rows(self, publication: Publication, used: RowUses) -> Sequence[Taken]:
+    def _list_next_rows(self, publication: Publication, used: RowUses) -> Sequence[StepRows]:
         step = publication.spec.step
+        if step.by_chance:
+            return [self._draw_by_chance(step.rows, step.room) for _ in range(step.moves)]
         return [self._of_step(used, number, step.rows) for number in range(used.steps, used.steps + step.moves)]
 
-    def _of_step(self, used: RowUses, number: int, rows: int) -> Taken:
+    def _draw_by_chance(self, rows: int, room: int) -> StepRows:
+        """Returns rows of all partitions under a secret seed that is new; the first of all rows fills the batch."""
+        parts = self.manifest.partitions
+        drawn = sampling.draw_rows_by_chance(token_bytes(32), sum(part.rows for part in parts), rows, room)
+        pieces, first = list[Taken](), 0
+        for part in parts:
+            mine = [row - first for row in drawn if first <= row < first + part.rows]
+            pieces += [(part, mine)] if mine else []
+            first += part.rows
+        if len(drawn) < room:
+            pieces.append((parts[0], [0] * (room - len(drawn))))
+        return StepRows(pieces, len(drawn))
+
+    def _of_step(self, used: RowUses, number: int, rows: int) -> StepRows:
         epoch, slot = divmod(number, used.slots)
         for partition in self.manifest.partitions:
             here = partition.rows // rows
             if slot < here:
                 seed = used.order + partition.name.encode()
-                return partition, sampling.draw_shuffled_rows(seed, epoch, slot, partition.rows, rows)
+                taken = sampling.draw_shuffled_rows(seed, epoch, slot, partition.rows, rows)
+                return StepRows([(partition, taken)], rows)
             slot -= here
         raise Refused("the dataset has no such rows")
 

@@ -1,7 +1,7 @@
 """Runs a task: in one piece, or window by window with a commitment to the state between them (rules.task_windows)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from secrets import token_bytes
 
@@ -66,6 +66,8 @@ class TaskRun:
     batch: Arrays
     seed: bytes
     control: ControlRound | None = None
+    drawn: Arrays = field(default_factory=dict)
+    """How many rows each step drew by chance (model.drawn_rows), where they are drawn so."""
 
     @cached_property
     def correction(self) -> Arrays:
@@ -90,7 +92,8 @@ class TaskRun:
         """
         if self.step.leaves == 0 or not isinstance(self.step, LocalStep):
             seed = token_bytes(32) if self.step.by_row else self.seed
-            return self.compute({**self.state, **prefix_corrections(self.correction)}, self.batch, seed, self.step), ()
+            state = {**self.state, **prefix_corrections(self.correction), **self.drawn}
+            return self.compute(state, self.batch, seed, self.step), ()
         step, leaves = self.step, list[Hash]()
         first = state = window_state.build_start_state(self.layout, self.state, step)
         for part in self._cut_windows(step):

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import (
+    BeforeValidator,
     Discriminator,
     Field,
     GetCoreSchemaHandler,
@@ -207,7 +208,13 @@ StopRule = Annotated[
 """Told apart by a field, so that a mistake is told of the one that was meant."""
 
 
-Sampling = Literal["rounds", "epochs"]
+def _refuse_draws(value: Any) -> Any:
+    if value == "poisson":
+        raise ValueError('holders draw their own rows by chance: leave it out, and name "sampling" in step.per_row')
+    return value
+
+
+Sampling = Annotated[Literal["rounds", "epochs"], BeforeValidator(_refuse_draws)]
 """Which rows tasks take: `rounds` shuffles all rows anew for every round; `epochs` takes every row of a partition once
 before any again, and the rows of a task that a round leaves are first in line in the next."""
 

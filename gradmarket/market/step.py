@@ -58,6 +58,16 @@ class Passes(Part):
         return self.per_row is not None
 
     @property
+    def by_chance(self) -> bool:
+        """Whether a holder draws each of its rows by chance, so that `rows` is their number in the mean."""
+        return self.per_row is not None and self.per_row.by_chance
+
+    @property
+    def room(self) -> int:
+        """Rows that are computed on each time: `rows`, and more where by chance there may be more."""
+        return self.rows if self.per_row is None else self.per_row.count_room(self.rows)
+
+    @property
     def moves(self) -> int:
         """How often the parameters change within a task; each time on new rows."""
         return 1
@@ -70,17 +80,17 @@ class Passes(Part):
     @property
     def pass_rows(self) -> int:
         """Rows of the largest microbatch."""
-        return min(self.microbatch or self.rows, self.rows)
+        return min(self.microbatch or self.room, self.room)
 
     @property
     def pass_sizes(self) -> tuple[int, ...]:
         """The row counts of microbatches: the largest, and the last one where it is smaller."""
-        return pass_sizes(self.rows, self.pass_rows)
+        return pass_sizes(self.room, self.pass_rows)
 
     @property
     def passes(self) -> int:
         """The number of forward and backward passes of a whole task."""
-        return self.moves * pass_count(self.rows, self.pass_rows)
+        return self.moves * pass_count(self.room, self.pass_rows)
 
 
 class GradientStep(Passes):

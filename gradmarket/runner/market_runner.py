@@ -12,6 +12,7 @@ from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.model.corrections import CORRECTION
+from gradmarket.market.model.drawn_rows import DRAWN
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.window_state import MEMORY, by_step, own_names
 from gradmarket.market.step import Step, WindowStep
@@ -98,10 +99,10 @@ class Runner(DocumentRunner):
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
         """Computes a step of the current document: the arrays of market.model.compute, in its layout's order.
 
-        An inner optimizer's memory and corrections go in with the state if that has them.
+        An inner optimizer's memory, corrections and drawn counts go in with the state if that has them.
         """
         with self.lock:
-            beside = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION))}
+            beside = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION, DRAWN))}
             wanted = _answer_of_step(self.current_document(), state, step)
             request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json")}
             return self.ask_arrays(request, state, batch, wanted, beside)

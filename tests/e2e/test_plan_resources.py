@@ -62,10 +62,16 @@ def private(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_a_job_spends_of_a_row_is_told_before_it_is_posted(tmp_path: Path) -> None:
-    """64 rows, 16 a step: three rounds use no row twice."""
-    spent = RowPrivacy.model_validate(BY_ROW).after(1)
-    flat = planned(tmp_path, private({"architecture": "mlp", "arguments": {"hidden": [8]}}))
-    assert flat["row_privacy"].startswith(f"epsilon {spent:.4g} at delta 1e-05 after 3 rounds, of a row in 1 steps")
+    """64 rows, 16 a step: three rounds use no row twice, or draw each with a quarter three times."""
+    asked = RowPrivacy.model_validate(BY_ROW)
+    spent, drawn = asked.after(1), asked.after(3, 0.25)
+    job = private({"architecture": "mlp", "arguments": {"hidden": [8]}})
+    flat = planned(tmp_path, job)
+    said = f"epsilon {spent:.4g} at delta 1e-05 after 3 rounds ({drawn:.4g} with sampling poisson), of a row in 1 steps"
+    assert flat["row_privacy"].startswith(said)
+    job["step"]["per_row"] = BY_ROW | {"sampling": "poisson"}
+    said = f"epsilon {drawn:.4g} at delta 1e-05 after 3 rounds ({spent:.4g} with sampling epochs), of a row in 3 steps"
+    assert planned(tmp_path, job)["row_privacy"].startswith(f"{said} that draw it with probability 0.25")
     assert flat["row_privacy"].endswith("gets noise of deviation 0.25")
 
 

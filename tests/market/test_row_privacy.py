@@ -17,10 +17,11 @@ from torch import nn
 from fuzz.calls.arrays import Arrays as TensorsOfACall
 from fuzz.calls.making import CPU, called, given_of, gradients, without_elements
 from fuzz.calls.recipes import honest
-from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.drawn_rows import build_drawn_counts
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_noise import clipped_sum
 from gradmarket.market.rules import stopping
@@ -151,6 +152,49 @@ def test_no_row_has_a_part_longer_than_the_clip_norm(
     assert float(torch.linalg.vector_norm(beside)) <= limit
     if not row.isfinite().all():
         assert not alone.any(), "a row that is not finite has no part"
+
+
+@pytest.mark.parametrize(("drawn", "microbatch"), [(0, None), (5, None), (5, 7), (ROWS, 7), (28, 7)])
+def test_rows_that_fill_a_batch_count_as_zeros_and_cost_the_same(
+    scene: Scene, drawn: int, microbatch: int | None
+) -> None:
+    """Of the 28 rows that a step of 12 in the mean has room for: hostile ones in the rest change no bit."""
+    step = asked(microbatch=microbatch, per_row=LEAST | {"sampling": "poisson"})
+    assert step.room == 28
+    x, y = (np.resize(array, (28, *array.shape[1:])) for array in (scene.batch["x"], scene.batch["y"]))
+    program, runs, found = Counting(scene.program.document), [], []
+    for filling in (0.0, np.nan, 1e30):
+        x, program.runs = x.copy(), 0
+        x[drawn:] = filling
+        state = scene.state | build_drawn_counts([drawn])
+        found.append(scene.gradient(compute_step(program, state, {"x": x, "y": y}, SEED, step)))
+        runs.append(program.runs)
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
+    assert set(runs) == {1 if microbatch is None else 4}
+    rows = [scene.of_row(at % ROWS) for at in range(drawn)]
+    clipped = sum((row * min(1.0, CLIP / length(row)) for row in rows), np.zeros_like(found[0]))
+    np.testing.assert_allclose(found[0], clipped / ROWS, atol=6 * QUIET * CLIP / ROWS)
+
+
+def test_a_step_over_drawn_rows_needs_their_number(scene: Scene) -> None:
+    batch = {name: np.resize(array, (28, *array.shape[1:])) for name, array in scene.batch.items()}
+    with pytest.raises(Refused, match="needs how many it drew"):
+        compute_step(scene.program, scene.state, batch, SEED, asked(per_row=LEAST | {"sampling": "poisson"}))
+
+
+def test_local_steps_count_what_each_of_them_drew(scene: Scene) -> None:
+    """Two steps of which the first drew nothing, so that with hardly any noise it moves nothing."""
+    inner = {"kind": "local", "steps": 2, "optimizer": {"name": "sgd", "lr": 0.1}}
+    step = asked(per_row=LEAST | {"sampling": "poisson"}, **inner)
+    batch = {name: np.resize(array, (56, *array.shape[1:])) for name, array in scene.batch.items()}
+    counts = [[0, ROWS], [ROWS, 0], [0, 0]]
+    first, second, none = (
+        scene.gradient(compute_step(scene.program, scene.state | build_drawn_counts(one), batch, SEED, step))
+        for one in counts
+    )
+    assert length(none) < 0.15 * length(first), "noise alone"
+    np.testing.assert_allclose(first, second, atol=0.1 * 12 * QUIET * CLIP / ROWS)
 
 
 def test_a_short_row_is_in_the_sum_as_it_is() -> None:

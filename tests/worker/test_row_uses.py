@@ -1,6 +1,7 @@
 """A holder's worker counts how often a job has used its rows, and stops at the job's epsilon whatever a market says."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules.privacy import compute_epsilon
+from gradmarket.market.rules.sampled_privacy import SampledSteps, compute_sampled_epsilon
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
@@ -60,7 +62,7 @@ def counted(blobs: dict[Digest, bytes]) -> Publication:
 def taken(rows: CountedRows, publication: Publication, tasks: int) -> list[tuple[str, tuple[int, ...]]]:
     """What so many tasks take, step by step."""
     steps = [step for _ in range(tasks) for step in rows.take(publication)]
-    return [(partition.name, tuple(numbers)) for partition, numbers in steps]
+    return [(partition.name, tuple(numbers)) for step in steps for partition, numbers in step.pieces]
 
 
 @pytest.mark.parametrize("partition", [10**6, 10])
@@ -208,3 +210,97 @@ def test_an_answer_tells_no_loss_and_the_noised_gradient(
     told = np.concatenate([tensor.reshape(-1) for tensor in tensors.values()])
     assert np.std(told) == pytest.approx(4.0 / 8, rel=0.3), "it is noise, nearly all of it"
     assert np.frombuffer(bytes(payload[:4]), "<f4")[0] == 0.0
+
+
+BY_CHANCE = {"per_row": PER_ROW | {"sampling": "poisson"}}
+
+
+@pytest.fixture
+def drawn(counted: Publication) -> Publication:
+    """The same job, whose holders draw their rows by chance."""
+    return counted.model_copy(update={"spec": spec(step=BY_CHANCE)})
+
+
+def allowed(publication: Publication, held: int) -> int:
+    asked = publication.spec.step.per_row
+    assert asked is not None
+    return asked.count_uses(asked.rate_of(8, held))
+
+
+@pytest.mark.parametrize("partition", [10**6, 10])
+def test_rows_are_drawn_by_chance_from_all_partitions_and_each_step_counts(
+    tmp_path: Path, drawn: Publication, partition: int
+) -> None:
+    """8 of 64 rows in the mean; a step's batch has room for 20, whatever it drew."""
+    rows = packed(tmp_path / "rows", tmp_path / "uses", rows=64, partition=partition).counted
+    steps = [step for _ in range(allowed(drawn, 64)) for step in rows.take(drawn)]
+    assert len(steps) > 4 * USES, "sixteen epochs' uses are fewer than the draws that tell as much"
+    assert {sum(len(numbers) for _, numbers in step.pieces) for step in steps} == {20}
+    counts = [step.drawn for step in steps]
+    assert np.mean(counts) == pytest.approx(8, abs=5 * np.sqrt(7 / len(counts)))
+    assert len(set(counts)) > 3
+    flat = [[(part.name, row) for part, numbers in step.pieces for row in numbers][: step.drawn] for step in steps]
+    assert all(len(set(taken)) == len(taken) for taken in flat)
+    assert len({row for taken in flat for row in taken}) == 64
+    with pytest.raises(Refused, match="of 2 is spent of a row here"):
+        rows.take(drawn)
+    again = OwnRows.opened(tmp_path / "rows", RowUsesFolder(tmp_path / "uses")).counted
+    with pytest.raises(Refused, match="of 2 is spent of a row here"):
+        again.take(drawn)
+
+
+def test_a_service_that_names_the_seed_has_no_part_in_the_draw(
+    tmp_path: Path, make_bench: MakeBench, drawn: Publication
+) -> None:
+    """One offer, with one seed, to one worker and its twin: no two draws follow from what the service says. With the
+    draw known, far more of a row is told than is counted (tests/market/test_sampled_privacy.py)."""
+    twins = [packed(tmp_path / "rows", tmp_path / name, rows=64) for name in ("uses", "twin")]
+    draws = [
+        tuple(row for _, numbers in step.pieces for row in numbers[: step.drawn])
+        for own in twins
+        for _ in range(8)
+        for step in own.counted.take(drawn)
+    ]
+    assert len(set(draws)) == 16
+    bench, asked = make_bench(LIMITS, None, None, twins[0]), offer(drawn)
+    answers = [bench.work(drawn, asked)[0] for _ in range(2)]
+    assert answers[0] != answers[1]
+    assert {len(answer) for answer in answers} == {len(answers[0])}
+    told = [np.concatenate([t.reshape(-1) for t in bench.gradient(drawn, asked, one).values()]) for one in answers]
+    assert np.std(told[0]) == pytest.approx(4.0 / 8, rel=0.3), "divided by the rows in the mean, and not by those drawn"
+
+
+def test_rows_packed_anew_go_on_at_the_greater_probability(tmp_path: Path, drawn: Publication) -> None:
+    """Of 64 rows and then of 16, which may be among them: every step so far counts as one at a half."""
+    packed(tmp_path / "rows", tmp_path / "uses", rows=64).counted.take(drawn)
+    few = packed(tmp_path / "few", tmp_path / "uses", rows=16).counted
+    for _ in range(allowed(drawn, 16) - 1):
+        few.take(drawn)
+    with pytest.raises(Refused, match="is spent of a row here"):
+        few.take(drawn)
+
+
+def test_the_workers_own_budget_adds_up_draws_and_epochs(
+    tmp_path: Path, counted: Publication, drawn: Publication
+) -> None:
+    packed(tmp_path / "rows", tmp_path / "uses", rows=64)
+    one = compute_epsilon(PER_ROW["noise_multiplier"], 1e-5, 1)
+    owned = OwnRows.opened(
+        tmp_path / "rows", RowUsesFolder(tmp_path / "uses"), budget=RowBudget(1.2 * one, 1e-5)
+    ).counted
+    owned.take(counted)
+    other, steps = drawn.model_copy(update={"job": "fedcba9876543210"}), 0
+    with suppress(Refused):
+        for steps in range(1000):  # noqa: B007
+            owned.take(other)
+    with pytest.raises(Refused, match=r"of this worker's own .* is spent of a row by 2 jobs"):
+        owned.take(other)
+    parts = [SampledSteps(4.0, 1.0, 1), SampledSteps(4.0, 1 / 8, steps)]
+    assert compute_sampled_epsilon(tuple(parts), 1e-5) <= 1.2 * one
+    assert compute_sampled_epsilon((parts[0], parts[1]._replace(steps=steps + 1)), 1e-5) > 1.2 * one
+
+
+def test_a_dataset_in_small_pieces_can_be_drawn_from(tmp_path: Path, runner: Runner) -> None:
+    own = packed(tmp_path / "rows", tmp_path / "uses", rows=36, partition=5)
+    data = {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 36}
+    own.check(spec(data=data, step=BY_CHANCE), runner)

@@ -19,13 +19,13 @@ def compute_step(
 
     These are the mean loss over the batch, its gradient and the float buffers' new values; where the document has a
     weight, that of the rows too, under passes.WEIGHT. The batch has
-    step.moves * step.rows rows. The file of the step's kind defines the gradient. For a WindowStep the answer is the
+    step.moves * step.room rows. The file of the step's kind defines the gradient. For a WindowStep the answer is the
     state after it (model.window_state), and `state` has the one before it too. Raises Refused, OutOfMemory.
     """
     rows = check_batch(program.document, batch)
     check_state(program.document, state)
-    if rows != step.moves * step.rows:
-        raise Refused(f"a step of {step.moves} times {step.rows} rows got {rows}")
+    if rows != step.moves * step.room:
+        raise Refused(f"a step of {step.moves} times {step.room} rows got {rows}")
     answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device)
     if isinstance(step, WindowStep):
         return answer

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.gradient import noise
+from gradmarket.market.model.drawn_rows import read_drawn_count
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import Passes
 from graphdoc.document.graph import WEIGHT
@@ -34,21 +35,37 @@ DRAWN: Final = 2**16
 
 
 def compute_step_gradient(
-    program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, device: str
+    program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, device: str, counted: int
 ) -> tuple[Tensors, Tensors]:
-    """Returns what `mean_gradient` does; noised where the step asks for it, by a seed that must be secret and new."""
+    """Returns what `mean_gradient` does; noised where the step asks for it, by a seed that must be secret and new.
+
+    counted: how many of the rows count in a noised gradient, the first of them; the others are computed as well.
+    """
     if step.per_row is None:
         return mean_gradient(program, inputs, batch, seed, (step.rows, step.pass_rows), device)
-    return _compute_noised_gradient(program, inputs, batch, seed, step, step.per_row, device), {}
+    return _compute_noised_gradient(program, inputs, batch, seed, step, step.per_row, device, counted), {}
+
+
+def count_rows(state: Arrays, step: Passes, place: int) -> int:
+    """Returns how many rows of the task's step number `place` count: all, or those that were drawn by chance."""
+    return read_drawn_count(state, place) if step.by_chance else step.rows
 
 
 def _compute_noised_gradient(
-    program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, asked: RowPrivacy, device: str
+    program: Program,
+    inputs: Tensors,
+    batch: Arrays,
+    seed: bytes,
+    step: Passes,
+    asked: RowPrivacy,
+    device: str,
+    counted: int,
 ) -> Tensors:
     sums: Tensors = {}
-    for number, (part, _) in enumerate(iterate_microbatches(batch, step.rows, step.pass_rows, device)):
-        drawing = derive_part_seed(b"microbatch", number, seed)
-        clipped = clipped_sum(row_gradients(program, inputs, part, drawing), asked.clip_norm)
+    for number, (part, _) in enumerate(iterate_microbatches(batch, step.room, step.pass_rows, device)):
+        drawing, before = derive_part_seed(b"microbatch", number, seed), number * step.pass_rows
+        rows = row_gradients(program, inputs, part, drawing)
+        clipped = clipped_sum(rows, asked.clip_norm, max(0, counted - before))
         sums = {name: sums[name] + value if sums else value for name, value in clipped.items()}
     drawn, place = derive_part_seed(b"noise", 0, seed), 0
     noised: Outcome = {"loss": np.zeros((), np.float32)}
@@ -61,15 +78,17 @@ def _compute_noised_gradient(
     return build_tensors(noised, device)
 
 
-def clipped_sum(rows: Tensors, limit: float) -> Tensors:
+def clipped_sum(rows: Tensors, limit: float, counted: int | None = None) -> Tensors:
     """Returns the sum of the rows' gradients in float64, each scaled down to an L2 norm of `limit` where it is longer.
 
-    A row that has a number that is not finite has no part in it.
+    A row that has a number that is not finite has no part in it, nor have the rows after the first `counted`.
     """
     flat = {name: value.detach().reshape(len(value), -1) for name, value in rows.items()}
     norms = [torch.linalg.vector_norm(value, dim=1, dtype=torch.float64) for value in flat.values()]
     longest = torch.stack(norms).square().sum(0).sqrt()
     scale = torch.where(longest.isfinite(), (SHORTER * limit / longest).clamp(max=1.0), 0.0)
+    if counted is not None:
+        scale[counted:] = 0.0
     return {name: _sum_scaled_rows(scale, value).view(rows[name].shape[1:]) for name, value in flat.items()}
 
 

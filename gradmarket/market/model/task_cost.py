@@ -19,7 +19,7 @@ def compute_task_cost(document: Document, bound: Bound, step: Step) -> Cost:
     """Returns the cost of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
     sizes = _Sizes.of(document, step)
     between = _count_local_bytes(sizes, step) if isinstance(step, LocalStep) else 0
-    sums = sizes.answer + sizes.largest if step.by_row or step.rows > step.pass_rows else 0
+    sums = sizes.answer + sizes.largest if step.by_row or step.room > step.pass_rows else 0
     sums += (2 * step.pass_rows + 1) * sizes.trained if step.by_row else 0  # rows and sums are float64
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
     shared = sizes.state + sizes.rows + sizes.answer + _memory_in_and_out(sizes, step)
@@ -46,7 +46,7 @@ class _Sizes:
 
     @classmethod
     def of(cls, document: Document, step: Step) -> "_Sizes":
-        state, rows = size_of(document.state), size_of(document.batch(step.moves * step.rows))
+        state, rows = size_of(document.state), size_of(document.batch(step.moves * step.room))
         trained = 4 * sum(entry.elements for entry in document.trainable)
         updates = 4 * sum(math.prod(document.state[name][0]) for name in document.updates)
         scratch, moving = _measure_inner_step(document, step.optimizer) if isinstance(step, LocalStep) else (0, 0)

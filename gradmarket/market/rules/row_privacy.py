@@ -9,15 +9,34 @@ differs by C at most.
 A holder takes its rows in epochs: no row is in two steps of an epoch. Given all other rows, the steps of an epoch but
 one are the same functions of what was told before, whichever of two neighbours computes them. So an epoch is one
 Gaussian mechanism of sensitivity C and deviation z C, and U epochs are one of sensitivity C sqrt(U): the composition
-and formula of rules.privacy, with uses of a row in place of rounds. Nothing is gained from which rows a step draws (no
-amplification by sampling is claimed), and all that follows a step (its optimizer, local steps, codec, masks, pay) uses
-its noised gradient alone.
+and formula of rules.privacy, with uses of a row in place of rounds. All that follows a step (its optimizer, local
+steps, codec, masks, pay) uses its noised gradient alone.
+
+With `sampling` at `poisson` a step takes each of a holder's n rows with probability q = rows / n instead, apart from
+all others, by a secret of the holder that is new for every step, and is counted by rules.sampled_privacy. The sum is
+divided by `rows`, which is what it has in the mean, and not by what was drawn. Every step computes on as many rows
+(`count_room`): rows beside the drawn ones count as zeros. Where more are drawn than there is room for, the step draws
+anew. That costs nothing: given which of the other rows are in a step, the draw has the row with probability q where
+there is room for it and with 0 where there is none, whatever the rows are.
 """
+
+import math
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
 from gradmarket.market.fields import Part
+from gradmarket.market.rules import sampled_privacy
 from gradmarket.market.rules.privacy import compute_epsilon, count_affordable_rounds
+from gradmarket.market.rules.sampled_privacy import SampledSteps
+
+ROOM: Final = 4
+"""Deviations of the number of drawn rows that a step has room for beyond its mean."""
+RowSampling = Literal["epochs", "poisson"]
+
+
+def _by_epochs(sampling: RowSampling) -> bool:
+    return sampling == "epochs"
 
 
 class RowPrivacy(Part):
@@ -36,22 +55,51 @@ class RowPrivacy(Part):
 
     Less than one over the rows of a holder: one part in n would allow to tell all of one row.
     """
+    sampling: RowSampling = Field(default="epochs", exclude_if=_by_epochs)
+    """How a holder takes its rows: each once in an epoch, or each by chance in every step. Omitted where it is the
+    default."""
 
     @model_validator(mode="after")
     def _one_use_fits(self) -> "RowPrivacy":
-        if self.uses < 1:
+        if not self.by_chance and self.uses < 1:
             least = self.after(1)
             raise ValueError(f"epsilon: one use of a row spends {least:.4g}: name more, or a greater noise_multiplier")
         return self
 
     @property
+    def by_chance(self) -> bool:
+        """Whether each step draws its rows by chance."""
+        return self.sampling == "poisson"
+
+    @property
     def uses(self) -> int:
-        """How often epsilon allows each row to be in a step."""
+        """How often epsilon allows each row to be in a step that takes it for certain."""
+        return self.count_uses(1.0)
+
+    def count_uses(self, rate: float) -> int:
+        """Returns how many steps epsilon allows that take a row with this probability."""
+        if rate < 1.0:
+            return sampled_privacy.count_affordable_steps(self.noise_multiplier, rate, self.delta, self.epsilon)
         return count_affordable_rounds(self.noise_multiplier, self.delta, self.epsilon)
 
-    def after(self, uses: int) -> float:
-        """Returns the epsilon that so many uses of a row spend."""
+    def after(self, uses: int, rate: float = 1.0) -> float:
+        """Returns the epsilon that so many steps spend that take a row with probability `rate`."""
+        if rate < 1.0:
+            steps = SampledSteps(self.noise_multiplier, rate, uses)
+            return sampled_privacy.compute_sampled_epsilon((steps,), self.delta)
         return compute_epsilon(self.noise_multiplier, self.delta, uses)
+
+    def rate_of(self, rows: int, held: int) -> float:
+        """Returns the probability of each of `held` rows in a step of so many that takes it; 1 by epochs."""
+        return min(1.0, rows / held) if self.by_chance else 1.0
+
+    def slots_of(self, rows: int, held: int) -> int:
+        """Returns how many steps take a row once at most; 1 where any of them may."""
+        return 1 if self.by_chance else max(1, held // rows)
+
+    def count_room(self, rows: int) -> int:
+        """Returns how many rows a step computes on that has so many, or so many in the mean."""
+        return rows + ROOM * (1 + math.isqrt(rows - 1)) if self.by_chance else rows
 
 
 def count_row_uses(steps: int, slots: int) -> int:
@@ -72,9 +120,15 @@ def find_row_privacy_fault(asked: RowPrivacy | None, rows: int, moves: int, leas
         return (
             f"step.per_row.delta: of {least_rows} rows it allows to tell one whole: name less than {1 / least_rows:.3g}"
         )
-    if (needed := count_row_uses(moves, max(1, least_rows // rows))) > asked.uses:
+    needed, rate = count_row_uses(moves, asked.slots_of(rows, least_rows)), asked.rate_of(rows, least_rows)
+    if needed > (allowed := asked.count_uses(rate)):
+        uses = (
+            f"draws a row {needed} times with probability {rate:.3g}"
+            if asked.by_chance
+            else f"uses a row {needed} times"
+        )
         return (
-            f"step.per_row: a round uses a row {needed} times where a holder has {least_rows}, and epsilon allows "
-            f"{asked.uses}: name more least_rows, fewer steps, or a greater noise_multiplier"
+            f"step.per_row: a round {uses} where a holder has {least_rows}, and epsilon allows {allowed}: "
+            "name more least_rows, fewer steps, or a greater noise_multiplier"
         )
     return ""

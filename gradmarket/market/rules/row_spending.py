@@ -21,18 +21,23 @@ class RowSpending:
 
     @property
     def slots(self) -> int:
-        """How many steps an epoch of the fewest rows has."""
-        return max(1, self.least_rows // self.rows)
+        """How many steps an epoch of the fewest rows has; 1 where rows are drawn by chance."""
+        return self.asked.slots_of(self.rows, self.least_rows)
+
+    @property
+    def rate(self) -> float:
+        """The probability of each of the fewest rows in a step that may use it."""
+        return self.asked.rate_of(self.rows, self.least_rows)
 
     @property
     def rounds(self) -> int:
         """The most rounds that epsilon allows."""
-        return self.asked.uses * self.slots // self.moves
+        return self.asked.count_uses(self.rate) * self.slots // self.moves
 
     def uses_after(self, rounds: int) -> int:
-        """Returns how often a row is used at most in so many rounds."""
+        """Returns how often a row is used at most in so many rounds; by chance, how often it may be."""
         return row_privacy.count_row_uses(rounds * self.moves, self.slots)
 
     def spent(self, rounds: int) -> float:
         """Returns the epsilon that so many rounds spend at most."""
-        return self.asked.after(self.uses_after(rounds))
+        return self.asked.after(self.uses_after(rounds), self.rate)

@@ -18,7 +18,7 @@ class StepRule(Protocol):
         """Returns loss, gradient and float buffers by `layout`'s names, as float32.
 
         The optimizer goes against the gradient. `state` and `batch` were checked against the document; the batch has
-        step.moves * step.rows rows. Raises Refused, OutOfMemory.
+        step.moves * step.room rows. Raises Refused, OutOfMemory.
         """
 
 

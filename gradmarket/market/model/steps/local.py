@@ -25,7 +25,7 @@ from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.model import corrections, window_state
 from gradmarket.market.model.layout import build_layout
-from gradmarket.market.model.row_noise import compute_step_gradient
+from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
 from gradmarket.market.step import LocalStep, WindowStep
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
@@ -67,11 +67,10 @@ def _run_inner_steps(
     memory.clear()
     inputs, losses, weights = build_tensors({name: state[name] for name in program.document.state}, device), [], []
     for place, number in enumerate(part):
-        rows = slice(place * step.rows, (place + 1) * step.rows)
+        rows = slice(place * step.room, (place + 1) * step.room)
         cut = {name: array[rows] for name, array in batch.items()}
-        answer, buffers = compute_step_gradient(
-            program, inputs, cut, derive_part_seed(b"inner", number, seed), step, device
-        )
+        inner_seed, counted = derive_part_seed(b"inner", number, seed), count_rows(state, step, place)
+        answer, buffers = compute_step_gradient(program, inputs, cut, inner_seed, step, device, counted)
         found = numpy_of(answer)
         losses.append(found.pop("loss"))
         weights.append(found.pop(WEIGHT, 1.0))

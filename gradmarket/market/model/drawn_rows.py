@@ -1,0 +1,29 @@
+"""How many rows each step drew by chance, among the arrays that a task is given (rules.row_privacy). No torch.
+
+The rows of a step that come after them fill its batch and count as zeros, so that no batch tells by its size what was
+drawn.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.errors import Refused
+
+Arrays = Mapping[str, np.ndarray]
+DRAWN: Final = "drawn:"
+"""A colon is in no name of a document."""
+
+
+def build_drawn_counts(counts: Sequence[int]) -> dict[str, np.ndarray]:
+    """Returns the counts, step by step, by the name under which a task takes them."""
+    return {DRAWN: np.array(counts, np.int64)}
+
+
+def read_drawn_count(state: Arrays, place: int) -> int:
+    """Returns how many rows the task's step number `place` drew. Raises Refused where nobody says."""
+    counts = state.get(DRAWN)
+    if counts is None or counts.ndim != 1 or not 0 <= place < len(counts):
+        raise Refused("a step over rows that are drawn by chance needs how many it drew")
+    return int(counts[place])
