@@ -5,7 +5,7 @@ auditor of another class audits nothing: it computes and sketches audited tasks,
 sketches. If a job's answers are scored, a machine of any class may audit, and it is given the accepted answer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,6 +171,17 @@ def open_machine(machine: Machine) -> Iterator[OpenMachine]:
         yield OpenMachine(mine.runner, limits, mine.warning)
 
 
+@dataclass(frozen=True, slots=True)
+class Rota:
+    """Auditors of one machine, each of a class of its own, which take turns."""
+
+    auditors: Sequence[Auditor]
+
+    def turn(self) -> Done | None:
+        """Runs one task, of the first class that has one; returns None if none is due."""
+        return next((done for auditor in self.auditors if (done := auditor.turn()) is not None), None)
+
+
 @contextmanager
 def open_auditor(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
     """Yields an auditor with its runner and cache until the `with` block ends."""
@@ -191,7 +202,9 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
         yield auditor
 
 
-def run_due_tasks(auditor: Auditor, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
+def run_due_tasks(
+    auditor: Auditor | Rota, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]
+) -> None:
     """Runs due tasks until `pause` returns True; `pause` gets whether nothing is due, and may wait in that case.
 
     Errors are passed to `tell` and the task is retried: the service gives an unanswered audit to whoever asks next.

@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -16,7 +16,7 @@ import uvicorn
 from gradmarket.market.fields import settings_from
 from gradmarket.network.environment import is_loopback
 from gradmarket.terminal import echo_text
-from requester import logs
+from requester import logs, own_auditor
 from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import EVERYWHERE, build_server_config, open_listener, own_url
@@ -35,18 +35,22 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 for any")] = None,
     rpc: Annotated[str | None, typer.Option(help="The chain's JSON-RPC; a local Anvil of its own if none")] = None,
+    auditor: Annotated[
+        str | None, typer.Option(help="What its own auditor computes on: auto, cpu, cuda; none: it has none")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Log as JSON lines")] = False,
 ) -> None:
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
-    options = {"data": data, "host": host, "port": port, "rpc": rpc}
+    options = {"data": data, "host": host, "port": port, "rpc": rpc, "auditor": auditor}
     settings = settings_from(RequesterSettings, options)
     logs.configure_logging(json, settings.log)
     alone = settings.database_url.startswith("sqlite")
     os.umask(settings.hidden)
     with lock_data_folder(settings.data, alone, settings.hidden), open_listener(settings.host, settings.port) as socket:
-        url = settings.url or own_url(settings.host, socket.getsockname()[1])
+        here = own_url(settings.host, socket.getsockname()[1])
+        url = settings.url or here
         with open_context(settings, url, open_relay(settings)) as context:
-            app = create_app(context, lambda: _build_stage_engine(context))
+            app = create_app(context, lambda: _run_beside(context, here))
             _print_addresses(settings, url, context)
             gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time
             gc.set_threshold(*COLLECT)
@@ -78,10 +82,15 @@ class Server(uvicorn.Server):
             end()
 
 
-def _build_stage_engine(context: Context) -> AbstractContextManager[object]:
-    if context.settings.stages != "embedded":
-        return nullcontext()
-    return StageEngine(context, tuple(stages_with(features_of(context)).values()))
+@contextmanager
+def _run_beside(context: Context, here: str) -> Iterator[None]:
+    """Runs the stages, unless Celery does, and the service's own auditor; `here` is its address on this machine."""
+    with ExitStack() as stack:
+        if context.settings.stages == "embedded":
+            stack.enter_context(StageEngine(context, tuple(stages_with(features_of(context)).values())))
+        if command := own_auditor.build_command(context, here):
+            stack.enter_context(own_auditor.OwnAuditor(context, command, context.settings.data / "auditor.log"))
+        yield
 
 
 def write_address(path: Path, url: str) -> None:
@@ -98,6 +107,7 @@ def _print_addresses(settings: RequesterSettings, url: str, context: Context) ->
     echo_text(f"gradmarket serves {url} (docs at {url}/docs)")
     echo_text(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
     echo_text(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
+    echo_text(f"  audit  {own_auditor.describe_own_auditor(settings.auditor)}")
     elsewhere = f" --rpc {url}/chain" if facts.rpc and not is_loopback(urlsplit(url).hostname or "") else ""
     echo_text(f"  join   gradmarket worker run --market {url}{elsewhere}")
     if settings.url is None and settings.host.strip("[]") in EVERYWHERE:

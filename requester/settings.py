@@ -33,6 +33,9 @@ class RequesterSettings(BaseSettings):
     """The address that workers reach the service under, where it is not host and port."""
     database: str | None = None
     """SQLAlchemy address, such as `postgresql://user@host/name`; SQLite in the data folder where none is given."""
+    auditor: str = Field(default="auto", pattern="^(none|auto|cpu|cuda(:[0-9]+)?)$")
+    """What computes in the auditor that the service runs on its own machine, one for all that share the database: auto,
+    cpu or cuda; or none, where there is to be no such auditor."""
     stages: Literal["embedded", "celery"] = "embedded"
     """Who runs the stages: threads of this service, or Celery (`gradmarket queue`) with PostgreSQL and Redis."""
     broker: SecretStr | None = None

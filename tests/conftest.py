@@ -45,6 +45,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 os.environ |= {
+    "GRADMARKET_AUDITOR": "none",  # it imports torch beside each service; a test of audits runs one of its own
     "CUDA_VISIBLE_DEVICES": "",  # tests compute on processors; those of cards bring a stand-in
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",

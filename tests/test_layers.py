@@ -54,7 +54,7 @@ REQUESTER: Final = {
     "folder_lock": 0,
     "context": 1,
     **dict.fromkeys(("moves", "feature"), 2),
-    **dict.fromkeys(("stages", "exchange", "tallies"), 3),
+    **dict.fromkeys(("stages", "exchange", "tallies", "own_auditor"), 3),
     "api": 5,
     "features": 6,
     **dict.fromkeys(("app", "edge", "wiring"), 8),

@@ -32,11 +32,13 @@ JOB: dict[str, Any] = {
     "step": {"rows": 32},
     "optimizer": {"name": "sgd", "lr": 0.1},
     "rounds": 1,
+    "replication": {"name": "fixed"},
     "price": "1000000000",
     "budget": "100000000000000",
     "deadlines": {"lease_s": 600, "wave_s": 600, "upload_s": 600},
 }
 SETTINGS = {
+    "GRADMARKET_AUDITOR": "none",
     "GRADMARKET_SETTLE_EVERY_S": "3600",
     "GRADMARKET_SETTLE_GRADIENTS": "4000",
     "GRADMARKET_RESERVE_AHEAD": "2000",

@@ -1,19 +1,22 @@
 """`gradmarket auditor run`: the requester's own machine runs accepted tasks again."""
 
+import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gradmarket.auditor import Done, Machine, open_auditor, run_due_tasks
+from gradmarket.auditor import Done, Machine, Rota, open_auditor, run_due_tasks
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.compute.addresses import server_origin
-from gradmarket.compute.own_machine import AUTO, device_name
+from gradmarket.compute.own_machine import AUTO, CPU, device_name
 from gradmarket.endpoint import data_folder, find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.release import find_release_difference
@@ -21,6 +24,8 @@ from gradmarket.mistakes import print_error
 from gradmarket.terminal import echo_text
 
 PAUSE_S = 0.5
+SINGLE = "single"
+"""The folder of downloads of the class with one thread."""
 
 app = typer.Typer(no_args_is_help=True, help="Run accepted tasks again: the requester's own check.")
 
@@ -34,6 +39,7 @@ def auditor() -> None:
 def run(
     market: MarketOption = None,
     token: TokenOption = None,
+    token_file: Annotated[Path | None, typer.Option(help="File whose first line is the token.")] = None,
     data: DataOption = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of downloads; else auditor in the data folder.")] = None,
     device: Annotated[str, typer.Option(help="What computes: auto, cpu, or cuda; part of the class.")] = AUTO,
@@ -43,6 +49,8 @@ def run(
     reach: Annotated[
         list[str] | None, typer.Option(help="Origin in your own network that downloads may lead to; may be repeated.")
     ] = None,
+    name: Annotated[str, typer.Option(help="Its name in audits; else the machine's.")] = "",
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Audit until the first SIGTERM or SIGINT, which finishes the task in hand.
@@ -50,24 +58,47 @@ def run(
     With nothing to audit in its class it computes what was audited in others, to calibrate jobs whose verifier is
     tolerance.
     """
+    if with_parent:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: ending.set())
     _check_option("--device", device_name, device)
     for origin in reach or ():
         _check_option("--reach", server_origin, origin)
-    endpoint = find_endpoint(market, token, data)
+    endpoint = find_endpoint(market, token or _read_token(token_file), data)
     folder, reached = cache or data_folder(data) / "auditor", frozenset(reach or ())
     machine = Machine(folder, device, threads, max_memory, max_disk, reach=reached)
-    name = f"{socket.gethostname()} {device}"
+    name = name or f"{socket.gethostname()} {device}"
     with endpoint.market() as client:
         if other := find_release_difference(client.chain().protocol, endpoint.url, "this auditor"):
             raise Refused(*other)
-    with endpoint.market() as client, open_auditor(name, client, endpoint.token, machine) as runner:
-        echo_text(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
-        if runner.warning:
-            echo_text(runner.warning, err=True)
-        run_due_tasks(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
+    with endpoint.market() as client, ExitStack() as stack:
+        auditors = [stack.enter_context(open_auditor(name, client, endpoint.token, machine))]
+        if with_parent and threads is None and auditors[0].determinism_class.startswith(f"{CPU}/"):
+            single = replace(machine, folder=folder / SINGLE, threads=1)  # as workers that share a machine have it
+            auditors.append(stack.enter_context(open_auditor(name, client, endpoint.token, single)))
+        by_class = {one.determinism_class: one for one in reversed(auditors)}
+        echo_text(f"Auditing for {endpoint.url} in class {' and '.join(by_class)}.", err=True)
+        if auditors[0].warning:
+            echo_text(auditors[0].warning, err=True)
+        rota = Rota(tuple(by_class.values()))
+        run_due_tasks(rota, lambda idle: ending.wait(PAUSE_S if idle else 0.0), Teller(as_json))
+
+
+def _end_with_parent() -> None:
+    """Ends at once when the process that holds the other end of the standard input is gone: nothing here lasts."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def _read_token(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text().splitlines()[0].strip()
+    except (OSError, UnicodeError, IndexError) as error:
+        raise Refused(f"--token-file {file}: {error}", "name a file whose first line is an API token") from error
 
 
 def _check_option(option: str, rule: Callable[[str], str], given: str) -> None:

@@ -252,7 +252,8 @@ def _print_job(job: JobView, token: TokenUnit) -> None:
     lines += progress.list_job_figures(job, token)
     lines += [("price", token.text(costs.price)), ("at most", token.text(costs.at_most))]
     lines += [("deposited", token.text(costs.deposited)), ("refunded", token.text(costs.refunded))]
-    lines += [("parameters", job.parameters or ""), ("on-chain job", str(job.chain_job or "")), ("note", job.notice)]
+    lines += [("parameters", job.parameters or ""), ("on-chain job", str(job.chain_job or ""))]
+    lines += [("checks", job.checks), ("note", job.notice)]
     for name, value in lines:
         if value:
             echo_text(f"{name:>12}  {replace_controls(value)}")

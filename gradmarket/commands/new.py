@@ -10,6 +10,7 @@ import typer
 
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.market.errors import Refused
+from gradmarket.market.job_parts import DEFAULT_REPLICATION
 from gradmarket.terminal import echo_text
 
 STARTERS: Final = "gradmarket.starters"
@@ -65,16 +66,11 @@ def new(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SCRIPT).write_text((files(STARTERS) / f"{kind}.py").read_text())
     (folder / SETTINGS).write_text(json.dumps(job, indent=2) + "\n")
+    workers = job["replication"]["replicas"] if "replication" in job else DEFAULT_REPLICATION.replicas
     if as_json:
-        say_json(
-            {
-                "script": str(folder / SCRIPT),
-                "settings": str(folder / SETTINGS),
-                "workers": job["replication"]["replicas"],
-            }
-        )
+        say_json({"script": str(folder / SCRIPT), "settings": str(folder / SETTINGS), "workers": workers})
         return
-    echo_text(_format_next_commands(folder, 0 if private else job["replication"]["replicas"]))
+    echo_text(_format_next_commands(folder, 0 if private else workers))
 
 
 def _format_next_commands(folder: Path, workers: int) -> str:

@@ -21,6 +21,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
+from gradmarket.market.task_plan import Plan
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
@@ -137,9 +138,17 @@ def _build_costs(spec: JobSpec) -> dict[str, Any]:
             "price": str(spec.price.most),
             "at_most": str(spec.most_expensive),
         }
+        | ({"checks": _describe_checks(spec.unaudited_plan)} if spec.unaudited_plan else {})
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
         | ({"row_privacy": _by_row(spec, spec.row_spending)} if spec.row_spending else {})
+    )
+
+
+def _describe_checks(plain: Plan) -> str:
+    return (
+        "newcomers work alone, proven workers vote, an auditor settles splits; in a class without auditor a plain "
+        f"majority of {plain.first_wave}"
     )
 
 
@@ -233,6 +242,8 @@ def _window_words(expected: Forecast) -> list[str]:
 def _describe_deterrence(expected: Forecast, assumed: Assumed) -> list[str]:
     against = expected.deterrence
     if against.least_audit is None:
+        if expected.plan.referred:
+            return ["No stake is at risk: a lie that is found costs its pay and the standing of audited answers."]
         return ["No stake is at risk: nobody is deterred, whatever is audited. Votes are all that protects this job."]
     sign = ">" if against.deterred else "<="
     verdict = "lying costs more than it gains" if against.deterred else "lying pays"

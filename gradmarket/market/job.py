@@ -17,7 +17,7 @@ from gradmarket.market.rules import growth, private_jobs, replication, secure_su
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.job_sum import SumTerms
 from gradmarket.market.rules.pricing import worth
-from gradmarket.market.rules.replication import BEST, STRANGER, Lead
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead, fixed
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.rules.stopping import Ending, StopAtMetric
@@ -235,6 +235,12 @@ class JobSpec(JobFields):
         return plan if self.audit is None else replace(plan, audit=max(plan.audit, self.audit.probability))
 
     @property
+    def unaudited_plan(self) -> Plan | None:
+        """How a task is checked in a class without auditor, where the policy refers to one: by a plain majority."""
+        votes = self.replication.replicas
+        return Plan(votes, fixed.quorum(votes), votes) if self.plan(BEST).referred else None
+
+    @property
     def decided_alone(self) -> bool:
         """Whether each task has one answer, whichever worker is drawn, that is not compared under a later seed."""
         return self.plan().maximum == self.plan(BEST).maximum == 1 and not self.verifier.sketched
@@ -299,4 +305,4 @@ class Publication(Part):
         """What its tasks' verdicts are proven against."""
         spec = self.spec
         verifier, most = spec.verifier.name, spec.replication.max_replicas
-        return JobChecks(self.digest, verifier, most, spec.plan(), spec.plan(BEST))
+        return JobChecks(self.digest, verifier, most, spec.plan(), spec.plan(BEST), spec.unaudited_plan)

@@ -22,6 +22,7 @@ from gradmarket.market.job_parts import (
     Verifier,
     Visibility,
 )
+from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.stakes import Stakes
@@ -29,7 +30,7 @@ from gradmarket.market.step import Optimizer, Step
 from graphdoc.document.graph import Precision
 
 STALEST: Final = 4
-ALONE: Final = {"replicas": 1, "max_replicas": 1}
+ALONE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 """The replication of a private job that names none."""
 EDITORS: Final = "$schema"
 """Where a file names its JSON schema for editors; it says nothing of the job."""
@@ -89,5 +90,17 @@ class JobFields(Part):
             raise ValueError(fault)
         if not isinstance(value, dict):
             return value
-        one = {"replication": ALONE} if isinstance(data := value.get("data"), dict) and "holders" in data else {}
-        return one | {name: part for name, part in value.items() if name != EDITORS}
+        return _choose_replication(value) | {name: part for name, part in value.items() if name != EDITORS}
+
+
+def _choose_replication(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns the replication of such a job where it names none and the default is not for it.
+
+    Nobody can repeat an answer about a holder's rows, and what is not compared by bits cannot be compared with an
+    auditor's.
+    """
+    data, verifier = value.get("data"), value.get("verifier")
+    if isinstance(data, dict) and "holders" in data:
+        return {"replication": ALONE}
+    other = isinstance(verifier, dict) and verifier.get("name", verifiers.DEFAULT) != verifiers.DEFAULT
+    return {"replication": {"name": replication.UNNAMED}} if other else {}

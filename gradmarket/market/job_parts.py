@@ -120,14 +120,14 @@ class _ReadAs:
 
 
 def _choose_policy_name(value: Any) -> str:
-    default = replication.DEFAULT
+    default = replication.UNNAMED
     return str(value.get("name", default) if isinstance(value, dict) else getattr(value, "name", default))
 
 
 def _with_name(name: str) -> Any:
-    """Returns the settings of a policy, with its name; only the default one may be left unnamed."""
+    """Returns the settings of a policy, with its name; the plain vote alone may be left unnamed."""
     settings = replication.load_policy(name).Settings
-    kind: Any = (Literal[name], name if name == replication.DEFAULT else ...)
+    kind: Any = (Literal[name], name if name == replication.UNNAMED else ...)
     model = create_model(f"{name.title()}Replication", __base__=settings, __doc__=settings.__doc__, name=kind)
     return Annotated[model, Tag(name)]
 
@@ -144,7 +144,7 @@ Replication = Annotated[
     ),
 ]
 """`name` is a file of rules/replication; the other fields are that policy's settings."""
-DEFAULT_REPLICATION: Final = TypeAdapter[ChosenPolicy](Replication).validate_python({})
+DEFAULT_REPLICATION: Final = TypeAdapter[ChosenPolicy](Replication).validate_python({"name": replication.DEFAULT})
 
 
 OnFailure = Literal["replay", "go_on", "pause"]

@@ -146,13 +146,13 @@ def _accept_task(
         record_accepted_answers(theirs, now)
     paid = [replica.worker for replica in agreeing]
     record_event(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
-    if diverged and audit_draws.may_be_a_lie(job):
+    if diverged and audit_draws.may_be_a_lie(job, task):
         audit_draws.order_suspect_audit(work, task, now)
     elif not diverged and jobs.load_spec(job).audited:
         audit_draws.draw_audit(work, hand, delivery.leaves(), now)
     elif not diverged and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
-    asked = diverged and not audit_draws.may_be_a_lie(job) and resume.ask_others(context, work, hand, now)
+    asked = diverged and not audit_draws.may_be_a_lie(job, task) and resume.ask_others(context, work, hand, now)
     if diverged and not asked and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"{DIVERGED} in round {task.round}: {diverged}")
         record_event(work, job.id, "paused", now, reason=job.reason)

@@ -36,11 +36,14 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
     `leaves`: of the accepted answer. An audit that chance alone orders repeats two windows of the task; all others, and
     those of an unproven class, repeat the whole.
 
-    Called in the transaction that accepts the task. The audit is certain if another task has the same root, if a paid
+    Called in the transaction that accepts the task. Where a plain vote decided for want of an auditor there is none.
+    The audit is certain if another task has the same root, if a paid
     worker was barred meanwhile, if one replica decided in an unproven class, or, where answers are scored, if no test
     has cleared the operator.
     """
     task, job = hand.task, hand.job
+    if task.plan == jobs.load_spec(job).unaudited_plan:
+        return
     if task.plan.referred and work.get(Audit, task.id) is not None:  # an audit had settled it before it was accepted
         return
     if copies.has_equal_answer(work, task):
@@ -63,10 +66,13 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
                 kind.narrow_audit(work, hand, audit, link, leaves, now)
 
 
-def may_be_a_lie(job: Job) -> bool:
-    """Returns whether the job audits diverged tasks. Scored jobs do not, since a single score proves nothing."""
+def may_be_a_lie(job: Job, task: Task) -> bool:
+    """Returns whether the diverged task is audited.
+
+    Scored jobs' are not, since a single score proves nothing, nor is what a plain vote decided for want of an auditor.
+    """
     spec = jobs.load_spec(job)
-    return spec.audited and not spec.verifier.scored
+    return spec.audited and not spec.verifier.scored and task.plan != spec.unaudited_plan
 
 
 def order_suspect_audit(work: Work, task: Task, now: float) -> None:

@@ -6,14 +6,15 @@ from functools import partial
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment
+from gradmarket.market.rules import assignment, classes
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.replication import STRANGER, Lead
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, Units
 from requester.feature import audit_kinds_of
 from requester.moves.audit_kind import Clearance
-from requester.store import audited_classes, jobs, lead_candidates, newcomers, workers
+from requester.store import audited_classes, jobs, lead_candidates, newcomers, tasks, workers
 from requester.store.tables import Job, Task, Worker
 from requester.store.work import RowReader, Work
 
@@ -31,25 +32,43 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     must not decide (store.audited_classes), and come last in any audited job.
     """
     spec = jobs.load_spec(job)
-    servable = audited_classes.list_servable_classes(work, job)
+    servable = _list_servable_classes(work, job, now, asking)
+    plan = spec.plan() if servable is not None or spec.unaudited_plan is None else spec.unaudited_plan
     if servable is not None and job.determinism_class not in servable:
         job.determinism_class = None
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     if job.determinism_class is not None and spec.private is None:
         at_hand = [worker for worker in asking if _may_decide_class(worker, job, beside)]
-        if _find_leading_class(at_hand, spec.separation, mixable)[1] >= spec.plan().quorum:
+        if _find_leading_class(at_hand, spec.separation, mixable)[1] >= plan.quorum:
             return True
     for known in (True, False):
         own = partial(workers.list_deciding_workers, work, job, now, beside, known)
-        if job.determinism_class is not None and _has_quorum(own, spec, mixable):
+        if job.determinism_class is not None and _has_quorum(own, spec, plan.quorum, mixable):
             return True
-        for classes in dict.fromkeys((_list_preferred_classes(work, job), servable)):
-            present = workers.list_deciding_workers(work, job, now, classes, known)
+        for names in dict.fromkeys((_list_preferred_classes(work, job), servable)):
+            present = workers.list_deciding_workers(work, job, now, names, known)
             leading, most = _find_leading_class(present, spec.separation, mixable)
-            if most >= spec.plan().first_wave:
+            if most >= plan.first_wave:
                 job.determinism_class = leading
                 return True
     return job.determinism_class is not None
+
+
+def _list_servable_classes(reader: RowReader, job: Job, now: float, asking: Sequence[Worker]) -> frozenset[str] | None:
+    """Returns the classes that may decide; None for all.
+
+    Where audits settle what is accepted, a plain vote decides in a class without auditor: while no worker of another
+    class is there, and once the job has waited for one.
+    """
+    servable = audited_classes.list_servable_classes(reader, job, now)
+    if servable is None or jobs.load_spec(job).unaudited_plan is None:
+        return servable
+    if any(worker.determinism_class in servable for worker in asking):
+        return servable
+    if servable and workers.list_deciding_workers(reader, job, now, servable, most=1):
+        return servable
+    goes_on = job.determinism_class is not None and job.determinism_class not in servable
+    return None if goes_on or tasks.has_waiting_task(reader, job.id, now - classes.UNAUDITED_S) else servable
 
 
 def _list_preferred_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
@@ -64,9 +83,8 @@ def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) 
     return content and worker.accepted_at is not None and (beside is None or worker.determinism_class in beside)
 
 
-def _has_quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, mixable: Mixable) -> bool:
+def _has_quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, quorum: int, mixable: Mixable) -> bool:
     """Returns whether separate ones of them are a quorum; looks at a few of them first."""
-    quorum = spec.plan().quorum
     some = (SAMPLE * quorum, workers.EVERYBODY)
     return any(_find_leading_class(own(most=most), spec.separation, mixable)[1] >= quorum for most in some)
 
@@ -82,6 +100,8 @@ class CandidatePool:
 
     def __init__(self, reader: RowReader, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         self.mixable = mixable
+        self.plan: Plan | None = None
+        """Of each task that begins, where another than its own decides."""
         self.candidates = {candidate.party.worker: candidate for candidate in asking}
         self._known: list[Party] = []
         self._trials = len(asking)

@@ -15,7 +15,7 @@ from requester.feature import lateness_in
 from requester.moves.candidates import CandidatePool, is_asking, settle_class
 from requester.moves.seating import SeatPool
 from requester.notifier import worker_topic
-from requester.store import ballots, holders, jobs, newcomers, progress, tasks, workers
+from requester.store import audited_classes, ballots, holders, jobs, newcomers, progress, tasks, workers
 from requester.store.locks import locked_workers
 from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.tasks import replicas_of
@@ -40,8 +40,10 @@ def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | 
         return _short_of_money(context, work, job, now)
     if job.determinism_class != before:
         others = workers.idle_elsewhere(work, job, mixable, now)
-    kind = SeatPool if jobs.load_spec(job).proof else CandidatePool
+    spec, unaudited = jobs.load_spec(job), audited_classes.needs_no_auditor(work, job, now)
+    kind = SeatPool if spec.proof and not unaudited else CandidatePool
     pool = kind(work, job, workers.build_candidates(work, job, asking, now), mixable, now)
+    pool.plan = spec.unaudited_plan if unaudited else None
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
         waiting = tasks.open_ones(work, job.id, most)
@@ -118,7 +120,9 @@ def _draw_for_task(
     now: float,
 ) -> Deal | float:
     """Draws workers for the task's open places, or returns in how many seconds to try again."""
-    places = progress.count_open_places(task, replicas)
+    fresh = task.wave == 0 and not any(row.state in progress.HOLDS_A_PLACE for row in replicas)
+    plan = pool.plan if fresh else None
+    places = plan.first_wave if plan else progress.count_open_places(task, replicas)
     seed = domain_hash("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     able = pool.list_able_candidates(seed, opening, places)
     if places > 0 and not able:
@@ -128,15 +132,15 @@ def _draw_for_task(
     if isinstance(pool, SeatPool):
         seated, plan = pool.draw(task, replicas, able, opening, places, seed)
         return Deal(task, len(seated) if plan else places, seated, plan) if seated else context.settings.sweep_s
-    if spec.gain is not None and task.wave == 0 and not any(r.state in progress.HOLDS_A_PLACE for r in replicas):
+    if spec.gain is not None and fresh:
         return _draw_first_wave(spec, task, seed, able, opening, pool) or context.settings.sweep_s
     drawn = assignment.draw_candidates(seed, pool.spread(able), opening, places)
     if len(drawn) < places:
         drawn = assignment.draw_candidates(seed, able, opening, places)
-    if not replicas and len(drawn) < places:
+    if (plan or not replicas) and len(drawn) < places:
         # A task starts with a full wave: a worker waiting in a partial one is missing for another task's further wave.
         return context.settings.sweep_s
-    return Deal(task, places, drawn)
+    return Deal(task, places, drawn, plan)
 
 
 def _draw_first_wave(

@@ -46,6 +46,8 @@ class SeatPool(CandidatePool):
         seed: Hash,
     ) -> Seating:
         """Draws for the task's open places; nobody where too few are there."""
+        if task.plan == self._spec.unaudited_plan and any(row.state in seats.SEATED for row in replicas):
+            return assignment.draw_candidates(seed, able, opening, places), None
         fresh = task.wave == 0 and not any(row.state in seats.SEATED for row in replicas)
         proven, votes = self._count_proven(), self._spec.replication.replicas
         # where the proven ones stay too few to vote, each goes on alone

@@ -1,6 +1,6 @@
 """The determinism classes that auditors ask for, and those that a job may settle on. The rule is rules.classes."""
 
-from sqlalchemy import exists, select
+from sqlalchemy import Select, exists, select
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState
@@ -18,17 +18,34 @@ def record_asking_auditor(work: Work, determinism_class: str, now: float) -> Non
         row.asked_at = now
 
 
-def list_servable_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
+def select_classes_there(now: float) -> Select[tuple[str]]:
+    """Selects the classes of which an auditor asked for work within UNHEARD_S, or has an audit in hand."""
+    lately = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= now - classes.UNHEARD_S)
+    at_work = select(Audit.determinism_class).where(Audit.state == AuditState.DUE, Audit.claimed_until >= now)
+    return select(lately.union(at_work).subquery().c.determinism_class)
+
+
+def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
     """Returns the classes whose answers an auditor of the job can check; None where any class may answer.
 
-    Any may where no bits are compared with an auditor's; and where separate operators vote, until an audit lapsed.
+    Any may where no bits are compared with an auditor's; where separate operators vote, until an audit lapsed; and
+    where audits settle what is accepted, once none of these classes has a worker (moves.candidates).
     """
     spec = jobs.load_spec(job)
     if not spec.audited or spec.verifier.scored:
         return None
+    if spec.unaudited_plan is not None:
+        return frozenset(reader.session.scalars(select_classes_there(now)))
     if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
         return None
     return list_heard_classes(reader, job)
+
+
+def needs_no_auditor(reader: RowReader, job: Job, now: float) -> bool:
+    """Returns whether the job settled on a class without auditor, in which a plain vote decides."""
+    spec = jobs.load_spec(job)
+    there = None if spec.unaudited_plan is None else list_servable_classes(reader, job, now)
+    return there is not None and job.determinism_class is not None and job.determinism_class not in there
 
 
 def list_heard_classes(reader: RowReader, job: Job) -> frozenset[str]:

@@ -1,15 +1,16 @@
 """Queries about audits: what waits for one, and from which round on an open audit may take something back."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_, select, update
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
+from requester.store import audited_classes
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
 from requester.store.work import RowReader, Work
@@ -64,8 +65,14 @@ def list_answered_audits(reader: RowReader) -> Sequence[str]:
 def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
     """Returns the ids of at most 256 tasks whose audits wait in vain: no auditor of the class asked for work.
 
-    Once one lapsed, further ones of its class in the job lapse at once.
+    Once one lapsed, further ones of its class in the job lapse at once. What is to be settled before anything is
+    accepted waits for no auditor that is gone, either: nobody is paid before.
     """
+    gone = and_(
+        exists().where(Task.id == Audit.task_id, Task.state == TaskState.REFERRED),
+        Audit.created_at < now - classes.UNHEARD_S,
+        Audit.determinism_class.not_in(audited_classes.select_classes_there(now)),
+    )
     since = Job.created_at - classes.UNHEARD_S
     heard = exists().where(AuditedClass.determinism_class == Audit.determinism_class, AuditedClass.asked_at >= since)
     other = aliased(Audit)
@@ -76,8 +83,40 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
     )
     waited = or_(Audit.created_at < now - classes.UNHEARD_S, alike)
     due = select(Audit.task_id).join(Job, Job.id == Audit.job_id).where(Audit.state == AuditState.DUE)
-    tasks = due.where(Audit.scored.is_(False), waited, ~heard)
+    tasks = due.where(Audit.scored.is_(False), or_(and_(waited, ~heard), gone))
     return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
+
+
+class RefusedAnswers(NamedTuple):
+    """Answers of a job that audits settled, none of them right."""
+
+    determinism_class: str
+    answers: int
+    workers: int
+
+
+def count_refusals(reader: RowReader, job: Job) -> RefusedAnswers | None:
+    """Counts the answers that audits refused before they were accepted; None where one found any answer right."""
+    if (row := reader.session.execute(_REFUSED, {"job": job.id}).one_or_none()) is None:
+        return None
+    passed = exists().where(Audit.job_id == job.id, Audit.state == AuditState.PASSED)
+    return None if reader.session.scalar(select(passed)) else RefusedAnswers(*row)
+
+
+_REFUSED: Final = (
+    select(Audit.determinism_class, func.count(), func.count(Replica.operator.distinct()))
+    .join(Task, Task.id == Audit.task_id)
+    .join(Replica, Replica.task_id == Task.id)
+    .where(
+        Audit.job_id == bindparam("job"),
+        Audit.state == AuditState.FAILED,
+        Task.state == TaskState.FAILED,
+        Replica.root.is_not(None),
+    )
+    .group_by(Audit.determinism_class)
+    .order_by(func.count().desc())
+    .limit(1)
+)
 
 
 def list_confirmed_parties(reader: RowReader, audit: Audit) -> Sequence[Party]:
@@ -105,6 +144,12 @@ def _list_awaited(reader: RowReader, now: float) -> list[tuple[str, ColumnElemen
     """Returns what audits may wait for, in words, each with the condition that one does (moves.audit_kind)."""
     kinds = (feature.audit_kind for feature in reader.session.info["features"])
     return [item for kind in kinds if kind is not None for item in kind.build_awaited(now).items()]
+
+
+def release_claims(work: Work, auditor: str) -> None:
+    """Lets other auditors have what this one, which is gone, had in hand."""
+    mine = (Audit.state == AuditState.DUE, Audit.auditor == auditor)
+    work.session.execute(update(Audit).where(*mine).values(claimed_until=None))
 
 
 def lock_spared_tasks(work: Work, keys: Sequence[str]) -> Sequence[Task]:

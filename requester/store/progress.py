@@ -9,7 +9,8 @@ from typing import Final
 from sqlalchemy import bindparam, func, select
 
 from contracts.gas_price import WAITS
-from gradmarket.market.rules import assignment, identities, newcomers, second_leases
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import assignment, classes, identities, newcomers, second_leases
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
@@ -24,6 +25,12 @@ CHAIN: Final = "chain"
 """The name of the service's part under which the chain's trouble is stored."""
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 UNCHECKED: Final = "no auditor could check an answer of the workers here: run one of class {} (gradmarket auditor run)"
+VOTED: Final = "; in {:.0f} s a plain majority of {} decides"
+"""What an unaudited class has to wait for besides."""
+NO_AGREEMENT: Final = (
+    "the auditor of class {} found none of the {} answers of {} workers: its machine or theirs err; compare them by "
+    "`gradmarket worker check`, and run an auditor elsewhere (gradmarket auditor run; here: serve --auditor none)"
+)
 FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0
 """Seconds after which a task that nobody asks for, and nobody of the job works beside, is told of."""
@@ -49,6 +56,8 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return trouble
     if job.state != JobState.RUNNING:
         return job.reason
+    if disagreement := _describe_disagreement(reader, job):
+        return disagreement
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
         return job.reason or _describe_unaudited(reader, job, now)
@@ -58,24 +67,22 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     mixable = ballots.list_mixable_classes(reader, job)
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
-    servable = audited_classes.list_servable_classes(reader, job)
-    if servable is not None and job.determinism_class is None and present and servable.isdisjoint(map(FIRST, present)):
-        return UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
-    least = spec.plan().first_wave
-    if job.determinism_class is not None:
-        least = min(least, spec.plan(BEST).first_wave)
+    unserved = _is_nobody_audited(reader, job, [name for name, _ in present], now)
+    if unserved and (unchecked := _describe_unchecked(job, open_task, present, now)):
+        return unchecked
+    least = _count_least_workers(spec, unserved, job.determinism_class is not None)
     if have < least and spec.private is not None:
         joined = f"{holders.count_holders(reader, job)} of {len(spec.private.holders)} holders have joined"
         return f"no holder's worker is here, {joined}: `gradmarket worker run --dataset FOLDER --for {job.id}`"
     if have < least:
-        classes = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
+        kinds = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
         here = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
         lead = leading[0] if leading else _commonest_class(here)
         nobody = Opening(JobId(job.id), frozenset(), (), lead, open_task.offer.price, spec.separation, (), mixable)
         return "; ".join(
             filter(
                 None,
-                (f"needs {least} separate workers of {classes}, has {have}", describe_shortage(here, nobody, mixable)),
+                (f"needs {least} separate workers of {kinds}, has {have}", describe_shortage(here, nobody, mixable)),
             )
         )
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
@@ -101,6 +108,54 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     commonest = _describe_commonest_reason(texts)
     locked = _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _describe_stalled(reader, job)
     return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
+
+
+def _is_nobody_audited(reader: RowReader, job: Job, names: Sequence[str], now: float) -> bool:
+    """Returns whether workers are there and no auditor of the job can check an answer of their classes."""
+    servable = audited_classes.list_servable_classes(reader, job, now)
+    return servable is not None and bool(names) and servable.isdisjoint(names)
+
+
+def _describe_unchecked(job: Job, task: Task, present: Sequence[tuple[str, object]], now: float) -> str:
+    """Returns which auditor the job waits for; empty where it does not, or no longer."""
+    plain, wait = jobs.load_spec(job).unaudited_plan, task.created_at + classes.UNAUDITED_S - now
+    if job.determinism_class is not None or (plain is not None and wait <= 0):
+        return ""
+    said = UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
+    return said if plain is None else said + VOTED.format(wait, plain.first_wave)
+
+
+def _count_least_workers(spec: JobSpec, unserved: bool, settled: bool) -> int:
+    """Returns how many separate workers a task begins with; in a job that `settled` on a class, at least."""
+    if unserved and spec.unaudited_plan is not None:
+        return spec.unaudited_plan.first_wave
+    return min(spec.plan().first_wave, spec.plan(BEST).first_wave) if settled else spec.plan().first_wave
+
+
+def _describe_disagreement(reader: RowReader, job: Job) -> str:
+    """Returns a text where the auditor found several separate workers' answers wrong and none right."""
+    found = audits.count_refusals(reader, job)
+    if found is None or found.workers < classes.OPERATORS:
+        return ""
+    return NO_AGREEMENT.format(found.determinism_class, found.answers, found.workers)
+
+
+def describe_checks(reader: RowReader, job: Job, now: float) -> str:
+    """Returns in one sentence who decides about the job's answers just now, where that depends on an auditor."""
+    plain = jobs.load_spec(job).unaudited_plan
+    if plain is None or job.ended_at is not None:
+        return ""
+    there = audited_classes.list_servable_classes(reader, job, now) or frozenset()
+    name = job.determinism_class
+    if name is None:
+        here = ", ".join(sorted(there))
+        return f"An auditor of class {here} is there." if there else "No auditor is there yet."
+    if name in there:
+        return f"An auditor of its class, {name}, is there: newcomers work alone, proven workers vote."
+    return (
+        f"No auditor of its class, {name}, is there: a plain majority of {plain.first_wave} decides until one is "
+        "(gradmarket auditor run)."
+    )
 
 
 def _describe_unaudited(reader: RowReader, job: Job, now: float) -> str:

@@ -40,6 +40,12 @@ def open_ones(work: Work, job_id: str, most: int) -> Sequence[Task]:
     return sorted((task for task in rows if task.state == TaskState.OPEN), key=lambda task: -task.wave)[:most]
 
 
+def has_waiting_task(reader: RowReader, job_id: str, since: float) -> bool:
+    """Returns whether a task of the job is open that was made before."""
+    waiting = exists().where(Task.job_id == job_id, Task.state == TaskState.OPEN, Task.created_at <= since)
+    return bool(reader.session.scalar(select(waiting)))
+
+
 def _select_open_tasks(where: ColumnElement[bool], *order: Any) -> Select[str]:
     ordered = select(Task.id).where(Task.job_id == bindparam("job"), Task.state == TaskState.OPEN, where)
     first = ordered.order_by(*order, Task.round, Task.index, Task.attempt).limit(bindparam("most", type_=Integer))

@@ -15,6 +15,10 @@ OWN: Final = "requester"
 """The name of the service's own token, which comes from the settings or from the data folder."""
 
 
+AUDITOR: Final = "own auditor"
+"""The name of the token of the auditor that the service runs itself."""
+
+
 def select_tokens() -> Select[ApiToken]:
     return select(ApiToken).where(ApiToken.role.in_(Role))
 
@@ -23,7 +27,7 @@ def create_token(work: Work, name: str, role: Role, until: float | None, now: fl
     """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
     work.one_at_a_time(f"token {name}")
     work.session.execute(delete(ApiToken).where(ApiToken.until < now))
-    if name == OWN or work.session.scalar(select_tokens().where(ApiToken.subject == name)) is not None:
+    if name in (OWN, AUDITOR) or work.session.scalar(select_tokens().where(ApiToken.subject == name)) is not None:
         raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
     secret = identities.issue_token(work, role, name, until, now)
     return secret, work.get_one(ApiToken, identities.hash_of(secret))
@@ -37,11 +41,11 @@ def revoke_token(work: Work, name: str) -> bool:
     return cast(CursorResult[Any], work.session.execute(named)).rowcount > 0
 
 
-def keep_own(work: Work, secret: str, now: float) -> None:
-    """Makes this secret the service's own token, and ends the one that it had before."""
+def keep_own(work: Work, secret: str, now: float, role: Role = Role.ADMIN, name: str = OWN) -> None:
+    """Makes this secret the service's own token of that name, and ends the one that it had before."""
     mine = identities.hash_of(secret)
-    before: Sequence[ApiToken] = work.session.scalars(select_tokens().where(ApiToken.subject == OWN)).all()
+    before: Sequence[ApiToken] = work.session.scalars(select_tokens().where(ApiToken.subject == name)).all()
     for row in before:
         if row.hash != mine:
             work.session.delete(row)
-    identities.store_token(work, secret, Role.ADMIN, OWN, None, now)
+    identities.store_token(work, secret, role, name, None, now)

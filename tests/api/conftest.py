@@ -17,6 +17,7 @@ JOB = {
     "step": {"rows": 32},
     "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
     "rounds": 3,
+    "replication": {"name": "fixed"},
     "price": "1000000000",
 }
 

@@ -25,6 +25,7 @@ JOB: dict[str, Any] = {
     "step": {"rows": 32},
     "optimizer": {"lr": 0.1},
     "rounds": 1,
+    "replication": {"name": "fixed"},
     "price": "1000000000",
 }
 EVERYBODY = (200, 200, 200, 200)

@@ -114,6 +114,7 @@ JOB = {
     "step": {"rows": 32},
     "optimizer": {"name": "sgd", "lr": 0.1},
     "rounds": 1,
+    "replication": {"name": "fixed"},
     "price": "1000000000",
 }
 

@@ -28,6 +28,7 @@ JOB = {
     "step": {"rows": 32},
     "optimizer": {"name": "sgd", "lr": 0.1},
     "rounds": 1,
+    "replication": {"name": "fixed"},
     "price": str(UNIT),
 }
 

@@ -107,6 +107,7 @@ class Scene:
             "step": {"rows": 8},
             "optimizer": {"name": "sgd", "lr": 0.125},
             "rounds": 1,
+            "replication": {"name": "fixed"},
             "seed": 5,
             "price": str(PRICE * UNIT),
             "budget": str(BUDGET * UNIT),

@@ -126,6 +126,7 @@ class ChainFixture:
             "step": {"kind": "gradient", "rows": 1, "microbatch": 1},
             "optimizer": {"name": "sgd", "lr": 0.1},
             "rounds": 1,
+            "replication": {"name": "fixed"},
             "tasks_per_round": 1,
             "seed": 1,
             "price": str(PRICE),

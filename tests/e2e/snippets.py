@@ -26,7 +26,8 @@ class Reader:
         self.port = str(free_port())
         programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._folder, self._ending = folder, ExitStack()
-        self._environment = {**os.environ, "PATH": programs, "GRADMARKET_PORT": self.port, **environment}
+        self._environment = {**os.environ, "PATH": programs, "GRADMARKET_PORT": self.port}
+        self._environment |= {"GRADMARKET_AUDITOR": "cpu", **environment}
 
     def follow(self, page: Path) -> list[str]:
         """Runs every block of the page; returns what each command or script printed."""

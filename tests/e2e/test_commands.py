@@ -29,6 +29,7 @@ JOB: dict[str, Any] = {
     "step": {"rows": 16},
     "optimizer": {"lr": 0.1},
     "rounds": 3,
+    "replication": {"name": "fixed"},
     "price": "2000000000000000000",
 }
 Run = Callable[..., Result]

@@ -31,6 +31,7 @@ JOB: dict[str, Any] = {
     "step": {"rows": 64, "microbatch": 32},
     "optimizer": {"name": "adamw", "lr": 0.01, "schedule": {"name": "cosine", "warmup": 2}, "clip": 1.0},
     "rounds": min(16, 2 * KILLS + 2),
+    "replication": {"name": "fixed"},
     "tasks_per_round": 2,
     "price": "1000000000",
     "seed": 7,

@@ -21,6 +21,7 @@ READY: dict[str, Any] = {
     "optimizer": {"lr": 0.7, "name": "nesterov"},
     "uplink": {"codec": "bf16"},
     "rounds": 3,
+    "replication": {"name": "fixed"},
     "tasks_per_round": 2,
     "price": "7",
 }

@@ -20,6 +20,7 @@ JOB: dict[str, Any] = {
     "step": {"rows": 16, "microbatch": 10},
     "optimizer": {"lr": 0.01, "name": "adamw", "schedule": {"name": "cosine", "warmup": 7}},
     "rounds": 600,
+    "replication": {"name": "fixed"},
     "tasks_per_round": 2,
     "price": "7",
 }

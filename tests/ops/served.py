@@ -58,10 +58,9 @@ def served(data: Path, rpc: str | None, environment: Mapping[str, str] | None = 
     command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(data), "--port", "0", "--json"]
     command += ["--rpc", rpc] if rpc else []
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GRADMARKET_")}
+    settings = {"GRADMARKET_LOG": "DEBUG", "GRADMARKET_AUDITOR": "none", **(environment or {})}
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, env=clean | {"GRADMARKET_LOG": "DEBUG", **(environment or {})}
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=clean | settings)
     made = Served(data, rpc, process, log)
     try:
         wait_until(lambda: process.poll() is not None or (data / "url").exists(), log.read_text)

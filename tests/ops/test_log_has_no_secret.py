@@ -21,6 +21,7 @@ JOB = {
     "step": {"rows": 16},
     "optimizer": {"lr": 0.1},
     "rounds": 1,
+    "replication": {"name": "fixed"},
     "price": "1000000000",
 }
 POLL = {"determinism_class": "cpu", "capacity": 1, "wait_s": 0}

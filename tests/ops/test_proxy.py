@@ -40,6 +40,7 @@ JOB = {
     "step": {"rows": 32},
     "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
     "rounds": 3,
+    "replication": {"name": "fixed"},
     "price": "1000000000",
 }
 SLOW_BODY = b"POST /v1/session HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"

@@ -23,6 +23,7 @@ JOB: dict[str, Any] = {
     "step": {"rows": 16},
     "optimizer": {"lr": 0.1},
     "rounds": 1,
+    "replication": {"name": "fixed"},
     "price": "1000000000",
 }
 

@@ -230,17 +230,22 @@ class MarketFixture:
 
     def _spec(self, **changes: Any) -> dict[str, Any]:
         digest = "blake3:" + "3" * 64
-        return {
-            "name": "test",
-            "model": {"document": digest, "parameters": digest},
-            "data": {"manifest": digest},
-            "step": {"rows": 1},
-            "optimizer": {"name": "sgd", "lr": 0.125},
-            "rounds": 1,
-            "seed": 5,
-            "price": str(PRICE),
-            "deadlines": DEADLINES,
-        } | changes
+        votes = {} if "holders" in changes.get("data", {}) else {"replication": {"name": "fixed"}}
+        return (
+            votes
+            | {
+                "name": "test",
+                "model": {"document": digest, "parameters": digest},
+                "data": {"manifest": digest},
+                "step": {"rows": 1},
+                "optimizer": {"name": "sgd", "lr": 0.125},
+                "rounds": 1,
+                "seed": 5,
+                "price": str(PRICE),
+                "deadlines": DEADLINES,
+            }
+            | changes
+        )
 
     def prove_class(self) -> None:
         """As audits of three operators' work leave it."""

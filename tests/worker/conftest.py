@@ -43,6 +43,7 @@ SPEC = {
     "step": {"kind": "gradient", "rows": 8},
     "optimizer": {"name": "sgd", "lr": 0.1},
     "rounds": 100,
+    "replication": {"name": "fixed"},
     "tasks_per_round": 4,
     "price": "7",
 }

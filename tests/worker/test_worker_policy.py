@@ -37,6 +37,7 @@ SPEC = JobSpec.model_validate(
         "step": {"rows": 8},
         "optimizer": {"lr": 0.1},
         "rounds": 3,
+        "replication": {"name": "fixed"},
         "tasks_per_round": 3,
         "price": "50",
         "seed": 9,

@@ -31,6 +31,7 @@ SPEC = {
     "step": {"kind": "gradient", "rows": 8},
     "optimizer": {"name": "sgd", "lr": 0.1},
     "rounds": 100,
+    "replication": {"name": "fixed"},
     "price": "7",
 }
 TERMS = {"threshold": 2, "bond": "5", "slash_s": 1, "contest_s": HOUR, "decide_s": HOUR}

@@ -14,6 +14,9 @@ settles only on classes that an auditor asked for. Where separate operators vote
 an audit in a class without auditor lapses after UNHEARD_S: its task is done again, nobody is blamed, and from then on
 the job settles on classes with an auditor alone. This stops the *made-up class* of one wallet, or of a quorum, which
 would have the job wait for ever for an audit that nobody can run.
+
+Where an audit settles what is accepted (rules.identities), a class without auditor has no such audit: there a plain
+majority decides, and nothing is audited, after UNAUDITED_S without any worker of another class.
 """
 
 from collections.abc import Iterable
@@ -26,6 +29,8 @@ from gradmarket.market.task_plan import Plan
 OPERATORS: Final = 3
 UNHEARD_S: Final = 600.0
 """After so long an audit lapses for whose class no auditor asked since the job was made, or so long before."""
+UNAUDITED_S: Final = 30.0
+"""So long a task waits for a worker of a class with an auditor before a plain vote decides in a class without one."""
 RECORDED_EVERY_S: Final = 15.0
 """How often it is written down that an auditor asks for work."""
 

@@ -46,10 +46,12 @@ class JobChecks:
     """Of a task whose first worker is a stranger."""
     lightest: Plan
     """Of one whose first worker is the best."""
+    unaudited: Plan | None = None
+    """Of one in a class without auditor, where the others need one."""
 
     def allow(self, plan: Plan) -> bool:
         """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
-        return lies_between(plan, self.strictest, self.lightest)
+        return plan == self.unaudited or lies_between(plan, self.strictest, self.lightest)
 
 
 @dataclass(frozen=True)

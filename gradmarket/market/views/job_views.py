@@ -114,6 +114,8 @@ class JobView(BaseModel):
     determinism_class: str | None
     class_proven: bool
     """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
+    checks: str = ""
+    """Who decides about its answers just now, where that depends on an auditor; empty for others and older services."""
     coverage: CoverageCounts | None = None
     """Of a job whose rows are taken by epochs; None of others, and from older services."""
     privacy: PrivacyView | None = None

@@ -53,6 +53,8 @@ class Standing:
     noised_rounds: float
     remedy: str = ""
     """The one command that mends a pause."""
+    checks: str = ""
+    """As progress.describe_checks."""
 
 
 def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
@@ -67,6 +69,7 @@ def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
         parts,
         noised,
         _choose_remedy(reader, job) if job.state == JobState.PAUSED else "",
+        progress.describe_checks(reader, job, now),
     )
 
 
@@ -113,6 +116,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         metrics=newest.metrics if newest else None,
         parameters=newest.updated if newest else publication and publication.parameters,
         determinism_class=job.determinism_class,
+        checks=standing.checks,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
         privacy=spec.privacy and privacy_view(spec.privacy, standing.noised_rounds),
         row_privacy=row_privacy_view(spec, newest.number + 1 if newest else 0),

@@ -87,6 +87,7 @@ class JobPage:
     round: int | None
     reason: str
     mend: str
+    checks: str
     money: Money
     left_s: float | None
     replicas: dict[str, int]
@@ -126,6 +127,7 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         round=closed[-1].number if closed else None,
         reason=standing.reason,
         mend=_build_mend_command(context, job, spec, standing.remedy) if waits else "",
+        checks=standing.checks,
         money=_build_money(context, reader, job, known),
         left_s=_estimate_seconds_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),

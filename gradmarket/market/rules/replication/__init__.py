@@ -25,8 +25,10 @@ class Lead:
     """The part of its stake that is at risk and covers nothing else yet, in prices of this task."""
 
 
-DEFAULT: Final = "fixed"
-"""The policy of a job that names none."""
+DEFAULT: Final = "proven"
+"""The policy of a job that says nothing of its replication."""
+UNNAMED: Final = "fixed"
+"""The policy of settings without a name, and of a job whose verifier compares other than bits."""
 STRANGER: Final = Lead(0.0, 0.0)
 """No worker drawn yet, or an unknown one."""
 BEST: Final = Lead(1.0, math.inf)

@@ -1,0 +1,147 @@
+"""The auditor of the service's own machine: a process beside the service, one for all that share the database.
+
+It has an API token of its own (role audit), and computes in the confined runner, as any auditor. The service starts it
+again where it ends, and ends it when it stops; it ends by itself where the service is killed.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from contracts.processes import own_name
+from gradmarket.market.terms import Role
+from requester import keys
+from requester.context import Context
+from requester.store import audits, leader_leases, tokens
+from requester.store.retries import retry_on_conflict
+
+NAME: Final = "this service"
+"""The auditor's name in audits."""
+PREFIX: Final = "GRADMARKET_"
+"""Of the variables of the service, which hold its keys and its own token."""
+NONE: Final = "none"
+DUTY: Final = "auditor"
+DUTY_S: Final = 30.0
+LOOK_S: Final = 1.0
+AGAIN_S: Final = 10.0
+"""Seconds from the end of an auditor that nobody asked to end until the next one's start."""
+LEAVE_S: Final = 3.0
+"""Seconds that it has to end; what it had in hand is computed again after the next start."""
+
+log = structlog.get_logger("gradmarket.auditor")
+
+
+class OwnAuditor:
+    """`with OwnAuditor(context, command, log):` runs the command until the end of the block, one in all processes.
+
+    `command` is called at each start. What the process says goes to the file `said`, which each start empties.
+    """
+
+    def __init__(self, context: Context, command: Sequence[str], said: Path, holder: str | None = None) -> None:
+        self._context, self._command, self._said = context, command, said
+        self._holder = holder or own_name()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look_after, name="own-auditor")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "OwnAuditor":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _look_after(self) -> None:
+        wait = 0.0
+        while not self._stopping.wait(wait):
+            wait = self.look()
+        self.end()
+        leader_leases.release_lease(self._context.begin, DUTY, self._holder)
+
+    def look(self) -> float:
+        """Starts the process where it is this service's to run; returns the seconds until the next look."""
+        try:
+            if not self._has_duty():
+                self.end()
+                return DUTY_S / 3
+            if self.process is None:
+                self._start()
+            elif (code := self.process.poll()) is not None:
+                log.warning("the auditor ended, and is started again", code=code, said=self._read_last_line())
+                self.end()
+                return AGAIN_S
+        except Exception:
+            log.exception("the auditor cannot be looked after")
+            return AGAIN_S
+        return LOOK_S
+
+    def _has_duty(self) -> bool:
+        context = self._context
+        return leader_leases.renew_lease(context.begin, context.reading, DUTY, self._holder, context.clock(), DUTY_S)
+
+    def _start(self) -> None:
+        with self._context.begin() as work:
+            audits.release_claims(work, NAME)
+        without_secrets = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        with self._said.open("wb") as said:
+            self.process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env=without_secrets,
+                start_new_session=True,  # Ctrl-C is for the service, which ends it
+            )
+
+    def end(self) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdin:
+            process.stdin.close()
+
+    def _read_last_line(self) -> str:
+        lines = self._said.read_text(errors="replace").strip().splitlines()
+        return lines[-1][:500] if lines else ""
+
+
+@retry_on_conflict
+def build_command(context: Context, url: str) -> list[str] | None:
+    """Returns the command of the service's own auditor, its token made; None where there is to be none.
+
+    `url` is the address under which this machine reaches the service.
+    """
+    settings = context.settings
+    if settings.auditor == NONE or find_spec("torch") is None:
+        return None
+    path = settings.data / "keys" / "auditor"
+    with context.begin() as work:
+        tokens.keep_own(work, keys.load_or_create_secret(None, path), context.clock(), Role.AUDIT, tokens.AUDITOR)
+    stores = {str(one) for one in (settings.s3_endpoint, settings.s3_public_endpoint) if one is not None}
+    reach = [word for store in sorted(stores) for word in ("--reach", store.rstrip("/"))]
+    own = ["--market", url, "--token-file", str(path), "--cache", str(settings.data / "auditor" / "own")]
+    run = [sys.executable, "-m", "gradmarket", "auditor", "run", "--name", NAME, "--with-parent"]
+    return [*run, *own, "--device", settings.auditor, *reach]
+
+
+def describe_own_auditor(settings_auditor: str) -> str:
+    """Returns what the service says of its auditor at its start."""
+    if settings_auditor == NONE:
+        return "none here: jobs are decided by votes until one runs (gradmarket auditor run)"
+    if find_spec("torch") is None:
+        return "none here, since torch is missing: pip install 'gradmarket[worker]', or run one elsewhere"
+    return "this machine checks answers, in a process of its own (--auditor none: it does not)"
