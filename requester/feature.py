@@ -15,13 +15,14 @@ from sqlalchemy import ColumnElement
 from starlette.datastructures import State
 
 from gradmarket.market.rules.verifiers.tolerance import Allowed
-from requester.chain.chain_context import ChainContext
+from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
 from requester.moves.audit_kind import AuditKind
 from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
+from requester.store.in_hand import TaskInHand
 from requester.store.session import features_in
 from requester.store.tables import Audit, Base, Job, Round, Task
 from requester.store.work import RowReader, Work
@@ -69,6 +70,7 @@ class Feature:
     merger: ClassVar[Merger | None] = None
     audit_kind: ClassVar[AuditKind | None] = None
     lateness: ClassVar[Lateness | None] = None
+    elsewhere: ClassVar[OwnerElsewhere | None] = None
     chain_steps: ClassVar[tuple[Callable[[ChainContext], bool], ...]] = ()
     """Each is called in every step of the chain's work, while no other process does any; returns whether it moved."""
     blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
@@ -101,6 +103,13 @@ class Feature:
 
     def job_collected(self, work: Work, job: Job, now: float) -> None:
         """Called in the transaction that releases the blobs of an ended job; may come more than once."""
+
+    def blame_job(self, context: Context, work: Work, hand: TaskInHand, in_vain: bool) -> bool:
+        """Called in the transaction in which a lease ended without an answer; returns whether the job is at fault.
+
+        `in_vain`: nobody came who could still be asked. May pause the job and fail the task.
+        """
+        return False
 
     def load_thresholds(self, reader: RowReader, job: Job) -> Allowed:
         """Called where sketches are compared; returns how far honest answers of two classes may deviate."""

@@ -167,6 +167,11 @@ def _build_chain_context(
     public_url: str,
     clock: Callable[[], float],
 ) -> ChainContext:
+    elsewhere = None
+    if settings.owner is not None:
+        elsewhere = next((feature.elsewhere for feature in FEATURES if feature.elsewhere is not None), None)
+        if elsewhere is None:
+            raise Refused("this service is built without owners' keys elsewhere", "leave GRADMARKET_OWNER out")
     grant = local_grant(chain.ledger, signing.address_of(sender)) if _is_local(chain) else None
     return ChainContext(
         begin=partial(open_work, sessions, notifier),
@@ -185,6 +190,7 @@ def _build_chain_context(
         ),
         endpoint=public_url,
         owner=settings.owner,
+        elsewhere=elsewhere,
         grant=grant,
         steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
         revive=chain.process.revive if chain.process else bool,

@@ -5,14 +5,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 from eth_keys.datatypes import PrivateKey
 
+from contracts.calls import Call, OpenJob
+from contracts.event_types import JobOpened
 from contracts.ledger import Ledger
 from contracts.processes import own_name
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, Amount
+from gradmarket.market.terms import Address, Amount, Units
+from requester.store.tables import Job
 from requester.store.work import RowReader, Work
 
 Begin = Callable[[], AbstractContextManager[Work]]
@@ -69,6 +72,34 @@ class ChainPolicy:
     duty_s: float = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class ToSign:
+    """A transaction without value, to be sent from `owner`."""
+
+    purpose: str
+    owner: Address
+    chain_id: int
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerCall:
+    """The job as opened on-chain, or a text that says what is missing or wrong."""
+
+    job: JobOpened | None
+    missing: str
+
+
+class OwnerElsewhere(Protocol):
+    """What the owner of a service's money must sign, where that key is kept elsewhere; each raises ChainUnreachable."""
+
+    def find_opening(self, chain: "ChainContext", job: Job) -> OwnerCall:
+        """Looks on-chain for the job, opened by its owner."""
+
+    def list_calls(self, chain: "ChainContext", job: Job, terms: OpenJob, added: Units) -> list[ToSign]:
+        """Returns what the owner must sign now, in this order, if the budget grows by `added` units."""
+
+
 @dataclass(frozen=True)
 class ChainContext:
     """`begin` opens a writing transaction, `reading` a read-only one. Only this service sends with `key`."""
@@ -85,6 +116,8 @@ class ChainContext:
     """The URL at which workers reach the service; published in JobOpened."""
     owner: Address | None = None
     """Owns the jobs on-chain with a key kept elsewhere; where None, the sender owns them."""
+    elsewhere: OwnerElsewhere | None = None
+    """Prepares what that owner signs, and finds what it has signed."""
     grant: Callable[[Amount], None] | None = None
     """On a local chain: ensures that the sender has gas money and at least so many tokens."""
     revive: Callable[[], bool] = bool

@@ -13,8 +13,8 @@ from contracts.ledger import Ledger
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
-from requester.chain import funding, leader_lease, mirror, owner, reconcile, reservations, sender, settlement_batches
-from requester.chain.chain_context import UNDER_WAY, ChainContext
+from requester.chain import funding, leader_lease, mirror, reconcile, reservations, sender, settlement_batches
+from requester.chain.chain_context import UNDER_WAY, ChainContext, ToSign
 from requester.chain.chain_jobs import UNBATCHED
 from requester.store import tasks
 from requester.store.event_log import record_event
@@ -134,12 +134,12 @@ class ChainWorker:
         """Whose gas the transactions take."""
         return self._chain.sender
 
-    def to_sign(self, job: Job, added: Units = NOTHING) -> list[owner.ToSign]:
+    def to_sign(self, job: Job, added: Units = NOTHING) -> list[ToSign]:
         """Returns what the money's owner must sign now for the job, if its budget grows by `added` units."""
         chain = self._chain
-        if chain.owner is None:
+        if chain.elsewhere is None:
             return []
-        return owner.to_sign(
+        return chain.elsewhere.list_calls(
             chain, job, replace(funding.compute_job_terms(chain, job), amount=Units(job.budget + added)), added
         )
 

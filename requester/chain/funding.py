@@ -8,8 +8,8 @@ from contracts.token_moves import token_move
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.network.chain_errors import ContractRefused
-from requester.chain import escrow, outcomes, owner, sender
-from requester.chain.chain_context import ChainContext, TransactionKind
+from requester.chain import escrow, outcomes, sender
+from requester.chain.chain_context import ChainContext, OwnerElsewhere, TransactionKind
 from requester.chain.chain_jobs import compute_kept_back, with_money
 from requester.store.locks import lock_row
 from requester.store.tables import Job
@@ -26,8 +26,8 @@ def open_jobs(chain: ChainContext) -> bool:
             return False
         waiting = select(Job).where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None))
         jobs = reader.session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
-    if chain.owner is not None:
-        return sum(_await_owner(chain, job) for job in jobs) > 0
+    if chain.elsewhere is not None:
+        return sum(_await_owner(chain, chain.elsewhere, job) for job in jobs) > 0
     return any(_open_escrow(chain, job) for job in jobs)
 
 
@@ -84,9 +84,9 @@ def _open_escrow(chain: ChainContext, job: Job) -> bool:
     return _post_call(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, compute_job_terms(chain, job)))
 
 
-def _await_owner(chain: ChainContext, job: Job) -> bool:
+def _await_owner(chain: ChainContext, elsewhere: OwnerElsewhere, job: Job) -> bool:
     """Checks whether the owner has opened the job under the given terms and lets the sender act for it."""
-    opening = owner.find_owner_opening(chain, job)
+    opening = elsewhere.find_opening(chain, job)
     if opening.job is None:
         return _store_wait_reason(
             chain, job.id, find_token_fault(chain, chain.owner or chain.sender) or opening.missing

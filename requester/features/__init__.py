@@ -7,10 +7,12 @@ from requester.features.backup import BackupFeature
 from requester.features.consents import ConsentsFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
+from requester.features.fault_reports import FaultReportsFeature
 from requester.features.late import LateFeature
 from requester.features.ledger import LedgerFeature
 from requester.features.loss_change import LossChangeFeature
 from requester.features.many_machines import ManyMachinesFeature
+from requester.features.owner_key import OwnerKeyFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
 from requester.features.stakes import StakesFeature
@@ -25,6 +27,8 @@ FEATURES: Final[tuple[Feature, ...]] = (
     LossChangeFeature(),
     StakesFeature(),
     LateFeature(),
+    FaultReportsFeature(),
+    OwnerKeyFeature(),
     CoverageFeature(),
     ConsentsFeature(),
     LedgerFeature(),

@@ -1,20 +1,13 @@
-"""Handles faults that workers report: if separate workers report the same one, the job is at fault and pauses.
+"""Handles leases that end without an answer: their places open again, unless the job itself is found at fault."""
 
-The rule is market.rules.faults.
-"""
-
-from collections.abc import Sequence
-
-from gradmarket.market.rules import assignment, faults, operators
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import SOON
-from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left
-from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.terms import TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
-from requester.moves import judging
-from requester.moves.ending import cancel_if_idle, strike_replicas, work_off
-from requester.store import ballots, fault_claims, jobs, progress, workers
-from requester.store.event_log import record_event
+from requester.feature import features_of
+from requester.moves.ending import cancel_if_idle, strike_replicas
+from requester.store import ballots, progress, workers
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Replica
 from requester.store.work import RowReader, Work
@@ -26,8 +19,16 @@ def record_fault(context: Context, work: Work, hand: TaskInHand, replica: Replic
     known = hand.job.fault
     if known is None or StepFault(**known["fault"]).place != fault.place:
         strike_replicas(context, work, hand.task, [replica])
-    if not pause_faulty_job(context, work, hand):
+    if not is_job_at_fault(context, work, hand):
         reopen_task(context, work, hand)
+
+
+def is_job_at_fault(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
+    """Returns whether a feature finds the job at fault, so that nobody else is asked for the attempt.
+
+    `in_vain`: nobody came who could still be asked.
+    """
+    return any(feature.blame_job(context, work, hand, in_vain) for feature in features_of(work))
 
 
 def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> bool:
@@ -36,31 +37,6 @@ def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> boo
     opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(reader, hand.job))
     candidates = progress.candidates_of(reader, hand.job, busy, context.clock())
     return any(assignment.why_not(candidate, opening) in SOON for candidate in candidates)
-
-
-def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
-    """Returns whether the job is at fault, so that nobody else is asked for the attempt.
-
-    The job pauses once no worker holds a lease of the task any more. `in_vain`: nobody came who could still be asked.
-    """
-    claims = _list_claims(work, hand)
-    if not claims or any(replica.sealed is not None for replica in hand.replicas):
-        return False
-    quorum, separation = hand.task.plan.quorum, jobs.load_spec(hand.job).separation
-    reported = [claim for _replica, claim in claims]
-    if not faults.find_shared_claims(reported, quorum, separation, NOBODY):
-        return False
-    left = NOBODY if in_vain else _count_possible_reporters(context, work, hand)
-    shared = faults.find_shared_claims(reported, quorum, separation, left)
-    if not shared:
-        return False
-    hand.task.wave_size = len(hand.in_state(ReplicaState.LEASED))
-    if hand.task.wave_size == 0:
-        accused = [replica for replica, claim in claims if claim in shared]
-        _declare_job_faulty(
-            context, work, hand, accused, faults.count_separate_parties([claim.party for claim in shared], separation)
-        )
-    return True
 
 
 def reopen_task(context: Context, work: Work, hand: TaskInHand) -> None:
@@ -75,46 +51,3 @@ def reopen_task(context: Context, work: Work, hand: TaskInHand) -> None:
     if task.state == TaskState.COMMITTING:
         work.move(task, TaskState.OPEN)
     work.notify("assign", "close")
-
-
-def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, FaultClaim]]:
-    """Returns the attempt's claims that count, with their replicas."""
-    faulty = [replica for replica in hand.replicas if replica.fault is not None]
-    if not faulty:
-        return []
-    disproved = fault_claims.list_disproved_keys(
-        reader, hand.job.id, operators.list_answerable_keys(map(workers.build_party, faulty))
-    )
-    known = fault_claims.list_accepted_workers(reader, {replica.worker for replica in faulty})
-    return [
-        (replica, FaultClaim(workers.build_party(replica), StepFault(**replica.fault).place, replica.worker in known))
-        for replica in faulty
-        if replica.fault is not None
-        and disproved.isdisjoint(operators.list_answerable_keys([workers.build_party(replica)]))
-    ]
-
-
-def _count_possible_reporters(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
-    now = context.clock()
-    alive = workers.list_live_workers(reader, now)
-    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(reader, hand.job))
-    candidates = progress.candidates_of(reader, hand.job, alive, now)
-    parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
-    known = fault_claims.list_accepted_workers(reader, {party.worker for party in parties})
-    return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
-
-
-def _declare_job_faulty(
-    context: Context, work: Work, hand: TaskInHand, accused: Sequence[Replica], parties: int
-) -> None:
-    """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
-    now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
-    reason = faults.describe_pause(fault, parties, task.index, task.round)
-    work_off(context, work, task, accused)
-    if job.state == JobState.RUNNING:
-        details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
-        work.set_state_now(job, JobState.PAUSED, reason=reason, fault=details)
-        record_event(work, job.id, "paused", now, reason=reason, **details)
-    if task.state == TaskState.COMMITTING:
-        work.move(task, TaskState.OPEN)
-    judging.fail_task(context, work, hand, faults.describe_fault(fault), now)

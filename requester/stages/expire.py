@@ -52,10 +52,10 @@ def _expire_leases(context: Context, work: Work, hand: TaskInHand, now: float) -
         work.notify(worker_topic(replica.worker))
     strike_replicas(context, work, task, silent)
     if silent and task.state != TaskState.CANCELLED:
-        faults.pause_faulty_job(context, work, hand)
+        faults.is_job_at_fault(context, work, hand)
     if _in_vain(hand, now) and faults.somebody_comes(context, work, hand):
         task.patience_until = now + task.offer.lease_seconds + task.offer.wave_seconds
-    elif _in_vain(hand, now) and not faults.pause_faulty_job(context, work, hand, True):
+    elif _in_vain(hand, now) and not faults.is_job_at_fault(context, work, hand, True):
         judging.fail_task(context, work, hand, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
         _ask_next(context, work, hand, now)

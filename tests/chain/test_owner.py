@@ -19,6 +19,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from requester.chain import funding, reconcile
 from requester.chain.chain_worker import ChainWorker
+from requester.features.owner_key import KeyElsewhere
 from requester.store.tables import Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture
 from tests.onchain import DEPLOYER, ETHER, NewKey
@@ -48,7 +49,7 @@ def owner(abroad: Ledger, new_key: NewKey) -> PrivateKey:
 @pytest.fixture
 def chain_fixture(abroad: Ledger, owner: PrivateKey, new_key: NewKey, tmp_path: Path) -> Iterator[ChainFixture]:
     made = ChainFixture(tmp_path, abroad, new_key)
-    made.chain = replace(made.chain, owner=address_of(owner), grant=None)
+    made.chain = replace(made.chain, owner=address_of(owner), elsewhere=KeyElsewhere(), grant=None)
     made.chain_worker = ChainWorker(made.chain)
     rich(abroad, made.chain.sender)
     yield made

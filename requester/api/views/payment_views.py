@@ -13,7 +13,7 @@ from gradmarket.market.views.payment_views import (
     ToSignView,
 )
 from requester.api.views.formats import format_amount, format_hex, format_time
-from requester.chain.owner import ToSign
+from requester.chain.chain_context import ToSign
 from requester.store import strikes
 from requester.store.tables import Batch, Strike, Transaction
 

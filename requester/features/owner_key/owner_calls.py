@@ -4,36 +4,16 @@ The service hands out the transactions and reads the chain. A job runs when it i
 were handed out, and the service's sender may reserve and settle for it. The sender can withdraw nothing.
 """
 
-from dataclasses import dataclass
-
 from contracts import calls, events
 from contracts.calls import Call
 from contracts.event_types import JobOpened
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from requester.chain import escrow
-from requester.chain.chain_context import ChainContext
+from requester.chain.chain_context import ChainContext, OwnerCall, ToSign
 from requester.chain.chain_jobs import compute_kept_back
 from requester.store import jobs
 from requester.store.tables import Job
-
-
-@dataclass(frozen=True, slots=True)
-class ToSign:
-    """A transaction without value, to be sent from `owner`."""
-
-    purpose: str
-    owner: Address
-    chain_id: int
-    call: Call
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerCall:
-    """The job as opened on-chain, or a text that says what is missing or wrong."""
-
-    job: JobOpened | None
-    missing: str
 
 
 def find_owner_opening(chain: ChainContext, job: Job) -> OwnerCall:
