@@ -1,6 +1,9 @@
 """Finds a job at fault where separate workers report the same fault, and pauses it. The rule is market.rules.faults."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import exists, or_, select
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import SOON
@@ -8,13 +11,12 @@ from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
-from requester.features.fault_reports import fault_claims
 from requester.moves import judging
 from requester.moves.ending import work_off
 from requester.store import ballots, jobs, progress, workers
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Replica
+from requester.store.tables import Earned, Replica, Task
 from requester.store.work import RowReader, Work
 
 
@@ -48,10 +50,10 @@ def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, Fau
     faulty = [replica for replica in hand.replicas if replica.fault is not None]
     if not faulty:
         return []
-    disproved = fault_claims.list_disproved_keys(
+    disproved = list_disproved_keys(
         reader, hand.job.id, operators.list_answerable_keys(map(workers.build_party, faulty))
     )
-    known = fault_claims.list_accepted_workers(reader, {replica.worker for replica in faulty})
+    known = list_accepted_workers(reader, {replica.worker for replica in faulty})
     return [
         (replica, FaultClaim(workers.build_party(replica), StepFault(**replica.fault).place, replica.worker in known))
         for replica in faulty
@@ -66,7 +68,7 @@ def _count_possible_reporters(context: Context, reader: RowReader, hand: TaskInH
     opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(reader, hand.job))
     candidates = progress.candidates_of(reader, hand.job, alive, now)
     parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
-    known = fault_claims.list_accepted_workers(reader, {party.worker for party in parties})
+    known = list_accepted_workers(reader, {party.worker for party in parties})
     return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
 
 
@@ -84,3 +86,23 @@ def _declare_job_faulty(
     if task.state == TaskState.COMMITTING:
         work.move(task, TaskState.OPEN)
     judging.fail_task(context, work, hand, faults.describe_fault(fault), now)
+
+
+def list_accepted_workers(reader: RowReader, addresses: Collection[str]) -> set[str]:
+    """Returns those of the workers whose work was accepted before."""
+    return set(reader.session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
+
+
+def list_disproved_keys(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str]:
+    """Returns the keys of all who reported a fault for a task to which another worker's answer was accepted.
+
+    Looks at reports under any of `keys`, which are wallets and operators: a wallet that joined another operator since
+    is found by its address, and the other wallets of an operator by that.
+    """
+    failed, other = aliased(Task), aliased(Task)
+    same = (other.job_id == failed.job_id, other.round == failed.round, other.index == failed.index)
+    done = exists().where(*same, other.payload.is_not(None))
+    claims = select(Replica.worker, Replica.operator).join(failed, failed.id == Replica.task_id)
+    theirs = or_(Replica.worker.in_(keys), Replica.operator.in_(keys))
+    refuted = claims.where(Replica.job_id == job_id, theirs, Replica.fault.is_not(None), done)
+    return {key for row in reader.session.execute(refuted.distinct()) for key in row}
