@@ -11,13 +11,13 @@ from gradmarket.market.features.ledger.bookkeeping import (
     REQUESTER,
     AccountFigures,
     Cause,
-    EntryKind,
     JobFigures,
     LedgerEntry,
     compare_books,
     compute_balances,
 )
 from gradmarket.market.terms import Address, Units
+from gradmarket.market.views.ledger_views import EntryKind
 
 WORKERS = tuple(Address(f"0x{number:040x}") for number in range(1, 4))
 ONCHAIN = frozenset(EntryKind) - {EntryKind.EARNED, EntryKind.VOUCHERED}
