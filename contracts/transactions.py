@@ -222,13 +222,8 @@ def chain_id(web3: Web3) -> int:
 
 
 def _build_outcome(web3: Web3, mined: TxReceipt) -> Outcome:
-    receipt = _build_receipt(mined)
-    return Mined(receipt) if mined["status"] == 1 else Reverted(_fetch_revert_name(web3, receipt), receipt)
-
-
-def _build_receipt(mined: TxReceipt) -> Receipt:
     created = mined["contractAddress"]
-    return Receipt(
+    receipt = Receipt(
         hash=HexBytes(mined["transactionHash"]).to_0x_hex(),
         block=mined["blockNumber"],
         gas=mined["gasUsed"],
@@ -236,6 +231,7 @@ def _build_receipt(mined: TxReceipt) -> Receipt:
         created=Address(to_checksum_address(created)) if created else None,
         raw=mined,
     )
+    return Mined(receipt) if mined["status"] == 1 else Reverted(_fetch_revert_name(web3, receipt), receipt)
 
 
 def _fetch_revert_name(web3: Web3, receipt: Receipt) -> str:

@@ -129,7 +129,10 @@ class DiskBlobs:
         for folder in (self._incoming, self._pieces):
             folder.mkdir(parents=True, exist_ok=True)
         for leftover in self._incoming.iterdir():
-            _unlink_unless_held(leftover)
+            with suppress(FileNotFoundError, BlockingIOError), leftover.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if lies_at(file, leftover):
+                    leftover.unlink()
 
     def where(self, digest: Digest) -> Path:
         """Returns the blob's path; raises NotFound where there is none."""
@@ -191,7 +194,11 @@ class DiskBlobs:
         place = self._build_blob_path(incoming.digest)
         place.parent.mkdir(parents=True, exist_ok=True)
         incoming.settle(place)
-        _sync_directory(place.parent)
+        handle = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         if pieces := incoming.pieces:
             with self.receive() as listed:
                 listed.write(pieces)
@@ -241,22 +248,7 @@ def open_store(settings: RequesterSettings) -> DiskBlobs:
     return DiskBlobs(settings.data / "blobs", unfinished=settings.unfinished_bytes)
 
 
-def _unlink_unless_held(path: Path) -> None:
-    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if lies_at(file, path):
-            path.unlink()
-
-
 def _begin_writeback(descriptor: int, start: int, length: int) -> None:
     """Tells the kernel to write these pages out, without waiting; a later fsync waits for less, and reports errors."""
     if _sync_file_range is not None:
         _sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(length), SYNC_FILE_RANGE_WRITE)
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

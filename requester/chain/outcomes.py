@@ -43,7 +43,13 @@ def record_outcome(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, ha
     match outcome:
         case Mined(receipt):
             _store_receipt(row, TransactionState.MINED, receipt)
-            _apply_success(work, ledger, row, receipt, now)
+            if row.kind == TransactionKind.SETTLE:
+                for batch in _list_transaction_batches(work, row.id):
+                    record_settlement(work, batch, now)
+            if row.kind == TransactionKind.OPEN and row.job_id is not None:
+                job = lock_row(work, Job, row.job_id)
+                for event in events.opened(ledger, receipt):
+                    record_escrow_opening(work, job, event, now)
         case Reverted(name, receipt):
             _store_receipt(row, TransactionState.REVERTED, receipt)
             row.error = name
@@ -87,16 +93,6 @@ def record_escrow_opening(work: Work, job: Job, event: JobOpened, now: float) ->
 
 def _store_receipt(row: Transaction, state: TransactionState, receipt: Receipt) -> None:
     row.state, row.block, row.gas, row.error = state, receipt.block, receipt.gas, ""
-
-
-def _apply_success(work: Work, ledger: Ledger, row: Transaction, receipt: Receipt, now: float) -> None:
-    if row.kind == TransactionKind.SETTLE:
-        for batch in _list_transaction_batches(work, row.id):
-            record_settlement(work, batch, now)
-    if row.kind == TransactionKind.OPEN and row.job_id is not None:
-        job = lock_row(work, Job, row.job_id)
-        for event in events.opened(ledger, receipt):
-            record_escrow_opening(work, job, event, now)
 
 
 def _apply_failure(work: Work, row: Transaction, now: float) -> None:

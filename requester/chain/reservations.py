@@ -112,18 +112,6 @@ def drop_late(chain: ChainContext) -> bool:
     return bool(rows)
 
 
-def _case_of(job: Job, needs: tuple[Need, ...], ahead: int) -> ReservationCase:
-    return ReservationCase(
-        job.id,
-        job.chain_job or 0,
-        jobs.compute_reserve_per_gradient(job),
-        Units(job.deposited),
-        needs,
-        unit=int(job.unit),
-        ahead=ahead,
-    )
-
-
 def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase | None:
     """Returns the job with the live workers that earned in it, and the workers that it admits next.
 
@@ -143,7 +131,16 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     theirs = sorted({*topped_up, *newcomers.next_covered(reader, job, now)})
     standings = workers.standings_of(reader, job, theirs)
     needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
-    return _case_of(job, needs, 1 if locked >= allowance else chain.policy.reserve_ahead)
+    ahead = 1 if locked >= allowance else chain.policy.reserve_ahead
+    return ReservationCase(
+        job.id,
+        job.chain_job or 0,
+        jobs.compute_reserve_per_gradient(job),
+        Units(job.deposited),
+        needs,
+        unit=int(job.unit),
+        ahead=ahead,
+    )
 
 
 def _list_able_classes(reader: RowReader, job: Job) -> frozenset[str] | None:

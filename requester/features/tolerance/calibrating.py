@@ -68,7 +68,10 @@ def record_trusted_answer(context: Context, task_id: str, said: SketchAnswer) ->
         task = lock_row(work, Task, task_id)
         work.refresh(run)
         job = work.get_one(Job, task.job_id)
-        _check_sketch_tensors(job, said)
+        names = set(ballots.list_tensor_names(job))
+        if said.sketch.keys() != names:
+            differing = sorted(said.sketch.keys() ^ names)[:5]
+            raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
         if run.ended_at is not None or said.run < run.runs:
             if run.root != said.root or run.sketch not in (None, _pack_answer_sketch(job, said)):
                 raise Conflict(f"run {run.runs - 1} of the task in this class gave another result")
@@ -76,13 +79,6 @@ def record_trusted_answer(context: Context, task_id: str, said: SketchAnswer) ->
         if (said.auditor, said.run) != (run.auditor, run.runs):
             raise Conflict(f"run {run.runs} of the task in this class was claimed by another auditor: claim one")
         return _store_trusted_run(work, job, task, run, said, now)
-
-
-def _check_sketch_tensors(job: Job, said: SketchAnswer) -> None:
-    names = set(ballots.list_tensor_names(job))
-    if said.sketch.keys() != names:
-        differing = sorted(said.sketch.keys() ^ names)[:5]
-        raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
 
 
 def _pack_answer_sketch(job: Job, said: SketchAnswer) -> bytes:
