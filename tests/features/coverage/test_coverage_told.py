@@ -14,8 +14,8 @@ from requester.app import create_app
 from requester.features.coverage import coverage_routes
 from requester.store import jobs
 from requester.store.tables import Job
+from tests.features.late.test_late_tasks import LATE, slow_one
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.test_late_tasks import LATE, slow_one
 
 NewFloor = Callable[..., MarketFixture]
 PARTITIONS = (("one", "two"), (2, 2))

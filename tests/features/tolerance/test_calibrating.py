@@ -14,9 +14,7 @@ from requester.exchange.auditor_claims import Claimed
 from requester.features.tolerance import calibrating
 from requester.features.tolerance.calibration_routes import calibration as told
 from requester.features.tolerance.trusted_runs import TrustedRun
-from tests.kit.behaviour import HONEST, scaled
-from tests.requester.market_auditor import SimAuditor, audits_of
-from tests.requester.market_calibrating import (
+from tests.features.tolerance.market_calibrating import (
     GPU,
     NAMES,
     TOLERANT,
@@ -30,6 +28,8 @@ from tests.requester.market_calibrating import (
     to_calibrate,
     tolerant,
 )
+from tests.kit.behaviour import HONEST, scaled
+from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
 
 

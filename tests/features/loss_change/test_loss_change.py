@@ -23,12 +23,12 @@ from requester.features.loss_change.scoring import UNCLEARED
 from requester.model_runner import ModelRunner
 from requester.moves import audit_draws
 from requester.store.tables import Reputation
+from tests.features.loss_change.market_scorer import Scorer
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_scorer import Scorer
 from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]

@@ -17,10 +17,10 @@ from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskStat
 from gradmarket.market.wire.base import SKETCH_BYTES
 from gradmarket.market.wire.poll import Reveal
 from requester.store.tables import Earned, Reputation
+from tests.features.tolerance.market_calibrating import calibrate
 from tests.kit.behaviour import NOISE, WITHHOLDER, Arrays, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
-from tests.requester.market_calibrating import calibrate
 from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_verdicts_replayed import changed, found, shown
