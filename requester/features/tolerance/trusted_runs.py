@@ -25,7 +25,7 @@ class TrustedRun(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     round: Mapped[int]
     family: Mapped[str]
-    """The job's family: store.calibrations."""
+    """The job's family: calibrations."""
     root: Mapped[Digest | None]
     """The payload root that was found last."""
     sketch: Mapped[bytes | None]
