@@ -24,6 +24,7 @@ NEIGHBOURS: Final = (
     "tests/sdk/test_auditors_of_two_classes.py",
     "tests/sdk/test_callbacks.py",
     "tests/sdk/test_examples.py",
+    "tests/sdk/test_frames.py",
     "tests/sdk/test_new.py",
     "tests/sdk/test_private.py",
     "tests/sdk/test_secure_rounds.py",

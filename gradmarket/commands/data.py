@@ -8,10 +8,11 @@ from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.data import sources
-from gradmarket.data.inputs import Arrays, select_inputs
+from gradmarket.data.inputs import Arrays, pick_columns, select_inputs
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset, write_dataset
+from gradmarket.data.tables import build_encoding
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.data.manifest import MANIFEST, Manifest
+from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.terminal import echo_text
@@ -45,8 +46,11 @@ def packing(
     as_json: JsonOption = False,
 ) -> None:
     """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
-    arrays = select_inputs(sources.load_arrays(source), _parse_columns(inputs or []), target)
-    packed = _pack_arrays(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes))
+    columns, given = sources.load_columns(source, target), _parse_columns(inputs or [])
+    arrays = select_inputs(columns.arrays, given, target)
+    picked = pick_columns(list(columns.arrays), given, target)
+    encoding = build_encoding(picked, columns.categories) if columns.categories else None
+    packed = _pack_arrays(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes), encoding)
     write_dataset(packed, output)
     partitions = packed.manifest.partitions
     facts = {
@@ -61,9 +65,9 @@ def packing(
     )
 
 
-def _pack_arrays(source: Path, arrays: Arrays, cut: Cut) -> Packed:
+def _pack_arrays(source: Path, arrays: Arrays, cut: Cut, encoding: Encoding | None) -> Packed:
     try:
-        return pack_dataset(arrays, cut)
+        return pack_dataset(arrays, cut, encoding)
     except Refused as error:
         raise Refused(f"{source}: {error.detail}") from error
 

@@ -28,12 +28,7 @@ def select_inputs(
     With a target alone, `x` is every other column. With neither, every column is an input of its own name. Raises
     Refused and names the missing columns.
     """
-    picked = dict(inputs or {})
-    if target is not None:
-        picked.setdefault("x", [name for name in arrays if name != target])
-        picked["y"] = [target]
-    if not picked:
-        picked = {name: [name] for name in arrays}
+    picked = pick_columns(list(arrays), inputs, target)
     missing = sorted({column for columns in picked.values() for column in columns} - set(arrays))
     if missing:
         raise Refused(f"there is no column {', '.join(missing)[:200]}; there is {', '.join(arrays)[:300]}")
@@ -42,6 +37,17 @@ def select_inputs(
     result = {name: convert_element_type(name, _join_columns(arrays, picked[name])) for name in sorted(picked)}
     _check_rows(result)
     return result
+
+
+def pick_columns(
+    names: Sequence[str], inputs: Mapping[str, Sequence[str]] | None = None, target: str | None = None
+) -> dict[str, Sequence[str]]:
+    """Returns the columns of each input, as `select_inputs` joins them."""
+    picked = dict(inputs or {})
+    if target is not None:
+        picked.setdefault("x", [name for name in names if name != target])
+        picked["y"] = [target]
+    return picked or {name: [name] for name in names}
 
 
 def _join_columns(arrays: Arrays, names: Sequence[str]) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from gradmarket.data.inputs import check_values, columns_of
-from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition
+from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.model.sampling import draw_shuffled_rows as drawn
@@ -53,8 +53,8 @@ class Packed:
         return blob_digest(self.body)
 
 
-def pack_dataset(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
-    """The rows, shuffled by the seed, in partitions of nearly one size.
+def pack_dataset(arrays: Mapping[str, np.ndarray], cut: Cut, encoding: Encoding | None = None) -> Packed:
+    """The rows, shuffled by the seed, in partitions of nearly one size; the manifest keeps the `encoding` of a table.
 
     Raises Refused, naming the row where a value is one that no worker could compute with.
     """
@@ -66,7 +66,8 @@ def pack_dataset(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
         data = kind.write({key: np.ascontiguousarray(array[places]) for key, array in arrays.items()})
         files[name] = data
         partitions.append(_build_partition(name, data, len(places), cut))
-    return Packed(Manifest(inputs=columns_of(arrays, cut.classes), partitions=tuple(partitions)), files)
+    inputs = columns_of(arrays, cut.classes)
+    return Packed(Manifest(inputs=inputs, partitions=tuple(partitions), encoding=encoding), files)
 
 
 def write_dataset(packed: Packed, folder: Path) -> None:

@@ -12,7 +12,7 @@ from pyarrow import csv, parquet
 from pyarrow import json as json_lines
 from safetensors import SafetensorError, deserialize
 
-from gradmarket.data.tables import arrays_of, check_header
+from gradmarket.data.tables import TableColumns, check_header, convert_table
 from gradmarket.market.errors import NotFound, Refused
 
 Arrays = dict[str, np.ndarray]
@@ -24,8 +24,8 @@ SAFETENSORS: Final = {
 }  # fmt: skip
 
 
-def load_arrays(path: Path) -> Arrays:
-    """Reads a file by its suffix, or a folder of npy files or of `Dataset.save_to_disk`.
+def load_columns(path: Path, target: str | None = None) -> TableColumns:
+    """Reads a file by its suffix, or a folder of npy files or of `Dataset.save_to_disk`; words become categories.
 
     Raises NotFound, or Refused if it is something else or cannot be parsed.
     """
@@ -35,7 +35,8 @@ def load_arrays(path: Path) -> Arrays:
     if reader is None:
         raise Refused(f"{path} is none of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
     try:
-        return reader(path)
+        found = reader(path)
+        return convert_table(found, target) if isinstance(found, pa.Table) else TableColumns(found, {})
     except BadZipFile:
         raise Refused(f"{path} cannot be read: the archive is cut short or is none: write it again") from None
     except (pa.ArrowException, SafetensorError, OSError, EOFError, ValueError, KeyError) as error:
@@ -72,7 +73,7 @@ def _load_safetensors(path: Path) -> Arrays:
     return arrays
 
 
-def _load_folder(path: Path) -> Arrays:
+def _load_folder(path: Path) -> Arrays | pa.Table:
     if (path / SPLITS).is_file():
         splits = ", ".join(str(path / name) for name in json.loads((path / SPLITS).read_text())["splits"])
         raise Refused(f"{path} has several splits: name one of {splits}")
@@ -84,7 +85,7 @@ def _load_folder(path: Path) -> Arrays:
     return {name: array for file in files for name, array in _load_npy(file).items()}
 
 
-def _hugging_face(path: Path) -> Arrays:
+def _hugging_face(path: Path) -> pa.Table:
     """Reads the Arrow streams that `datasets` wrote, without importing `datasets`."""
     state = json.loads((path / HUGGING_FACE).read_text())
     if state.get("_indices_data_files"):
@@ -93,14 +94,14 @@ def _hugging_face(path: Path) -> Arrays:
     for file in state["_data_files"]:
         with pa.memory_map(str(path / Path(file["filename"]).name)) as source:
             tables.append(pa.ipc.open_stream(source).read_all())
-    return arrays_of(pa.concat_tables(tables))
+    return pa.concat_tables(tables)
 
 
-READERS: Final[dict[str, Callable[[Path], Arrays]]] = {
+READERS: Final[dict[str, Callable[[Path], Arrays | pa.Table]]] = {
     ".npy": _load_npy,
     ".npz": _load_npz,
     ".safetensors": _load_safetensors,
-    ".parquet": lambda path: arrays_of(parquet.read_table(path)),
-    ".csv": lambda path: arrays_of(check_header(path, csv.read_csv(path))),
-    ".jsonl": lambda path: arrays_of(json_lines.read_json(path)),
+    ".parquet": parquet.read_table,
+    ".csv": lambda path: check_header(path, csv.read_csv(path)),
+    ".jsonl": json_lines.read_json,
 }

@@ -1,27 +1,142 @@
-"""Converts columns of an Arrow table to arrays: numbers, booleans, and lists of these with equal length."""
+"""Converts an Arrow table to arrays: numbers, booleans, lists of these with equal length, and words as categories.
+
+A column of words, or of a dictionary's values, becomes one column of 0 and 1 for each of its words, in their sorted
+order; where it is the target, the number of its word. The manifest keeps the words (market.data.manifest.Encoding), so
+that rows which come later are converted alike.
+"""
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import compute
 
+from gradmarket.market.data.manifest import CATEGORIES_AT_MOST, WORD_LENGTH, Encoding
 from gradmarket.market.errors import Refused
 
 INT64_END: Final = 2.0**63
+TARGET: Final = "y"
 
 
-def arrays_of(table: pa.Table) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class TableColumns:
+    """A table's columns as arrays of one row each, and the words of those that had words."""
+
+    arrays: dict[str, np.ndarray]
+    categories: dict[str, tuple[str, ...]]
+
+
+def table_of(dataset: Any) -> pa.Table | None:
+    """Returns a data frame (pandas, polars), an Arrow table or a Hugging Face dataset as a table; None of others."""
+    if isinstance(dataset, pa.Table):
+        return dataset
+    if hasattr(dataset, "__arrow_c_stream__"):
+        return pa.table(dataset)
+    arrow = getattr(dataset, "with_format", None)
+    if arrow is not None and hasattr(dataset, "column_names"):
+        found = arrow("arrow")[:]
+        return found if isinstance(found, pa.Table) else None
+    return None
+
+
+def convert_table(table: pa.Table, target: str | None = None) -> TableColumns:
     """Returns every column by name, but for the index that pandas writes beside them.
 
-    Raises Refused and names a column of another type, or of another's name.
+    Raises Refused and names a column of another type, or of another's name, or with too many words.
     """
     index = _index_columns(table.schema)
     names = [name for name in table.column_names if name not in index]
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise Refused(f"two columns are named {twice!r}: rename one")
-    return {name: _convert_to_array(name, table.column(name)) for name in names}
+    words = {name: _list_words(name, table.column(name)) for name in names if _has_words(table.column(name).type)}
+    labels = target if target is not None else TARGET
+    arrays = {
+        name: _encode_words(name, table.column(name), words[name], as_label=name == labels)
+        if name in words
+        else _convert_to_array(name, table.column(name))
+        for name in names
+    }
+    return TableColumns(arrays, words)
+
+
+def encode_table(table: pa.Table, encoding: Encoding) -> dict[str, np.ndarray]:
+    """Returns the inputs' columns as they were converted before training, those of `y` only where the table has them.
+
+    A word that training had not becomes 0 in all of its columns. Raises Refused for a missing column, and for a new
+    word of y.
+    """
+    wanted = [name for kind, names in encoding.inputs.items() for name in names if kind != TARGET]
+    labels = [name for name in encoding.inputs.get(TARGET, ()) if name in table.column_names]
+    if missing := [name for name in wanted if name not in table.column_names]:
+        raise Refused(f"there is no column {', '.join(missing)[:200]}: the model was trained with it")
+    return {
+        name: _encode_words(name, table.column(name), encoding.categories[name], as_label=name in labels)
+        if name in encoding.categories
+        else _convert_to_array(name, table.column(name))
+        for name in (*wanted, *labels)
+    }
+
+
+def build_encoding(inputs: Mapping[str, Sequence[str]], categories: Mapping[str, tuple[str, ...]]) -> Encoding:
+    """Returns how these inputs were made of a table's columns."""
+    used = {name for names in inputs.values() for name in names}
+    return Encoding(
+        inputs={name: tuple(columns) for name, columns in inputs.items()},
+        categories={name: words for name, words in categories.items() if name in used},
+    )
+
+
+def _has_words(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or
+                pa.types.is_dictionary(kind))  # fmt: skip
+
+
+def _list_words(name: str, column: pa.ChunkedArray) -> tuple[str, ...]:
+    """Returns the column's words, sorted. Raises Refused for missing ones, and for a text or an id in its place."""
+    if column.null_count:
+        raise Refused(f"column {name!r} has {column.null_count} missing values: fill or drop them first")
+    words = sorted(set(map(str, compute.unique(column).to_pylist())))
+    if len(words) > CATEGORIES_AT_MOST:
+        raise Refused(
+            f"column {name!r} has {len(words)} different words, more than {CATEGORIES_AT_MOST} categories: drop it, or "
+            "turn it into numbers first"
+        )
+    if long := next((word for word in words if len(word) > WORD_LENGTH), None):
+        raise Refused(f"column {name!r} holds text ({long[:40]!r}…): turn it into numbers first")
+    numbers = sum(map(_is_number, words))
+    if 2 * numbers > len(words) and not pa.types.is_dictionary(column.type):
+        other = next((word for word in words if not _is_number(word)), words[0])
+        raise Refused(
+            f"column {name!r} holds numbers as text ({other[:40]!r} among them): turn it into numbers, or into a "
+            'categorical column first (pandas: astype("category"))'
+        )
+    return tuple(words)
+
+
+def _encode_words(name: str, column: pa.ChunkedArray, words: Sequence[str], as_label: bool) -> np.ndarray:
+    """Returns one column of 0 and 1 for each word, float32; of labels the number of the word, int64."""
+    if column.null_count:
+        raise Refused(f"column {name!r} has {column.null_count} missing values: fill or drop them first")
+    codes = {word: number for number, word in enumerate(words)}
+    encoded = column.dictionary_encode().combine_chunks() if not pa.types.is_dictionary(column.type) else column
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0)
+    own = np.array([codes.get(str(word), -1) for word in encoded.dictionary.to_pylist()], np.int64)
+    numbers = own[encoded.indices.to_numpy(zero_copy_only=False)] if len(encoded) else np.zeros(0, np.int64)
+    if as_label:
+        if len(numbers) and numbers.min() < 0:
+            raise Refused(f"column {name!r} has a class that training had not: there is {', '.join(words)[:300]}")
+        return numbers
+    columns = np.zeros((len(numbers), len(words)), np.float32)
+    known = np.flatnonzero(numbers >= 0)
+    columns[known, numbers[known]] = 1.0
+    return columns
 
 
 def _index_columns(schema: pa.Schema) -> set[str]:

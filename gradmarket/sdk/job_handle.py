@@ -6,7 +6,9 @@ import time
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from rich.console import Console
 from torch import nn
 
@@ -14,7 +16,10 @@ from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
 from gradmarket.commands.following import OVER, describe_outage, follow_job, record_callbacks
-from gradmarket.market.errors import MarketError
+from gradmarket.data.inputs import select_inputs
+from gradmarket.data.tables import encode_table, table_of
+from gradmarket.market.data.manifest import parse_manifest
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
@@ -134,6 +139,24 @@ class TrainingJob:
             path = Path(folder) / "parameters.safetensors"
             self._client.download(self.id, path, after_round)
             load_state(module, unpack_tensors(path.read_bytes()))
+
+    def encode(self, dataset: Any) -> dict[str, np.ndarray]:
+        """Returns a data frame's or table's rows as the model's inputs, converted as the training rows were, and `y`
+        where its column is there. Raises Refused for a job of other data, a missing column, and a new class of y.
+        """
+        manifest = parse_manifest(self._client.blob(self._client.publication(self.id).manifest))
+        if manifest.encoding is None:
+            raise Refused(f"job {self.id} trains on no table: give its model what it was trained with")
+        table = table_of(dataset)
+        if table is None:
+            raise Refused("encode takes a data frame of pandas or polars, an Arrow table, or a Hugging Face dataset")
+        columns = encode_table(table, manifest.encoding)
+        inputs = {
+            name: names
+            for name, names in manifest.encoding.inputs.items()
+            if all(column in columns for column in names)
+        }
+        return dict(select_inputs(columns, inputs))
 
     def fund(self, amount: str) -> None:
         """Raises the budget by an amount like "0.5 GRAD"; a job that paused for lack of money goes on."""

@@ -15,7 +15,7 @@ from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.model import check_rows_apart, warn_of_coupled_rows
-from gradmarket.sdk.rows import arrays_of
+from gradmarket.sdk.rows import load_rows
 from graphdoc import formats, tensors
 from graphdoc.document import schema
 from graphdoc.export import Loss, check_taken, export_module
@@ -60,7 +60,7 @@ class Market:
         """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it but
         the rows that are measured on.
 
-        `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
+        `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.load_rows. Each task takes `rows` rows; a
         fraction `held_out` of all rows is kept for evaluation. Without a `seed` the service draws one. `price` of an
         agreeing replica and every other amount is a whole number of the token's smallest unit, or like "0.01 GRAD" or
         "1e18 units"; or it is a price rule with its settings (docs/payment.md).
@@ -82,9 +82,11 @@ class Market:
         fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}
         fields = in_smallest(fields, lambda: TokenUnit.of(self._client.chain()))
         spec = _check_fields(fields, private)
-        arrays = arrays_of(dataset, target)
+        loaded = load_rows(dataset, target)
+        arrays = loaded.arrays
         most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
-        packed = pack_dataset(arrays, Cut(most, partition_format, 0.0 if private else held_out, seed or 0))
+        cut = Cut(most, partition_format, 0.0 if private else held_out, seed or 0)
+        packed = pack_dataset(arrays, cut, loaded.encoding)
         made = export_module(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         check_rows_apart(made, spec.step)

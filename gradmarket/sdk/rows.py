@@ -1,36 +1,63 @@
 """Converts a researcher's dataset to arrays: one or more inputs, and the target `y`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from gradmarket.data import sources
-from gradmarket.data.inputs import select_inputs
+from gradmarket.data.inputs import pick_columns, select_inputs
+from gradmarket.data.tables import build_encoding, convert_table, table_of
+from gradmarket.market.data.manifest import Encoding
 from gradmarket.market.errors import Refused
 from gradmarket.sdk.arguments import array_of
 
 INPUTS = ("x", "y")
 
 
-def arrays_of(dataset: Any, target: str | None = None) -> dict[str, np.ndarray]:
-    """Returns `x`, or inputs of other names, and `y`, with one row per example.
+@dataclass(frozen=True)
+class DatasetRows:
+    """A dataset's inputs and `y`, with one row per example; `encoding` says how they were made where it was a table."""
 
-    `dataset` is a TensorDataset or another dataset of pairs, a pair of tensors or arrays, a mapping of names to them,
-    or a path to a file or folder, such as a saved Hugging Face dataset (see sources.read). Of named columns, `target`
-    becomes y and all others x, side by side; without `target`, one must be named y, and the others are the module's
-    inputs by name. Raises Refused and names the fault.
+    arrays: dict[str, np.ndarray]
+    encoding: Encoding | None = None
+
+
+def load_rows(dataset: Any, target: str | None = None) -> DatasetRows:
+    """Returns `x`, or inputs of other names, and `y`.
+
+    `dataset` is a data frame of pandas or polars, an Arrow table, a Hugging Face dataset, a path to a file or folder
+    (see sources.load_columns), a TensorDataset or another dataset of pairs, a DataLoader of one, a pair of tensors or
+    arrays, or a mapping of names to them. Of named columns, `target` becomes y and all others x, side by side; without
+    `target`, one must be named y, and the others are the module's inputs by name. Words become categories
+    (data.tables). Raises Refused and names the fault.
     """
-    if isinstance(dataset, str | Path):
-        arrays = select_inputs(sources.load_arrays(Path(dataset)), target=target)
-    elif isinstance(dataset, Mapping):
+    if isinstance(dataset, DataLoader):
+        dataset = dataset.dataset
+    table = table_of(dataset)
+    if table is None and not isinstance(dataset, str | Path):
+        return DatasetRows(_load_arrays(dataset, target))
+    columns = sources.load_columns(Path(dataset), target) if table is None else convert_table(table, target)
+    encoding = None
+    if table is not None or columns.categories:
+        encoding = build_encoding(pick_columns(list(columns.arrays), target=target), columns.categories)
+    return DatasetRows(_check_inputs(select_inputs(columns.arrays, target=target)), encoding)
+
+
+def _load_arrays(dataset: Any, target: str | None) -> dict[str, np.ndarray]:
+    if isinstance(dataset, Mapping):
         arrays = select_inputs({name: array_of(name, value) for name, value in dataset.items()}, target=target)
     else:
         arrays = select_inputs(dict(zip(INPUTS, _build_pair(dataset), strict=True)))
+    return _check_inputs(arrays)
+
+
+def _check_inputs(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     if "y" not in arrays or len(arrays) < 2:
         raise Refused(f"a dataset has inputs and y, this one {', '.join(arrays)[:200]}: name its target column")
     return dict(arrays)
@@ -44,7 +71,7 @@ def _build_pair(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     else:
         pair = tuple(dataset) if isinstance(dataset, tuple | list) else ()
     if len(pair) != 2:
-        raise Refused("a dataset is a pair (x, y), a mapping, a torch dataset of pairs, or a path to one on disk")
+        raise Refused("a dataset is a pair (x, y), a mapping, a data frame, a torch dataset of pairs, or a path to one")
     return array_of("x", pair[0]), array_of("y", pair[1])
 
 

@@ -81,7 +81,7 @@ def unpacked(packed: Packed) -> dict[str, dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "folder", "safetensors", "parquet", "jsonl", "saved"])
 def test_every_source_gives_the_same_partitions(tmp_path: Path, kind: str) -> None:
-    packed = pack_dataset(select_inputs(sources.load_arrays(written(tmp_path, kind))), Cut(4))
+    packed = pack_dataset(select_inputs(sources.load_columns(written(tmp_path, kind)).arrays), Cut(4))
     straight = pack_dataset(select_inputs({"x": X, "y": Y}), Cut(4))
     assert packed.files == straight.files
     assert packed.digest == straight.digest
@@ -89,12 +89,12 @@ def test_every_source_gives_the_same_partitions(tmp_path: Path, kind: str) -> No
 
 def test_a_table_becomes_x_and_y_by_its_target(tmp_path: Path) -> None:
     csv.write_csv(TABLE, tmp_path / "t.csv")
-    arrays = select_inputs(sources.load_arrays(tmp_path / "t.csv"), target="label")
+    arrays = select_inputs(sources.load_columns(tmp_path / "t.csv").arrays, target="label")
     assert {name: (array.shape, array.dtype.name) for name, array in arrays.items()} == {
         "x": ((10, 2), "float32"),
         "y": ((10,), "int64"),
     }
-    named = select_inputs(sources.load_arrays(tmp_path / "t.csv"), {"x": ["b"], "weight": ["a"]}, "label")
+    named = select_inputs(sources.load_columns(tmp_path / "t.csv").arrays, {"x": ["b"], "weight": ["a"]}, "label")
     assert set(named) == {"x", "weight", "y"}
     assert named["x"].tolist() == X[:, 1].tolist()
 
@@ -156,7 +156,7 @@ def test_what_is_no_dataset_is_refused(arrays: Any, options: Any, why: str) -> N
 @pytest.mark.parametrize(
     ("column", "why"),
     [
-        (pa.array(["a", "b"]), "'c' is string"),
+        (pa.array([["a"], ["b"]]), "'c' is string"),
         (pa.array([1, None]), "missing values"),
         (pa.array([[1], [1, 2]]), "different lengths"),
         (pa.array([{"a": 1}] * 2), "'c' is struct"),
@@ -166,7 +166,7 @@ def test_what_is_no_dataset_is_refused(arrays: Any, options: Any, why: str) -> N
 def test_a_column_that_is_no_number_is_named(tmp_path: Path, column: Any, why: str) -> None:
     parquet.write_table(pa.table({"c": column}), tmp_path / "t.parquet")
     with pytest.raises(Refused, match=why):
-        sources.load_arrays(tmp_path / "t.parquet")
+        sources.load_columns(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_columns_that_would_collide_side_by_side_are_refused_by_name(column: np.
 
 def test_an_index_is_no_feature(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(",a,label\n0,0.5,1\n1,0.25,0\n")
-    assert list(sources.load_arrays(tmp_path / "t.csv")) == ["a", "label"]
+    assert list(sources.load_columns(tmp_path / "t.csv").arrays) == ["a", "label"]
     (tmp_path / "t.csv").write_text(",a,label\n7,0.5,1\n9,0.25,0\n")
     with pytest.raises(Refused, match="the first column has no name"):
-        sources.load_arrays(tmp_path / "t.csv")
+        sources.load_columns(tmp_path / "t.csv")
     table = pa.table({"a": [0.5], "__index_level_0__": [3]})
     told = {"pandas": json.dumps({"index_columns": ["__index_level_0__"]})}
     parquet.write_table(table.replace_schema_metadata(told), tmp_path / "t.parquet")
-    assert list(sources.load_arrays(tmp_path / "t.parquet")) == ["a"]
+    assert list(sources.load_columns(tmp_path / "t.parquet").arrays) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_an_index_is_no_feature(tmp_path: Path) -> None:
 def test_metadata_that_pandas_did_not_write_names_no_index(tmp_path: Path, told: bytes) -> None:
     table = pa.table({"a": [0.5]}).replace_schema_metadata({b"pandas": told})
     parquet.write_table(table, tmp_path / "t.parquet")
-    assert list(sources.load_arrays(tmp_path / "t.parquet")) == ["a"]
+    assert list(sources.load_columns(tmp_path / "t.parquet").arrays) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_metadata_that_pandas_did_not_write_names_no_index(tmp_path: Path, told:
 def test_a_csv_file_that_would_lose_something_is_refused(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "T.CSV").write_text(text)
     with pytest.raises(Refused, match=why):
-        sources.load_arrays(tmp_path / "T.CSV")
+        sources.load_columns(tmp_path / "T.CSV")
 
 
 def test_a_column_of_tensors_keeps_its_shape(tmp_path: Path) -> None:
     images = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
     parquet.write_table(pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(images)}), tmp_path / "t.parquet")
-    assert (sources.load_arrays(tmp_path / "t.parquet")["x"] == images).all()
+    assert (sources.load_columns(tmp_path / "t.parquet").arrays["x"] == images).all()
 
 
 def test_archives_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -238,18 +238,18 @@ def test_archives_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> Non
         archive.writestr("readme.txt", "no array")
     for name, why in (("cut", "cut short"), ("empty", "no array in it"), ("text", "'readme.txt', which is no array")):
         with pytest.raises(Refused, match=why):
-            select_inputs(sources.load_arrays(tmp_path / f"{name}.npz"))
+            select_inputs(sources.load_columns(tmp_path / f"{name}.npz").arrays)
 
 
 def test_bfloat16_is_widened_and_fp8_is_refused_by_name(tmp_path: Path) -> None:
     numbers = torch.randn(6, 4, dtype=torch.bfloat16)
     save_file({"x": numbers, "y": torch.arange(6)}, tmp_path / "t.safetensors")
-    found = sources.load_arrays(tmp_path / "t.safetensors")
+    found = sources.load_columns(tmp_path / "t.safetensors").arrays
     assert (found["x"] == numbers.float().numpy()).all()
     assert found["y"].tolist() == list(range(6))
     save_file({"x": numbers.to(torch.float8_e4m3fn)}, tmp_path / "t.safetensors")
     with pytest.raises(Refused, match="x is of F8_E4M3: save it as float32"):
-        sources.load_arrays(tmp_path / "t.safetensors")
+        sources.load_columns(tmp_path / "t.safetensors")
 
 
 def test_labels_of_one_byte_have_classes_and_classes_that_are_given_are_told() -> None:
@@ -278,16 +278,16 @@ def test_a_ready_model_reads_pixels_of_one_byte_as_numbers_from_0_to_1() -> None
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        sources.load_arrays(tmp_path / "nowhere.npz")
+        sources.load_columns(tmp_path / "nowhere.npz")
     (tmp_path / "a.pt").write_bytes(b"")
     with pytest.raises(Refused, match="is none of"):
-        sources.load_arrays(tmp_path / "a.pt")
+        sources.load_columns(tmp_path / "a.pt")
     np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(Refused, match="cannot be read"):
-        sources.load_arrays(tmp_path / "o.npy")
+        sources.load_columns(tmp_path / "o.npy")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with pytest.raises(Refused, match="several splits"):
-        sources.load_arrays(tmp_path)
+        sources.load_columns(tmp_path)
 
 
 def test_the_command_writes_the_same_folder_twice(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from gradmarket import Market
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.sdk.job_handle import TrainingJob
-from gradmarket.sdk.rows import arrays_of
+from gradmarket.sdk.rows import load_rows
 from tests.kit.torch_tests import TRACING
 
 pytestmark = TRACING
@@ -154,11 +154,11 @@ def test_rows_that_cannot_be_sent_are_refused_with_what_to_give(
 def test_half_precision_rows_are_sent_in_float32_without_loss() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         half = TX.to(dtype)
-        sent = arrays_of((half, torch.tensor(Y)))["x"]
+        sent = load_rows((half, torch.tensor(Y))).arrays["x"]
         assert sent.dtype == np.float32
         assert torch.equal(torch.from_numpy(sent).to(dtype), half)
     fp8 = TX.to(torch.float8_e4m3fn)
-    assert np.array_equal(arrays_of((fp8, torch.tensor(Y)))["x"], fp8.float().numpy())
+    assert np.array_equal(load_rows((fp8, torch.tensor(Y))).arrays["x"], fp8.float().numpy())
 
 
 ADAMW = torch.optim.AdamW(nn.Linear(8, 4).parameters(), lr=0.02)

@@ -34,7 +34,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded, JobPaused, WatchTimeout
-from gradmarket.sdk.rows import arrays_of
+from gradmarket.sdk.rows import load_rows
 from graphdoc import formats
 from graphdoc.document.schema import parse_document as load_document
 from graphdoc.encoding import canonical
@@ -119,11 +119,11 @@ def test_a_watched_job_that_pauses_raises_with_the_command_that_mends_it(market:
 
 
 def test_parameters_that_are_no_numbers_are_refused(market: Market) -> None:
-    made = export_module(network(), nn.CrossEntropyLoss(), arrays_of(blobs(), None), "fp32")
+    made = export_module(network(), nn.CrossEntropyLoss(), load_rows(blobs(), None).arrays, "fp32")
     state = dict(made.parameters)
     name = next(name for name, array in state.items() if array.dtype == np.float32)
     state[name] = np.full_like(state[name], np.nan)
-    packed = pack_dataset(arrays_of(blobs(), None), Cut(4096, formats.DEFAULT, 0.0, 0))
+    packed = pack_dataset(load_rows(blobs(), None).arrays, Cut(4096, formats.DEFAULT, 0.0, 0))
     fields = {
         "name": "nan",
         "step": {"rows": 10},
@@ -207,7 +207,7 @@ def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Mar
 def test_partitions_are_cut_for_the_step_that_is_given_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     cuts: list[Cut] = []
 
-    def stop(_arrays: Any, cut: Cut) -> None:
+    def stop(_arrays: Any, cut: Cut, _encoding: Any) -> None:
         cuts.append(cut)
         raise Refused("enough is known")
 
@@ -422,7 +422,7 @@ def test_datasets_of_every_kind_are_the_same_rows() -> None:
             return pairs[index]
 
     for dataset in ((x, y), TensorDataset(x, y), {"x": x.numpy(), "y": y.numpy()}, Pairs()):
-        arrays = arrays_of(dataset)
+        arrays = load_rows(dataset).arrays
         assert (arrays["x"] == x.numpy()).all()
         assert (arrays["y"] == y.numpy()).all()
 
@@ -438,7 +438,7 @@ def test_a_module_may_take_several_inputs_by_name() -> None:
             return scores
 
     x, y = blobs(12)
-    arrays = arrays_of({"left": x, "right": torch.cat([x, x], 1), "y": y})
+    arrays = load_rows({"left": x, "right": torch.cat([x, x], 1), "y": y}).arrays
     document = load_document(export_module(Sum(), nn.functional.cross_entropy, arrays).document)
     assert document.batch(5) == {
         "left": ((5, 2), "float32"),

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
-from gradmarket.market.data.inputs import Inputs
+from gradmarket.market.data.inputs import InputName, Inputs
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import Count, DigestField, Part
 from gradmarket.market.job import JobSpec
@@ -14,6 +14,10 @@ from graphdoc.tensors import Expected
 PARTITION_BYTES: Final = 2**40
 MANIFEST: Final = "manifest.json"
 """The manifest's name where the dataset is a folder."""
+CATEGORIES_AT_MOST: Final = 1_000
+WORD_LENGTH: Final = 200
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+Word = Annotated[str, Field(max_length=WORD_LENGTH)]
 
 
 class Labelled(Part):
@@ -51,12 +55,23 @@ class Partition(Part):
         return name
 
 
+class Encoding(Part):
+    """How inputs were made of a table's columns: `categories` are the words of columns of words, in their order."""
+
+    inputs: dict[InputName, tuple[ColumnName, ...]] = Field(min_length=1, max_length=64)
+    categories: dict[ColumnName, Annotated[tuple[Word, ...], Field(max_length=CATEGORIES_AT_MOST)]] = Field(
+        default={}, max_length=10_000
+    )
+
+
 class Manifest(Part):
     """The dataset. Every partition's arrays have exactly the names, element types and shapes of `inputs`."""
 
     inputs: Inputs
     partitions: Annotated[tuple[Partition, ...], FailFast()] = Field(max_length=100_000)
     """None where all rows stay with their holders."""
+    encoding: Encoding | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Of a dataset that was a table; omitted where it was none."""
 
     @model_validator(mode="after")
     def _names(self) -> "Manifest":

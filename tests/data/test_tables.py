@@ -1,0 +1,132 @@
+"""Data frames and tables: words become categories, and rows that come later are converted alike."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.preprocessing import OneHotEncoder
+
+from gradmarket.data.pack import Cut, pack_dataset
+from gradmarket.data.tables import build_encoding, convert_table, encode_table, table_of
+from gradmarket.market.data.manifest import Encoding, parse_manifest
+from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.sdk.rows import DatasetRows, load_rows
+
+FIELDS = {
+    "age": [31.0, 42.0, 53.0, 64.0],
+    "city": ["Oslo", "Bern", "Oslo", "Rome"],
+    "member": [True, False, True, True],
+    "colour": ["red", "red", "blue", "red"],
+    "bought": ["no", "yes", "yes", "no"],
+}
+X = [[31, 0, 1, 0, 1, 0, 1], [42, 1, 0, 0, 0, 0, 1], [53, 0, 1, 0, 1, 1, 0], [64, 0, 0, 1, 1, 0, 1]]
+"""age, Bern, Oslo, Rome, member, blue, red."""
+
+
+def as_pandas(fields: Any) -> pd.DataFrame:
+    frame = pd.DataFrame(fields)
+    frame["city"] = frame["city"].astype("category")
+    return frame.set_index(pd.Index(range(100, 100 + len(frame))))  # an index is no column
+
+
+FRAMES = {"pandas": as_pandas, "polars": pl.DataFrame, "arrow": pa.table}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_a_frame_with_words_becomes_numbers_and_its_manifest_says_how(frame: Any) -> None:
+    rows = load_rows(frame(FIELDS), "bought")
+    assert rows.arrays["x"].dtype == np.float32
+    assert rows.arrays["x"].tolist() == X
+    assert rows.arrays["y"].tolist() == [0, 1, 1, 0]
+    packed = pack_dataset(rows.arrays, Cut(4), rows.encoding)
+    kept = parse_manifest(packed.body).encoding
+    assert kept is not None
+    assert kept.inputs == {"x": ("age", "city", "member", "colour"), "y": ("bought",)}
+    assert kept.categories == {"city": ("Bern", "Oslo", "Rome"), "colour": ("blue", "red"), "bought": ("no", "yes")}
+
+
+def encoded(frame: Any, encoding: Encoding) -> dict[str, np.ndarray]:
+    table = table_of(frame)
+    assert table is not None
+    return encode_table(table, encoding)
+
+
+def known() -> Encoding:
+    rows = load_rows(pa.table(FIELDS), "bought")
+    assert rows.encoding is not None
+    return rows.encoding
+
+
+def test_later_rows_are_converted_alike_in_any_order_of_columns_and_new_words_are_zeros() -> None:
+    later = {"colour": ["green", "blue"], "member": [False, True], "city": ["Rome", "Lima"], "age": [1.5, 2.5]}
+    columns = encoded(as_pandas(later), known())
+    joined = np.concatenate([columns[name].reshape(2, -1) for name in ("age", "city", "member", "colour")], axis=1)
+    assert joined.tolist() == [[1.5, 0, 0, 1, 0, 0, 0], [2.5, 0, 0, 0, 1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("later", "why"),
+    [
+        ({"age": [1.0]}, "there is no column city, member, colour: the model was trained with it"),
+        ({**{k: v[:1] for k, v in FIELDS.items()}, "bought": ["maybe"]}, "'bought' has a class that training had not"),
+        ({**{k: v[:1] for k, v in FIELDS.items()}, "city": [None]}, "'city'"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_in_a_sentence(later: Any, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        encoded(pa.table(later), known())
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (["a", None, "b", "b"], "'c' has 1 missing values"),
+        (["1", "2.5", "N/A", "3"], "'c' holds numbers as text \\('N/A' among them\\)"),
+        (["x" * 201, "b", "b", "b"], "'c' holds text \\('xxx"),
+    ],
+)
+def test_words_that_are_no_categories_are_refused(column: list[Any], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        load_rows(pa.table({"c": column, "y": [0, 1, 0, 1]}), "y")
+
+
+def test_ids_are_no_categories() -> None:
+    table = pa.table({"c": [f"id{number}" for number in range(1001)], "y": [0] * 1001})
+    with pytest.raises(Refused, match="'c' has 1001 different words, more than 1000 categories: drop it"):
+        load_rows(table, "y")
+
+
+def test_numbers_that_are_said_to_be_categories_are_some() -> None:
+    frame = pd.DataFrame({"zip": pd.Categorical(["0150", "8001", "0150"]), "y": [0, 1, 1]})
+    assert load_rows(frame, "y").arrays["x"].tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+def test_a_manifest_without_a_table_is_as_it_was_and_a_stranger_s_encoding_is_bounded() -> None:
+    assert b"encoding" not in pack_dataset({"x": np.zeros((2, 1), np.float32), "y": np.zeros(2, np.int64)}, Cut(2)).body
+    packed = pack_dataset(load_rows(pa.table(FIELDS), "bought").arrays, Cut(4), known())
+    words = ",".join(f'"{number}"' for number in range(1001))
+    with pytest.raises(JobRefused, match=r"data\.manifest\.encoding.categories\.colour"):
+        parse_manifest(packed.body.replace(b'"colour":["blue","red"]', f'"colour":[{words}]'.encode()))
+
+
+words = st.lists(st.sampled_from(["a", "b", "c", "", "ä", "B"]), min_size=1, max_size=20)
+
+
+@given(words, words)
+def test_categories_are_sklearn_s_one_hot(trained: list[str], later: list[str]) -> None:
+    table = convert_table(pa.table({"c": trained}))
+    oracle = OneHotEncoder(handle_unknown="ignore", sparse_output=False, dtype=np.float32)
+    assert (table.arrays["c"] == oracle.fit_transform(np.array(trained)[:, None])).all()
+    encoding = build_encoding({"x": ["c"]}, table.categories)
+    assert (encode_table(pa.table({"c": later}), encoding)["c"] == oracle.transform(np.array(later)[:, None])).all()
+
+
+def test_a_loader_and_a_pair_are_rows_without_an_encoding() -> None:
+    import_rows = load_rows(([[0.5], [1.5]], [0, 1]))
+    assert isinstance(import_rows, DatasetRows)
+    assert import_rows.encoding is None
